@@ -1,0 +1,81 @@
+"""The one type that everything between data and model speaks: a batch of samples, padded or packed.
+
+Floor 2. Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch, `C` classes.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples on their way through a model; tensors and plain counts, no behaviour but moving.
+
+    A batch is padded (`cu_seqlens` is None, token tensors are (B, S)) or packed (`cu_seqlens` is (B + 1,), token
+    tensors are (T,) and `position_ids` restarts at each sample). Only data and models look at which of the two it is.
+
+    Filler rows keep the number of micro-batches equal on all ranks; their `row_weight` is 0 and nothing counts them.
+    """
+
+    input_ids: Tensor
+    """(B, S) or (T,), int64."""
+    row_weight: Tensor
+    """(B,), float32: 1 for a sample, 0 for filler; multiplies each row's loss."""
+    index: Tensor
+    """(B,), int64: row number within its split; -1 for filler."""
+    num_samples: int
+    """Samples without filler, known without asking the device."""
+    num_tokens: int
+    """Tokens that the tokenizer made of the samples, without padding and filler."""
+    num_padded_tokens: int
+    """Tokens that the model computes: padding and filler included."""
+    loss_denominator: float
+    """What the summed loss of the whole optimizer step is divided by, over all ranks and micro-batches: samples, or
+    labelled tokens for a masked LM. The same number on every rank."""
+    attention_mask: Tensor | None = None
+    """(B, S), int64: 1 for tokens, 0 for padding; None when packed."""
+    token_type_ids: Tensor | None = None
+    """As `input_ids`; None where the model has no such input."""
+    position_ids: Tensor | None = None
+    """(T,), int64, packed only."""
+    cu_seqlens: Tensor | None = None
+    """(B + 1,), int32, starts at 0; None when padded."""
+    max_seqlen: int = 0
+    """Tokens of the longest row."""
+    labels: Tensor | None = None
+    """(B,) int64 class ids, (B,) float32 targets, or as the task defines; None when nothing is known."""
+
+    @property
+    def is_packed(self) -> bool:
+        return self.cu_seqlens is not None
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
+        """Return the batch with its tensors on `device`; counts are unchanged."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        """Return the batch in page-locked host memory, from where a copy to a GPU can overlap."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change) -> "Batch":  # type: ignore[no-untyped-def]
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: change(value) for name, value in values.items() if isinstance(value, Tensor)})
+
+
+@runtime_checkable
+class BatchModel(Protocol):
+    """What strategies and the engine ask of a model; `paratune.models` makes them, tests may bring their own.
+
+    It is a `torch.nn.Module` as well.
+    """
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the outputs, (B, C) in the compute dtype: logits, or (B, 1) predictions of a regression."""
+        ...
+
+    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the weighted sum over rows of the loss, a float32 (or float64) scalar; nothing is averaged."""
+        ...

@@ -1,0 +1,271 @@
+"""What a run can be told: one frozen class a section, a line under each field; no torch.
+
+The line under a field is its help text, its text in the JSON schema and in the file that `paratune config init` writes.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, strict about types, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Run(Section):
+    """Where the record of the run goes, and its seed."""
+
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run and of its folder; the configuration file's name when not given."""
+    folder: str = "runs"
+    """Folder that holds the run folders, made when absent; relative to the working directory."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
+    """Seed of the new weights, the sample order and dropout."""
+
+
+class ClassificationTask(Section):
+    """One of several classes for each text or pair of texts."""
+
+    kind: Literal["classification"]
+    """The task."""
+    labels: list[str | int] | dict[str | int, str]
+    """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
+
+
+class RegressionTask(Section):
+    """A number for each text or pair of texts, trained with the mean squared error."""
+
+    kind: Literal["regression"]
+    """The task."""
+
+
+Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]
+
+
+class Columns(Section):
+    """Which columns of the files hold what; nothing is guessed."""
+
+    text: str | list[str]
+    """Column of the text; several are joined by `separator`."""
+    text_pair: str | list[str] | None = None
+    """Column of the second text of a pair."""
+    label: str
+    """Column of the class label or of the numeric target."""
+    id: str | None = None
+    """Column that names each row in prediction files; row numbers when not given."""
+    separator: str = "\n"
+    """What stands between joined columns."""
+
+
+class Split(Section):
+    """Parts that are cut from the training file because they have no file of their own."""
+
+    validation: Share | None = None
+    """Share of the rows of `data.train` that become the validation set."""
+    test: Share | None = None
+    """Share of the rows of `data.train` that become the test set."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the cut; apart from `run.seed`, so that runs with other seeds see the same parts."""
+    stratify: bool = False
+    """Keep each label's share the same in all parts (classification)."""
+    group_by: str | None = None
+    """Column whose equal values stay in one part: all essays on one question, all reviews of one film."""
+
+
+class Data(Section):
+    """The files, their columns, and how texts become tokens."""
+
+    train: str | None = None
+    """CSV, TSV, JSON lines or Parquet file (also .gz), a folder saved by `datasets`, `demo:sentences`, or
+    `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub."""
+    validation: str | None = None
+    """As `train`; used for evaluation during training and for keeping the best model."""
+    test: str | None = None
+    """As `train`; evaluated once, at the end, with the model that is kept."""
+    columns: Columns
+    """Which columns hold what."""
+    split: Split | None = None
+    """Parts to cut from `train`."""
+    missing: Literal["refuse", "drop"] = "refuse"
+    """What happens to rows with an empty text or label: an error, or they are counted and left out."""
+    max_length: Positive | None = None
+    """Tokens per sample, special tokens included; longer ones are truncated. The model's own limit when not given."""
+    truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
+    """Which text of a pair loses tokens."""
+    hub_revision: str | None = None
+    """Commit, tag or branch of a data set on the hub."""
+    cache_dir: str | None = None
+    """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
+
+
+class Model(Section):
+    """The pre-trained model and its tokenizer."""
+
+    name: str
+    """A local Hugging Face folder, a hub name, or `demo:minilm`."""
+    tokenizer: str | None = None
+    """Folder or hub name of the tokenizer when it is not beside the model."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub."""
+    from_scratch: bool = False
+    """Take the architecture only, with new weights."""
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    """Values of the model's own configuration to change, such as hidden_dropout_prob: 0.0."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model. Off, because a model folder can then do anything that you can."""
+
+
+class Train(Section):
+    """The optimization."""
+
+    epochs: PositiveFloat | None = None
+    """Passes over the training set; or `max_steps`."""
+    max_steps: Positive | None = None
+    """Optimizer steps; or `epochs`."""
+    learning_rate: PositiveFloat = 5e-5
+    """Peak learning rate."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """Course of the learning rate after warm-up; linear and cosine end at 0."""
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    """Steps over which the learning rate rises linearly from 0; or `warmup_ratio`."""
+    warmup_ratio: Share | None = None
+    """Warm-up as a share of all steps; or `warmup_steps`."""
+    weight_decay: NonNegative = 0.01
+    """AdamW's decoupled weight decay; biases and norms are left out."""
+    betas: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.9, 0.999])
+    """AdamW's decay rates of the two moments."""
+    eps: PositiveFloat = 1e-8
+    """AdamW's term in the denominator."""
+    max_grad_norm: PositiveFloat | None = 1.0
+    """Gradients are scaled down to this norm when theirs is larger; null leaves them as they are."""
+    freeze_encoder: bool = False
+    """Train the head alone."""
+
+
+class BatchSize(Section):
+    """Samples per optimizer step, said for all ranks together or per device."""
+
+    global_: Positive | None = Field(default=None, alias="global")
+    """Samples per optimizer step over all ranks: kept whatever the number of ranks; accumulation follows."""
+    per_device: Positive | None = None
+    """Samples per rank and micro-step; the global batch grows with ranks and with `grad_accum_steps`."""
+    micro_batch_size: Positive | None = None
+    """With `global`: the most samples that one rank takes at a time; all of its share when not given."""
+    grad_accum_steps: Positive | None = None
+    """With `per_device`: micro-steps per optimizer step."""
+
+
+class Evaluate(Section):
+    """When to evaluate on the validation set, and what follows from it."""
+
+    every: Literal["epoch", "steps", "never"] = "epoch"
+    """Evaluate at the end of each epoch, each `steps` steps, or only at the end of the run."""
+    steps: Positive | None = None
+    """Steps between evaluations, with `every: steps`."""
+    batch_size: Positive = 32
+    """Samples per rank and forward pass of an evaluation."""
+    best: str | None = None
+    """Metric by which the best model is kept and loaded at the end, such as accuracy, f1, loss or rmse; null keeps the
+    last one."""
+    patience: Positive | None = None
+    """Stop after this many evaluations without a better `best` metric."""
+    min_delta: NonNegative = 0.0
+    """How much better an evaluation must be to count as better."""
+
+
+class Checkpoint(Section):
+    """When to save all that is needed to go on after an interruption."""
+
+    every: Literal["epoch", "steps", "never"] = "epoch"
+    """Save at the end of each epoch, each `steps` steps, or only when a signal stops the run."""
+    steps: Positive | None = None
+    """Steps between checkpoints, with `every: steps`."""
+    keep: Positive = 2
+    """Whole checkpoints that stay; older ones are deleted."""
+
+
+class Measure(Section):
+    """What is measured and logged."""
+
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    """First steps of a run (and after a resume) that are marked as warm-up and left out of medians and rates."""
+    log_every: Positive = 10
+    """Steps between two writes of the event log and updates of the progress line."""
+
+
+class SingleStrategy(Section):
+    """One process on one device."""
+
+    kind: Literal["single"]
+    """The strategy."""
+
+
+class DDPStrategy(Section):
+    """A whole model in each process; gradients are summed between them during backward."""
+
+    kind: Literal["ddp"]
+    """The strategy."""
+    bucket_cap_mb: PositiveFloat = 25.0
+    """Size in MiB of the pieces in which gradients travel."""
+    find_unused_parameters: bool = False
+    """Look in each step for parameters without a gradient; needed only where they differ from step to step."""
+    static_graph: bool = False
+    """Promise that each step uses the same parameters in the same order."""
+
+
+class OutsideStrategy(Section):
+    """A class of your own, named in full; see docs/strategies.md."""
+
+    kind: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """package.module:Class."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class."""
+
+
+STRATEGY_SECTIONS: dict[str, type[Section]] = {"single": SingleStrategy, "ddp": DDPStrategy}
+"""The options of each kind of strategy, by kind."""
+
+Strategy = SingleStrategy | DDPStrategy | OutsideStrategy
+
+
+class Config(Section):
+    """A run: one file."""
+
+    run: Run = Field(default_factory=Run)
+    """Where the record goes, and the seed."""
+    task: Task
+    """What is learned."""
+    data: Data
+    """From which files and columns."""
+    model: Model
+    """Starting from which model."""
+    train: Train
+    """The optimization."""
+    batch: BatchSize
+    """Samples per optimizer step."""
+    evaluate: Evaluate = Field(default_factory=Evaluate)
+    """Evaluation during training."""
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    """Safety against interruption."""
+    strategy: Strategy = Field(default_factory=lambda: SingleStrategy(kind="single"))
+    """How the work is spread over devices."""
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+    """Arithmetic: fp32; bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes a GPU when there is one."""
+    measure: Measure = Field(default_factory=Measure)
+    """Measuring and logging."""
+
+
+def run_path(config: Config) -> Path:
+    """Return the folder of the run; `run.name` must have been resolved."""
+    assert config.run.name is not None
+    return Path(config.run.folder) / config.run.name

@@ -1,0 +1,135 @@
+"""The record of a run: a folder that everything else reads. Names of its files, and reading and writing them whole.
+
+    runs/<run_id>/
+      run.json                 what was asked for and on what it ran; written first
+      events.rank0000.jsonl    what happened, one JSON object a line, one file a rank
+      summary.json             medians, peaks, scores; written last and by rename: its presence means finished
+      predictions.<split>.parquet   index, label, prediction (and score_<id> per class) of the kept model
+      model/                   a plain Hugging Face folder
+      checkpoints/             see paratune.checkpoint
+
+Floor 1: no torch.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from paratune.errors import CheckpointError
+
+SCHEMA_VERSION = 1
+RUN_FILE = "run.json"
+SUMMARY_FILE = "summary.json"
+MODEL_FOLDER = "model"
+CHECKPOINTS_FOLDER = "checkpoints"
+PHASES = ("get_batch", "forward", "backward", "optimizer")
+"""The measured phases in their order; `other` is what is left of the step's wall time."""
+
+
+def events_file(rank: int) -> str:
+    return f"events.rank{rank:04d}.jsonl"
+
+
+def predictions_file(split: str) -> str:
+    return f"predictions.{split}.parquet"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all: aside, synced, then renamed. NaN and infinities become null."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump(_finite(value), file, indent=1, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a record.
+
+    Raises:
+        CheckpointError: It is absent or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} does not exist") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def _finite(value: Any) -> Any:
+    """Return `value` with floats that JSON cannot say replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+class EventLog:
+    """Appends events to a rank's file; what was buffered is written by `flush`, one line an event."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        path = folder / events_file(rank)
+        _drop_torn_line(path)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def add(self, event: str, **values: Any) -> None:
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **_finite(values)}, ensure_ascii=False)
+        self._file.write(line + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut a last line that a killed process left without its end."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        while size > 0:
+            file.seek(size - 1)
+            if file.read(1) == b"\n":
+                break
+            size -= 1
+        file.truncate(size)
+
+
+def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the events of a rank in order; a torn last line is left out.
+
+    Steps that were trained again after a resume appear once, as they went the last time: what an interrupted process
+    logged after the checkpoint that the next one started from is dropped.
+    """
+    path = folder / events_file(rank)
+    if not path.exists():
+        return
+    kept: list[dict[str, Any]] = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if not line.endswith("\n"):
+                break
+            event = json.loads(line)
+            if event["event"] == "resume":
+                kept = [old for old in kept if old.get("step", 0) <= event["step"]]
+            kept.append(event)
+    yield from kept
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / SUMMARY_FILE).is_file()

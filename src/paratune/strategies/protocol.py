@@ -1,0 +1,114 @@
+"""The protocol that every parallel strategy meets: seven verbs and one fact.
+
+The engine knows strategies only by this page. It is made so that a pipeline schedule, which owns forward and backward
+together, fits as well as data parallelism, where they are apart: `forward_backward` is one verb, takes all micro-batches
+of the step, and times what it does through `phases`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paratune.batch import Batch
+from paratune.config.traits import Traits
+
+ReduceOp = Literal["sum", "max", "min", "concat"]
+MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], Optimizer]
+Phases = Callable[[str], AbstractContextManager[None]]
+"""`with phases("forward"): ...` adds the time of the block to that phase of the step; may be entered many times."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which ranks there are and which of them see the same data.
+
+    Ranks that work on one replica of the model (the stages of a pipeline) share a `data_rank`; data is dealt by it.
+    """
+
+    rank: int
+    world_size: int
+    data_rank: int
+    data_world_size: int
+
+
+class State(Protocol):
+    """Weights and optimizer states, whole and by name, whatever the sharding; so checkpoints move between strategies.
+
+    Keys are `model/<parameter or buffer name>` and `optimizer/<parameter name>/<state name>`.
+    """
+
+    def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
+        """Yield each key that starts with `prefix`, in the same order on every rank, with the whole tensor on the CPU
+        on rank 0 and None elsewhere. Collective: every rank must run through all of it."""
+        ...
+
+    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+        """Take over the tensors named by `keys` (some or all of those of `tensors`), each rank what it holds of them.
+
+        Raises:
+            KeyError: A key is not known here.
+            ValueError: A shape does not fit.
+        """
+        ...
+
+
+class Strategy(Protocol):
+    """How one training job is spread over devices. Constructed inside each process, with the process group up."""
+
+    traits: ClassVar[Traits]
+    layout: Layout
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        """Shard, wrap and place the model, then make the optimizer of what this rank holds.
+
+        Args:
+            model: A `BatchModel` on the CPU, the same on every rank.
+            blocks: Its repeated layers in order, for strategies that cut there.
+            make_optimizer: Called with (name, parameter) pairs, after sharding.
+        """
+        ...
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        """Compute the gradients of one optimizer step.
+
+        Returns:
+            This rank's part of the loss, detached, on the device: the sum over all ranks is the loss of the step, each
+            sample counted once.
+        """
+        ...
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        """Clip, update the weights and clear the gradients.
+
+        Returns:
+            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device.
+        """
+        ...
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Return the outputs of the model in eval mode without gradients, on the device. Collective."""
+        ...
+
+    def state(self) -> State:
+        """Return access to weights and optimizer states."""
+        ...
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        """Combine a CPU tensor over all ranks; every rank gets the result. Collective.
+
+        `concat` joins along the first dimension in rank order; the first dimension may differ between ranks.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the strategy holds; the object is not used afterwards."""
+        ...
+
+
+def data_layout(_options: Any, rank: int, world_size: int) -> Layout:
+    """Return the layout in which every rank has data of its own."""
+    return Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
