@@ -1,0 +1,38 @@
+"""The names of the metrics of each task, and which way each is better; read without torch or scikit-learn.
+
+Floor 1. What a metric means is defined where it is computed: `paratune.metrics`.
+"""
+
+from typing import Literal
+
+Direction = Literal["max", "min"]
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "classification": (
+        "accuracy",
+        "f1",
+        "f1_macro",
+        "f1_micro",
+        "f1_weighted",
+        "precision",
+        "recall",
+        "matthews",
+        "loss",
+    ),
+    "regression": ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "loss"),
+}
+"""The metrics of a task, by its kind; the loss is the training loss on the same split."""
+
+LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae"})
+"""All others are better when they are larger."""
+
+
+def direction(metric: str) -> Direction:
+    """Return whether the larger ("max") or the smaller ("min") value of a metric is the better one.
+
+    Raises:
+        KeyError: No task has a metric of this name.
+    """
+    if not any(metric in names for names in METRICS.values()):
+        raise KeyError(metric)
+    return "min" if metric in LOWER_IS_BETTER else "max"
