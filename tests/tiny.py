@@ -1,0 +1,93 @@
+"""A tiny tokenizer and a tiny BERT for tests of every room, made on the spot: `from tiny import tiny_model`."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [
+    *(
+        "good",
+        "bad",
+        "fine",
+        "poor",
+        "great",
+        "awful",
+        "nice",
+        "ugly",
+        "film",
+        "book",
+        "food",
+        "place",
+        "phone",
+        "story",
+    ),
+    *("the", "is", "was", "very", "not", "really", "and", "but", "it", "this", "that", "again", "never", "always"),
+    *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"]
+VOCABULARY = [*SPECIAL, *LETTERS, *("##" + letter for letter in LETTERS), *WORDS]
+"""Words, and all letters as starts and continuations, so that plain text is never unknown."""
+
+
+def tiny_tokenizer(folder: Path | None = None, *, max_length: int = 64) -> PreTrainedTokenizerFast:
+    """Return an uncased WordPiece tokenizer with BERT's special tokens and token types; saved in `folder` when given.
+
+    Its ids are the positions in `VOCABULARY`; a word of `WORDS` is one token, other words are spelled by letters.
+    """
+    ids = {token: number for number, token in enumerate(VOCABULARY)}
+    inner = Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=True)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        model_max_length=max_length,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    if folder is not None:
+        tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def tiny_config(num_labels: int = 2, *, max_length: int = 64, dropout: float = 0.1) -> BertConfig:
+    """Return the configuration of `tiny_model`: two layers of width 32 with two heads."""
+    return BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=max_length,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        num_labels=num_labels,
+        pad_token_id=0,
+    )
+
+
+def tiny_model(
+    folder: Path | None = None, num_labels: int = 2, *, max_length: int = 64, dropout: float = 0.1, seed: int = 0
+) -> BertForSequenceClassification:
+    """Return a small BERT with a classification head, always the same weights for a seed.
+
+    With `folder`, it and `tiny_tokenizer` are saved there as a plain Hugging Face folder.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BertForSequenceClassification(tiny_config(num_labels, max_length=max_length, dropout=dropout))
+    if folder is not None:
+        model.save_pretrained(folder)
+        tiny_tokenizer(folder, max_length=max_length)
+    return model
