@@ -50,6 +50,17 @@ class RegressionTask(Section):
 Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]
 
 
+def class_names(task: ClassificationTask | RegressionTask) -> list[str]:
+    """Return the name of each class in the order of the ids; an empty list for regression.
+
+    Values that a mapping gives the same name are one class; its id is that of the first of them.
+    """
+    if isinstance(task, RegressionTask):
+        return []
+    labels = task.labels
+    return list(dict.fromkeys(labels.values() if isinstance(labels, dict) else map(str, labels)))
+
+
 class Columns(Section):
     """Which columns of the files hold what; nothing is guessed."""
 
