@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Part = Annotated[float, Field(gt=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+Columnar = Text | Annotated[list[Text], Field(min_length=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -25,7 +28,7 @@ class Run(Section):
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Name of the run and of its folder; the configuration file's name when not given."""
-    folder: str = "runs"
+    folder: Text = "runs"
     """Folder that holds the run folders, made when absent; relative to the working directory."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     """Seed of the new weights, the sample order and dropout."""
@@ -64,13 +67,13 @@ def class_names(task: ClassificationTask | RegressionTask) -> list[str]:
 class Columns(Section):
     """Which columns of the files hold what; nothing is guessed."""
 
-    text: str | list[str]
+    text: Columnar
     """Column of the text; several are joined by `separator`."""
-    text_pair: str | list[str] | None = None
+    text_pair: Columnar | None = None
     """Column of the second text of a pair."""
-    label: str
+    label: Text
     """Column of the class label or of the numeric target."""
-    id: str | None = None
+    id: Text | None = None
     """Column that names each row in prediction files; row numbers when not given."""
     separator: str = "\n"
     """What stands between joined columns."""
@@ -79,27 +82,27 @@ class Columns(Section):
 class Split(Section):
     """Parts that are cut from the training file because they have no file of their own."""
 
-    validation: Share | None = None
+    validation: Part | None = None
     """Share of the rows of `data.train` that become the validation set."""
-    test: Share | None = None
+    test: Part | None = None
     """Share of the rows of `data.train` that become the test set."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the cut; apart from `run.seed`, so that runs with other seeds see the same parts."""
     stratify: bool = False
     """Keep each label's share the same in all parts (classification)."""
-    group_by: str | None = None
+    group_by: Text | None = None
     """Column whose equal values stay in one part: all essays on one question, all reviews of one film."""
 
 
 class Data(Section):
     """The files, their columns, and how texts become tokens."""
 
-    train: str | None = None
+    train: Text | None = None
     """CSV, TSV, JSON lines or Parquet file (also .gz), a folder saved by `datasets`, `demo:sentences`, or
     `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub."""
-    validation: str | None = None
+    validation: Text | None = None
     """As `train`; used for evaluation during training and for keeping the best model."""
-    test: str | None = None
+    test: Text | None = None
     """As `train`; evaluated once, at the end, with the model that is kept."""
     columns: Columns
     """Which columns hold what."""
@@ -111,20 +114,20 @@ class Data(Section):
     """Tokens per sample, special tokens included; longer ones are truncated. The model's own limit when not given."""
     truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
     """Which text of a pair loses tokens."""
-    hub_revision: str | None = None
+    hub_revision: Text | None = None
     """Commit, tag or branch of a data set on the hub."""
-    cache_dir: str | None = None
+    cache_dir: Text | None = None
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
 
 
 class Model(Section):
     """The pre-trained model and its tokenizer."""
 
-    name: str
+    name: Text
     """A local Hugging Face folder, a hub name, or `demo:minilm`."""
-    tokenizer: str | None = None
+    tokenizer: Text | None = None
     """Folder or hub name of the tokenizer when it is not beside the model."""
-    revision: str | None = None
+    revision: Text | None = None
     """Commit, tag or branch on the hub."""
     from_scratch: bool = False
     """Take the architecture only, with new weights."""

@@ -1,4 +1,4 @@
-"""What is true of a strategy before it runs: plain data that plans, checks, launchers and reports read without torch."""
+"""What is true of a strategy before it runs: plain data that plans, checks, launchers and reports read, no torch."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

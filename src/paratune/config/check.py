@@ -1,0 +1,240 @@
+"""Checks of the sections against each other: a setting that cannot take effect is an error, not a silence."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from paratune.config.metric_names import METRICS
+from paratune.config.plain import flatten, one_line
+from paratune.config.problems import Problem
+from paratune.config.sections import ClassificationTask, Config
+from paratune.config.traits import TRAITS
+from paratune.errors import did_you_mean
+
+
+def check(config: Config) -> list[Problem]:
+    """Return what keeps a configuration, each of whose sections is right by itself, from being trained.
+
+    Nothing is asked of the machine: files, devices and the number of processes wait for preflight.
+    """
+    return [problem for look in _CHECKS for problem in look(config)]
+
+
+def _length(config: Config) -> Iterator[Problem]:
+    train = config.train
+    keys = ("train.epochs", "train.max_steps")
+    if train.epochs is None and train.max_steps is None:
+        yield Problem("train.epochs or train.max_steps is required: how long to train", keys)
+    if train.epochs is not None and train.max_steps is not None:
+        yield _both("train.epochs", train.epochs, "train.max_steps", train.max_steps)
+
+
+def _warmup(config: Config) -> Iterator[Problem]:
+    train = config.train
+    if train.warmup_steps is not None and train.warmup_ratio is not None:
+        yield _both("train.warmup_steps", train.warmup_steps, "train.warmup_ratio", train.warmup_ratio)
+    if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
+        yield Problem(
+            f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
+            "the learning rate would never reach its peak",
+            ("train.warmup_steps", "train.max_steps"),
+        )
+
+
+def _batch(config: Config) -> Iterator[Problem]:
+    batch = config.batch
+    sizes = ("batch.global", "batch.per_device")
+    if batch.global_ is None and batch.per_device is None:
+        yield Problem("batch.global or batch.per_device is required: samples per optimizer step", sizes)
+        return
+    if batch.global_ is not None and batch.per_device is not None:
+        yield _both("batch.global", batch.global_, "batch.per_device", batch.per_device)
+        return
+    if batch.micro_batch_size is not None and batch.global_ is None:
+        key = "batch.micro_batch_size"
+        yield _no_effect(key, batch.micro_batch_size, "with batch.per_device, which is that very size", sizes)
+    if batch.grad_accum_steps is not None and batch.per_device is None:
+        key, value = "batch.grad_accum_steps", batch.grad_accum_steps
+        yield _no_effect(key, value, "with batch.global, from which it follows; see batch.micro_batch_size", sizes)
+    if batch.global_ and batch.micro_batch_size and batch.micro_batch_size > batch.global_:
+        key = "batch.micro_batch_size"
+        yield _no_effect(key, batch.micro_batch_size, f"above batch.global: {batch.global_}", sizes)
+
+
+def _when(config: Config) -> Iterator[Problem]:
+    for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
+        keys = (f"{name}.every", f"{name}.steps")
+        if section.every == "steps" and section.steps is None:
+            yield Problem(f"{name}.steps is required with {name}.every: steps", keys)
+        if section.every != "steps" and section.steps is not None:
+            wanted = f"without {name}.every: steps (it is {section.every})"
+            yield _no_effect(f"{name}.steps", section.steps, wanted, keys)
+
+
+def _choosing(config: Config) -> Iterator[Problem]:
+    """What keeps the best model and stops early."""
+    evaluate = config.evaluate
+    if evaluate.best is None:
+        if evaluate.patience is not None:
+            yield Problem(
+                f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that has to become better",
+                ("evaluate.patience", "evaluate.best"),
+            )
+        if evaluate.min_delta:
+            yield _no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.best", ("evaluate.best",))
+    known = METRICS[config.task.kind]
+    if evaluate.best is not None and evaluate.best not in known:
+        yield Problem(
+            f"evaluate.best: {evaluate.best} is not a metric of {config.task.kind}{did_you_mean(evaluate.best, known)}"
+            f"; allowed: {', '.join(known)}",
+            ("evaluate.best", "task.kind"),
+        )
+    for key, value in (("evaluate.best", evaluate.best), ("evaluate.patience", evaluate.patience)):
+        if value is not None and evaluate.every == "never":
+            yield _no_effect(key, value, "with evaluate.every: never", ("evaluate.every",))
+
+
+def _validation_set(config: Config) -> Iterator[Problem]:
+    evaluate = config.evaluate
+    if config.data.validation is not None or (config.data.split and config.data.split.validation is not None):
+        return
+    wanted = {"evaluate.best": evaluate.best, "evaluate.patience": evaluate.patience}
+    if evaluate.every == "steps":
+        wanted["evaluate.every"] = "steps"
+    for key, value in wanted.items():
+        if value is not None:
+            message = f"{key}: {value} needs a validation set; give data.validation or data.split.validation"
+            yield Problem(message, (key, "data.validation", "data.split.validation", "data.split"))
+
+
+def _files(config: Config) -> Iterator[Problem]:
+    data = config.data
+    if data.train is None:
+        yield Problem("data.train is required: the file to train on", ("data.train",))
+    names = {"data.train": data.train, "data.validation": data.validation, "data.test": data.test}
+    seen: dict[str, str] = {}
+    for key, name in names.items():
+        # A folder or a hub name can hold several splits; data/ takes from each the one that is asked for.
+        if name is None or name.startswith("hub:") or not _is_one_table(name):
+            continue
+        place = name if name.startswith("demo:") else os.path.abspath(name)  # noqa: PTH100 - `..` without the disk
+        if place in seen:
+            message = f"{key} is the same as {seen[place]}: {name}; it would be judged by what it was trained on"
+            yield Problem(f"{message}; cut parts with data.split", (key, seen[place]))
+        seen.setdefault(place, key)
+    if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in names.values()):
+        yield _no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", tuple(names))
+
+
+def _is_one_table(name: str) -> bool:
+    suffixes = name.lower().removesuffix(".gz").rpartition(".")[2]
+    return name.startswith("demo:") or suffixes in ("csv", "tsv", "json", "jsonl", "parquet", "txt")
+
+
+def _split(config: Config) -> Iterator[Problem]:
+    split, data = config.data.split, config.data
+    if split is None:
+        return
+    shares = {"validation": split.validation, "test": split.test}
+    files = {"validation": data.validation, "test": data.test}
+    for part, share in shares.items():
+        if share is not None and files[part] is not None:
+            yield _both(f"data.split.{part}", share, f"data.{part}", files[part])
+    if split.validation is None and split.test is None:
+        message = "data.split cuts nothing: give data.split.validation or data.split.test, or leave it out"
+        yield Problem(message, ("data.split", "data.split.validation", "data.split.test"))
+    total = sum(share or 0 for share in shares.values())
+    if total >= 1:
+        message = f"data.split takes {total:g} of the rows; its shares must leave some to train on (sum below 1)"
+        yield Problem(message, ("data.split.validation", "data.split.test"))
+    if split.stratify and not isinstance(config.task, ClassificationTask):
+        wanted = f"in {config.task.kind}, which has no labels; to keep groups together: data.split.group_by"
+        yield _no_effect("data.split.stratify", True, wanted, ("task.kind",))
+    if split.stratify and split.group_by is not None:
+        yield _both("data.split.stratify", True, "data.split.group_by", split.group_by)
+
+
+def _columns(config: Config) -> Iterator[Problem]:
+    columns = config.data.columns
+    text, pair = _names(columns.text), _names(columns.text_pair)
+    for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
+        if columns.label in names:
+            message = f"{key} holds {columns.label}, which is also data.columns.label; the text would tell the answer"
+            yield Problem(message, (key, "data.columns.label"))
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield Problem(f"{key} names {name} {count} times", (key,))
+    if pair and text == pair:
+        message = f"data.columns.text_pair is the same as data.columns.text: {one_line(columns.text)}"
+        yield Problem(message, ("data.columns.text_pair", "data.columns.text"))
+    if columns.separator != "\n" and max(len(text), len(pair)) < 2:
+        wanted = "when no columns are joined (data.columns.text is not a list)"
+        yield _no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
+    if config.data.truncation == "only_second" and not pair:
+        wanted = "without data.columns.text_pair"
+        yield _no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
+
+
+def _names(columns: str | list[str] | None) -> list[str]:
+    if columns is None:
+        return []
+    return [columns] if isinstance(columns, str) else columns
+
+
+def _labels(config: Config) -> Iterator[Problem]:
+    if not isinstance(config.task, ClassificationTask):
+        return
+    labels = config.task.labels
+    if len(labels) < 2:
+        yield Problem(f"task.labels has {len(labels)} of at least 2 labels: {one_line(labels)}", ("task.labels",))
+    for value in _twice(labels):
+        yield Problem(f"task.labels has {value} twice; labels are told apart by their text", ("task.labels",))
+    for name in _twice(labels.values() if isinstance(labels, dict) else ()):
+        yield Problem(f"task.labels shows two labels as {name}; each needs a name of its own", ("task.labels",))
+
+
+def _twice(labels: Iterable[str | int]) -> list[str]:
+    return [label for label, count in Counter(str(each) for each in labels).items() if count > 1]
+
+
+def _model(config: Config) -> Iterator[Problem]:
+    model = config.model
+    if model.revision is not None and model.name.startswith("demo:"):
+        yield _no_effect("model.revision", model.revision, f"with model.name: {model.name}", ("model.name",))
+
+
+def _strategy(config: Config) -> Iterator[Problem]:
+    """What the traits of the strategy exclude."""
+    kind = config.strategy.kind
+    traits = TRAITS.get(kind)
+    values = flatten(config.model_dump(mode="json", by_alias=True))
+    for setting, reason in traits.excludes.items() if traits else ():
+        key, _, value = setting.partition("=")
+        if key in values and one_line(values[key]) == value:
+            message = f"{key}: {value} cannot be combined with strategy.kind: {kind}: {reason}"
+            yield Problem(message, (key, "strategy.kind"))
+
+
+def _both(key: str, value: object, other: str, other_value: object) -> Problem:
+    shown = f"{key}: {one_line(value)} and {other}: {one_line(other_value)}"
+    return Problem(f"{shown} are both given; keep one of them", (key, other))
+
+
+def _no_effect(key: str, value: object, circumstances: str, also: tuple[str, ...]) -> Problem:
+    return Problem(f"{key}: {one_line(value)} has no effect {circumstances}", (key, *also))
+
+
+_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
+    _length,
+    _warmup,
+    _batch,
+    _when,
+    _choosing,
+    _validation_set,
+    _files,
+    _split,
+    _columns,
+    _labels,
+    _model,
+    _strategy,
+)

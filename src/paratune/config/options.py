@@ -1,0 +1,165 @@
+"""The options of each section as plain data: key, help, default, and what is allowed in words."""
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from paratune.config.sections import Section
+
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-', with a letter or digit first",
+    r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$": "package.module:Class",
+}
+_PLURALS = {"text": "texts", "whole number": "whole numbers", "number": "numbers", "true or false": "true or false"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One key of a section."""
+
+    key: str
+    """As in a file."""
+    help: str
+    """What it does, in one line."""
+    required: bool
+    """Whether there is no default."""
+    default: Any
+    """What holds when it is not given; None also for required ones."""
+    allowed: str
+    """The values that it takes, in words."""
+    nullable: bool
+    """Whether null is one of them."""
+    sections: tuple[type[Section], ...]
+    """For a section: the class, or the classes among which its `kind` chooses. Empty for a plain value."""
+
+    @property
+    def by_kind(self) -> bool:
+        return bool(self.sections) and "kind" in self.sections[0].model_fields
+
+
+@cache
+def options_of(section: type[Section]) -> Mapping[str, Option]:
+    """Return the options of a section by key, in their order."""
+    return {field.alias or name: _option(field.alias or name, field) for name, field in section.model_fields.items()}
+
+
+def kinds(option: Option) -> dict[str, type[Section]]:
+    """Return the named kinds of a section that is chosen by `kind`; one that takes any class is not among them."""
+    return {
+        get_args(section.model_fields["kind"].annotation)[0]: section
+        for section in option.sections
+        if get_origin(section.model_fields["kind"].annotation) is Literal
+    }
+
+
+def outside_kind(option: Option) -> type[Section] | None:
+    """Return the section for a class of the user's own (`kind: package.module:Class`), if there is one."""
+    return next((section for section in option.sections if section not in kinds(option).values()), None)
+
+
+def allowed_kinds(option: Option) -> str:
+    """Return the kinds in words."""
+    words = list(kinds(option)) + ["package.module:Class of your own"] * (outside_kind(option) is not None)
+    return _either(words)
+
+
+def find_key(key: Any, section: type[Section], prefix: str = "") -> str | None:
+    """Return the dotted key of the first option with this key in a section or the sections in it, or None."""
+    if key == "kind":
+        return None
+    for option in options_of(section).values():
+        if option.key == key:
+            return prefix + option.key
+        for inner in option.sections:
+            found = find_key(key, inner, f"{prefix}{option.key}.")
+            if found:
+                return found
+    return None
+
+
+def _option(key: str, field: FieldInfo) -> Option:
+    sections = tuple(
+        each for each in _members(field.annotation) if isinstance(each, type) and issubclass(each, Section)
+    )
+    allowed = "a mapping of options" if sections else describe(field.annotation, tuple(field.metadata))
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    nullable = type(None) in _members(field.annotation) or field.annotation is Any
+    return Option(key, _one_line(field.description), field.is_required(), default, allowed, nullable, sections)
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(member for each in get_args(annotation) for member in _members(each))
+    return (annotation,)
+
+
+def describe(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
+    """Return the values that a type takes, in words: `int | None` with ge=1 is "a whole number, at least 1, or null".
+
+    Args:
+        annotation: A plain type, Literal, list, dict, union or Annotated of these.
+        constraints: The `annotated_types` and pydantic metadata that belong to it.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner = [item for each in arguments[1:] for item in (each.metadata if isinstance(each, FieldInfo) else [each])]
+        return describe(arguments[0], (*inner, *constraints))
+    if origin in (Union, types.UnionType):
+        words = [describe(each) for each in arguments]
+        return words[0] + "".join(f", or {word}" for word in words[1:])
+    if origin is Literal:
+        return _either([str(each) for each in arguments])
+    if origin is list:
+        count = f"{limit} " if (limit := _constraint(constraints, "min_length")) and limit > 1 else ""
+        return f"a list of {count}{_plural(arguments[0])}"
+    if origin is dict:
+        return f"a mapping of {_plural(arguments[0])} to {_plural(arguments[1])}"
+    return _describe_plain(annotation, constraints)
+
+
+def _describe_plain(annotation: Any, constraints: tuple[Any, ...]) -> str:
+    if annotation is str:
+        pattern = _constraint(constraints, "pattern")
+        return "text" if pattern is None else _PATTERNS.get(pattern, f"text like {pattern}")
+    if annotation in (int, float):
+        return f"a {'whole ' if annotation is int else ''}number{_range(constraints)}"
+    return {bool: "true or false", type(None): "null", Any: "anything"}.get(annotation, str(annotation))
+
+
+def _plural(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _either([_plural(each) for each in get_args(annotation)])
+    word = describe(annotation).removeprefix("a ")
+    for singular, plural in _PLURALS.items():
+        if word.startswith(singular):
+            return plural + word.removeprefix(singular)
+    return word
+
+
+def _range(constraints: tuple[Any, ...]) -> str:
+    lowest, above = _constraint(constraints, "ge"), _constraint(constraints, "gt")
+    highest, below = _constraint(constraints, "le"), _constraint(constraints, "lt")
+    words = []
+    if lowest is not None or above is not None:
+        words.append(f"at least {lowest}" if lowest is not None else f"above {above}")
+    if highest is not None or below is not None:
+        words.append(f"at most {highest}" if highest is not None else f"below {below}")
+    return f" {' and '.join(words)}" if words else ""
+
+
+def _constraint(constraints: tuple[Any, ...], name: str) -> Any:
+    return next((value for each in constraints if (value := getattr(each, name, None)) is not None), None)
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,74 @@
+"""Problems of a configuration, each with its place, and the one error that reports all of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paratune.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was written: a line of a file, or the command line (`line` is None)."""
+
+    file: str
+    line: int | None = None
+
+    @property
+    def origin(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+SET = Place("--set")
+"""The place of values given on the command line."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that must be mended before the run can start."""
+
+    message: str
+    """What was found, what is allowed, what to do; names its keys in full."""
+    keys: tuple[str, ...] = ()
+    """Dotted keys that it is about; the first is the one whose line is shown."""
+    place: Place | None = None
+    """Where to look; looked up by key when None."""
+
+
+def overlap(key: str, other: str) -> bool:
+    """Return whether two dotted keys are the same or one holds the other."""
+    return key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.")
+
+
+def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigError:
+    """Return the error that lists all problems: those of the main file by line, then other files, then `--set`.
+
+    Args:
+        path: The file as the user named it.
+        problems: At least one.
+        main_file: How that file is named in places; the name is left out on its own lines.
+    """
+    assert problems
+    noun = "problem" if len(problems) == 1 else "problems"
+    lines = [f"  {_prefix(problem.place, main_file)}{problem.message}" for problem in _sorted(problems, main_file)]
+    return ConfigError("\n".join([f"{path}: {len(problems)} {noun}", *lines]))
+
+
+def _prefix(place: Place | None, main_file: str) -> str:
+    if place is None:
+        return ""
+    if place.line is None:
+        return f"{place.file}: "
+    return f"line {place.line}: " if place.file == main_file else f"{place.file} line {place.line}: "
+
+
+def _sorted(problems: Iterable[Problem], main_file: str) -> list[Problem]:
+    def order(problem: Problem) -> tuple[int, str, int]:
+        place = problem.place
+        if place is None:
+            return 3, "", 0
+        if place.line is None:
+            return 2, place.file, 0
+        return (0 if place.file == main_file else 1), place.file, place.line
+
+    return sorted(dict.fromkeys(problems), key=order)

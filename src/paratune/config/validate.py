@@ -1,0 +1,221 @@
+"""Checks of each section by itself: unknown keys, missing ones, wrong types and values, with the nearest valid key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from paratune.config.options import Option, allowed_kinds, find_key, kinds, options_of, outside_kind
+from paratune.config.plain import one_line
+from paratune.config.problems import Problem
+from paratune.config.sections import Config, Section
+from paratune.config.yaml_tree import read_scalar
+from paratune.errors import did_you_mean
+
+ELSEWHERE = {
+    "lr": "train.learning_rate",
+    "num_epochs": "train.epochs",
+    "num_train_epochs": "train.epochs",
+    "scheduler": "train.schedule",
+    "lr_scheduler_type": "train.schedule",
+    "clip_grad_norm": "train.max_grad_norm",
+    "batch_size": "batch.global",
+    "global_batch_size": "batch.global",
+    "per_device_train_batch_size": "batch.per_device",
+    "per_device_eval_batch_size": "evaluate.batch_size",
+    "gradient_accumulation_steps": "batch.grad_accum_steps",
+    "eval_steps": "evaluate.steps",
+    "metric_for_best_model": "evaluate.best",
+    "early_stopping_patience": "evaluate.patience",
+    "save_steps": "checkpoint.steps",
+    "save_total_limit": "checkpoint.keep",
+    "logging_steps": "measure.log_every",
+    "output_dir": "run.folder",
+    "model_name_or_path": "model.name",
+    "max_seq_length": "data.max_length",
+    "train_file": "data.train",
+    "validation_file": "data.validation",
+    "test_file": "data.test",
+    "fp16": "precision",
+    "bf16": "precision",
+}
+"""What options are called by the neighbouring tools, for people who come from there."""
+
+_STAND_INS = {"task.labels": ["<a>", "<b>"]}
+"""What required options hold, while sections are checked against each other, when the user's value cannot be used."""
+
+
+@dataclass
+class Findings:
+    """What came out of the checks of all sections."""
+
+    problems: list[Problem] = field(default_factory=list)
+    bad: set[str] = field(default_factory=set)
+    """Keys whose value is not known: they are wrong, missing, or perhaps meant by a key that does not exist."""
+
+    def add(self, message: str, key: str, *also: str) -> None:
+        """Note a problem of a key; `also` are further keys whose value it leaves open."""
+        self.problems.append(Problem(message, (key,)))
+        self.bad.update((key, *also))
+
+
+def validate(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Findings]:
+    """Check every section by itself.
+
+    Returns:
+        The values with wrong ones left out or replaced by stand-ins, so that sections can be checked against each
+        other all the same; and what was found.
+    """
+    findings = Findings()
+    return _section(Config, values, "", "", findings), findings
+
+
+def _section(
+    section: type[Section], values: Mapping[Any, Any], path: str, called: str, found: Findings
+) -> dict[str, Any]:
+    """Check one section; `called` is its name in messages: its path, or its kind."""
+    options = options_of(section)
+    for key in values:
+        if key not in options:
+            _unknown_option(section, key, path, called, found)
+    wrong = _wrong_values(section, values, path, found)
+    good: dict[str, Any] = {}
+    for key, option in options.items():
+        dotted = f"{path}.{key}" if path else key
+        if option.sections:
+            has_default = option.nullable or (option.by_kind and not option.required)
+            if values.get(key) is not None or not has_default:
+                good[key] = _subsection(option, values.get(key), dotted, found)
+        elif key in values and key not in wrong:
+            good[key] = values[key]
+        else:
+            _note_value(option, values, dotted, found)
+            if option.required:
+                good[key] = _STAND_INS.get(dotted, f"<{dotted}>")
+    return good
+
+
+def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, found: Findings) -> None:
+    """Note a plain value that is wrong, or missing where there is no default."""
+    if option.key in values:
+        shown = describe_value(values[option.key])
+        found.add(f"{dotted} is {shown}; allowed: {option.allowed}{_hint(option, values[option.key])}", dotted)
+    elif option.required and dotted not in found.bad:
+        found.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted)
+
+
+def _subsection(option: Option, value: Any, path: str, found: Findings) -> dict[str, Any]:
+    if option.by_kind and isinstance(value, str):
+        value = {"kind": value}
+    if value is None:
+        # An empty section, or one whose lines are all commented out, says nothing.
+        value = {}
+    if not isinstance(value, dict):
+        known = ", ".join(options_of(option.sections[0]))
+        found.add(f"{path} is {describe_value(value)}; allowed: a mapping of options ({known})", path)
+        value = {}
+        if not option.by_kind:
+            return _section(option.sections[0], value, path, path, Findings())
+    if not option.by_kind:
+        return _section(option.sections[0], value, path, path, found)
+    section = _section_of_kind(option, value, path, found)
+    if section is None:
+        stand_in, section = list(kinds(option).items())[-1] if path == "task" else next(iter(kinds(option).items()))
+        return {"kind": stand_in}
+    return _section(section, value, path, value["kind"], found)
+
+
+def _section_of_kind(option: Option, value: Mapping[Any, Any], path: str, found: Findings) -> type[Section] | None:
+    """Return the class that `kind` chooses, or None when it chooses none."""
+    allowed = allowed_kinds(option)
+    if path in found.bad:
+        return None
+    if value.get("kind") is None:
+        found.add(f"{path}.kind is required; allowed: {allowed}", f"{path}.kind", path)
+        return None
+    kind = value["kind"]
+    known = kinds(option)
+    if isinstance(kind, str) and kind in known:
+        return known[kind]
+    outside = outside_kind(option)
+    if outside is not None and isinstance(kind, str) and ":" in kind:
+        return outside
+    near = did_you_mean(kind, known) if isinstance(kind, str) else ""
+    found.add(f"{path}.kind is {describe_value(kind)}{near or ''}; allowed: {allowed}", f"{path}.kind", path)
+    return None
+
+
+def _unknown_option(section: type[Section], key: Any, path: str, called: str, found: Findings) -> None:
+    dotted = f"{path}.{key}" if path else str(key)
+    options = options_of(section)
+    what = f"{dotted} is not an option of {called}" if path else f"{dotted} is not a section of a configuration"
+    other = _other_kind(section, key, path)
+    if other:
+        found.add(f"{what}; {other} has it ({path}.kind: {other})", dotted)
+        return
+    inside = find_key(key, section, f"{path}." if path else "")
+    near = did_you_mean(str(key), options).removeprefix("; did you mean ").removesuffix("?")
+    if inside or key in ELSEWHERE or not near:
+        meant = inside or ELSEWHERE.get(key) or find_key(key, Config)
+    else:
+        meant = f"{path}.{near}" if path else near
+    if meant is None:
+        found.add(f"{what}; it has: {', '.join(options)}", dotted)
+        return
+    folder, _, name = meant.rpartition(".")
+    found.add(f"{what}; did you mean {name if folder == path else meant}?", dotted, meant)
+
+
+def _other_kind(section: type[Section], key: Any, path: str) -> str | None:
+    """Return the kind beside this section's that has the option."""
+    option = options_of(Config).get(path)
+    if option is None or not option.by_kind:
+        return None
+    return next((kind for kind, each in kinds(option).items() if each is not section and key in options_of(each)), None)
+
+
+def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, found: Findings) -> set[str]:
+    """Return the keys of plain values that the section's class refuses; what it refuses as a whole is noted."""
+    try:
+        section.model_validate({key: value for key, value in values.items() if isinstance(key, str)})
+    except ValidationError as error:
+        for each in error.errors():
+            if not each["loc"] and each["type"] != "model_type":
+                found.add(f"{path}: {each['msg'].removeprefix('Value error, ')}", path)
+        return {str(each["loc"][0]) for each in error.errors() if each["loc"]}
+    return set()
+
+
+def _hint(option: Option, value: Any) -> str:
+    """Return what to do about a value that comes from a slip that is often made, or an empty string."""
+    allowed = option.allowed
+    if value is None:
+        return "" if option.required else f"; leave it out for its default, {one_line(option.default)}"
+    if isinstance(value, str):
+        try:
+            meant = read_scalar(value)
+        except ValueError:
+            meant = value
+        if isinstance(meant, bool | int | float) and ("number" in allowed or "true" in allowed):
+            return "; take off the quotes"
+        if "true or false" in allowed:
+            return "; write true or false"
+        return did_you_mean(value, allowed.replace(" or ", ", ").split(", "))
+    if isinstance(value, float) and value.is_integer() and "whole number" in allowed:
+        return f"; write {int(value)}"
+    if isinstance(value, list | dict):
+        items = value if isinstance(value, list) else [*value, *value.values()]
+        odd = [item for item in items if isinstance(item, bool | float) or item is None]
+        return f"; put {one_line(odd[0])} in quotes if it is text" if odd and "text" in allowed else ""
+    return "; put it in quotes if it is text" if "text" in allowed else ""
+
+
+def describe_value(value: Any) -> str:
+    """Return a value as found, with its type: `3 (a whole number)`, `"3" (text)`, `null`."""
+    if value is None:
+        return "null"
+    names = {str: "text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
+    shown = f'"{value}"' if isinstance(value, str) else one_line(value)
+    short = shown if len(shown) <= 80 else f"{shown[:76]} ..."
+    return f"{short} ({names.get(type(value), 'a mapping')})"
