@@ -1,0 +1,51 @@
+"""The scores of a task by its kind, and which of two values of a metric is the better one."""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy.typing as npt
+
+from paratune.config.metric_names import METRICS, direction
+from paratune.metrics.classification import classification_scores
+from paratune.metrics.regression import regression_scores
+
+__all__ = ["METRICS", "SCORES", "direction", "is_better", "scores"]
+
+Score = Callable[[npt.ArrayLike, npt.ArrayLike], dict[str, float | None]]
+
+SCORES: Final[dict[str, Score]] = {"classification": classification_scores, "regression": regression_scores}
+"""What scores the outputs of each kind of task: all of its `METRICS` but the loss."""
+
+
+def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
+    """Score the outputs of a whole split.
+
+    Args:
+        task_kind: A key of `SCORES`.
+        outputs: (N, C) logits, or (N,) or (N, 1) predictions of a regression.
+        labels: (N,) class ids or targets.
+
+    Returns:
+        All metrics of the task but `loss`, which only the engine knows; None where a value is undefined.
+
+    Raises:
+        ValueError: Shapes or labels do not fit the task.
+    """
+    return SCORES[task_kind](outputs, labels)
+
+
+def is_better(metric: str, new: float | None, old: float | None, min_delta: float = 0.0) -> bool:
+    """Return whether `new` beats `old` by more than `min_delta`.
+
+    Unknown (None or NaN) never beats anything, and anything known beats it.
+
+    Raises:
+        KeyError: No task has a metric of this name.
+    """
+    sign = 1.0 if direction(metric) == "max" else -1.0
+    if new is None or math.isnan(new):
+        return False
+    if old is None or math.isnan(old):
+        return True
+    return sign * (new - old) > min_delta

@@ -1,0 +1,112 @@
+"""Expected values are counted by hand in the comments, or come from scikit-learn called as its manual shows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from paratune.metrics.classification import NAMES, classification_scores, confusion
+
+
+def logits_of(predictions, num_classes):
+    return np.eye(num_classes, dtype=np.float32)[predictions]
+
+
+def test_two_classes_are_scored_for_class_one():
+    # True 1 1 1 0 0 0, predicted 1 1 0 1 0 0: tp 2, fp 1, fn 1, tn 2.
+    scores = classification_scores(logits_of([1, 1, 0, 1, 0, 0], 2), [1, 1, 1, 0, 0, 0])
+    assert scores["accuracy"] == pytest.approx(4 / 6)
+    assert scores["precision"] == pytest.approx(2 / 3)
+    assert scores["recall"] == pytest.approx(2 / 3)
+    assert scores["f1"] == pytest.approx(4 / 6)  # 2 tp / (2 tp + fp + fn)
+    # (tp tn - fp fn) / sqrt((tp + fp) (tp + fn) (tn + fp) (tn + fn)) = (4 - 1) / 9
+    assert scores["matthews"] == pytest.approx(3 / 9)
+
+
+def test_binary_f1_is_not_the_macro_average():
+    # True 1 0 0 0, predicted 1 1 0 0: F1 of class 1 is 2/3, of class 0 is 4/5.
+    scores = classification_scores(logits_of([1, 1, 0, 0], 2), [1, 0, 0, 0])
+    assert scores["f1"] == pytest.approx(2 / 3)
+    assert scores["f1_macro"] == pytest.approx((2 / 3 + 4 / 5) / 2)
+    assert scores["f1_weighted"] == pytest.approx((2 / 3 * 1 + 4 / 5 * 3) / 4)
+    assert scores["f1_micro"] == pytest.approx(3 / 4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(2, 5), st.integers(1, 40))
+def test_scores_equal_scikit_learn(data, num_classes, num_samples):
+    ids = st.lists(st.integers(0, num_classes - 1), min_size=num_samples, max_size=num_samples)
+    labels, predictions = data.draw(ids), data.draw(ids)
+    scores = classification_scores(logits_of(predictions, num_classes), np.array(labels))
+    average = "binary" if num_classes == 2 else "macro"
+    expected = {
+        "accuracy": np.mean(np.array(labels) == np.array(predictions)),
+        "f1": metrics.f1_score(labels, predictions, average=average, zero_division=0),
+        "f1_macro": metrics.f1_score(labels, predictions, average="macro", zero_division=0),
+        "f1_micro": metrics.f1_score(labels, predictions, average="micro", zero_division=0),
+        "f1_weighted": metrics.f1_score(labels, predictions, average="weighted", zero_division=0),
+        "precision": metrics.precision_score(labels, predictions, average=average, zero_division=0),
+        "recall": metrics.recall_score(labels, predictions, average=average, zero_division=0),
+    }
+    for name, value in expected.items():
+        assert scores[name] == pytest.approx(value), name
+    assert tuple(scores) == NAMES
+    assert all(type(value) is float for value in scores.values())
+
+
+def test_matthews_of_three_classes_follows_gorodkin():
+    # Gorodkin 2004 (R_K): c = 3 right of s = 5; true counts 2 2 1, predicted 1 3 1.
+    # (c s - sum p t) / sqrt((s^2 - sum p^2) (s^2 - sum t^2)) = (15 - 9) / sqrt((25 - 11) (25 - 9))
+    scores = classification_scores(logits_of([0, 1, 1, 1, 2], 3), [0, 0, 1, 2, 1])
+    assert scores["matthews"] == pytest.approx((2 * 5 - 9) / (14 * 16) ** 0.5)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_only_is_no_warning_and_no_crash(label):
+    scores = classification_scores(logits_of([label] * 3, 2), [label] * 3)
+    assert scores["accuracy"] == 1.0
+    assert scores["matthews"] == 0.0
+    assert scores["f1"] == float(label)
+
+
+def test_equal_logits_go_to_the_lower_class():
+    assert classification_scores([[0.5, 0.5]], [0])["accuracy"] == 1.0
+
+
+def test_no_samples_and_nan_logits_are_unknown():
+    nothing = dict.fromkeys(NAMES)
+    assert classification_scores(np.zeros((0, 3)), np.zeros(0)) == nothing
+    assert classification_scores([[0.0, float("nan")], [1.0, 0.0]], [0, 0]) == nothing
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "offending"),
+    [
+        ([[0.0, 1.0]], [2], "labels hold 2"),
+        ([[0.0, 1.0]], [-1], "labels hold -1"),
+        ([[0.0, 1.0]], [0.5], "float64"),
+        ([[0.0, 1.0]], [0, 1], "2 labels, but logits of 1"),
+        ([0.0, 1.0], [0, 1], r"\(2,\)"),
+        ([[0.0], [1.0]], [0, 0], r"\(2, 1\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(logits, labels, offending):
+    with pytest.raises(ValueError, match=offending):
+        classification_scores(logits, labels)
+
+
+def test_confusion_has_true_classes_as_rows():
+    assert confusion([0, 0, 1, 1, 1], [0, 1, 1, 1, 0], 3) == [[1, 1, 0], [1, 2, 0], [0, 0, 0]]
+
+
+def test_confusion_of_one_class_and_of_nothing():
+    assert confusion([1, 1], [1, 1], 2) == [[0, 0], [0, 2]]
+    assert confusion([], [], 2) == [[0, 0], [0, 0]]
+
+
+def test_confusion_refuses_what_it_cannot_count():
+    with pytest.raises(ValueError, match="predictions hold 3"):
+        confusion([0], [3], 3)
+    with pytest.raises(ValueError, match="2 labels, but 1 predictions"):
+        confusion([0, 1], [0], 2)

@@ -1,0 +1,136 @@
+"""Expected values are computed by hand in the comments, or by another formula than the one in use."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paratune.metrics.regression import NAMES, grade_step, quadratic_weighted_kappa, regression_scores
+
+
+def test_errors_by_hand():
+    # Errors 1, -1, 2: squares 1 + 1 + 4 = 6; targets 1 2 6 have the mean 3 and squares around it 4 + 1 + 9 = 14.
+    scores = regression_scores([2.0, 1.0, 8.0], [1.0, 2.0, 6.0])
+    assert scores["mse"] == pytest.approx(2.0)
+    assert scores["rmse"] == pytest.approx(2.0**0.5)
+    assert scores["mae"] == pytest.approx(4 / 3)
+    assert scores["r2"] == pytest.approx(1 - 6 / 14)
+
+
+def test_correlations_by_hand():
+    # Both around their means: (-1, -2, 3) of (2, 1, 6) and (-2, -1, 3) of (1, 2, 6): 13 / sqrt(14 14).
+    scores = regression_scores([2.0, 1.0, 6.0], [1.0, 2.0, 6.0])
+    assert scores["pearson"] == pytest.approx(13 / 14)
+    # Ranks 2 1 3 and 1 2 3: 1 - 6 (1 + 1) / (3 (9 - 1)).
+    assert scores["spearman"] == pytest.approx(0.5)
+
+
+def test_spearman_shares_ranks_between_ties():
+    # Ranks 1.5 1.5 3 and 1 2 3: covariance 1.5, variances 1.5 and 2 (sums around the mean 2).
+    assert regression_scores([5.0, 5.0, 9.0], [1.0, 2.0, 3.0])["spearman"] == pytest.approx(1.5 / (1.5 * 2) ** 0.5)
+
+
+def test_a_column_of_predictions_is_taken_as_it_is():
+    column = np.array([[2.0], [1.0], [6.0]], dtype=np.float32)
+    assert regression_scores(column, [1, 2, 6]) == regression_scores([2, 1, 6], [1, 2, 6])
+
+
+def kappa_by_moments(given, true):
+    """1 - E[(a - b)^2] / (var a + var b + (mean a - mean b)^2): the same number without any matrix."""
+    given, true = np.asarray(given, float), np.asarray(true, float)
+    chance = given.var() + true.var() + (given.mean() - true.mean()) ** 2
+    return 1 - np.mean((given - true) ** 2) / chance
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 18), st.integers(0, 18)), min_size=2, max_size=40))
+def test_kappa_equals_the_formula_by_moments(pairs):
+    halves = np.array(pairs, dtype=np.float64) / 2
+    true, given_bands = halves[:, 0], np.clip(halves[:, 1], halves[:, 0].min(), halves[:, 0].max())
+    value = quadratic_weighted_kappa(given_bands, true)
+    if true.min() == true.max():
+        assert value is None
+    else:
+        assert value == pytest.approx(kappa_by_moments(given_bands, true))
+
+
+def test_kappa_counts_grades_that_do_not_occur():
+    # Targets 1, 2, 9 and one miss from 9 to 2: 7 steps apart, not 1.
+    assert quadratic_weighted_kappa([1, 2, 2, 9], [1, 2, 9, 9]) == pytest.approx(
+        kappa_by_moments([1, 2, 2, 9], [1, 2, 9, 9])
+    )
+
+
+def test_kappa_rounds_to_the_step_of_the_targets():
+    # Half bands: 6.2 is 6.0, 6.25 is 6.5 (a tie goes up), 7.9 is not beyond 7.0; whole grades: 6.4 is 6.
+    assert quadratic_weighted_kappa([6.2, 6.25, 7.9], [6.0, 6.5, 7.0]) == 1.0
+    assert quadratic_weighted_kappa([6.4, 6.5, 8.1], [6, 7, 8]) == 1.0
+    assert quadratic_weighted_kappa([6.4, 6.4, 8.1], [6, 7, 8]) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("targets", "step"),
+    [([1, 2, 3], 1.0), ([6.0, 6.5], 0.5), ([-0.5, 0.0], 0.5), ([0.25, 1.0], None), ([0.1], None), ([], None)],
+)
+def test_step_of_the_targets(targets, step):
+    assert grade_step(np.array(targets, dtype=np.float64)) == step
+
+
+@pytest.mark.parametrize("targets", [[0.1, 0.7], [5.0, 5.0], [0.0, 5000.0], [0.0, 1e300]])
+def test_kappa_is_unknown_where_there_is_no_scale(targets):
+    assert quadratic_weighted_kappa([1.0, 2.0], targets) is None
+
+
+@pytest.mark.parametrize("predictions", [[3.0, 3.0, 3.0], [1e15, 1e15 + 0.125, 1e15]])
+def test_constant_predictions_have_no_correlation(predictions):
+    scores = regression_scores(predictions, [1.0, 2.0, 6.0])
+    assert scores["pearson"] is None
+    assert scores["rmse"] is not None
+    assert scores["r2"] is not None
+
+
+def test_constant_predictions_have_no_rank_correlation():
+    assert regression_scores([3.0, 3.0, 3.0], [1.0, 2.0, 6.0])["spearman"] is None
+
+
+def test_constant_targets_explain_nothing():
+    scores = regression_scores([1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
+    assert [name for name in NAMES if scores[name] is None] == ["r2", "pearson", "spearman", "qwk"]
+
+
+def test_one_sample_has_errors_only():
+    scores = regression_scores([1.0], [3.0])
+    assert {name: value for name, value in scores.items() if value is not None} == {"rmse": 2.0, "mse": 4.0, "mae": 2.0}
+
+
+def test_two_samples_correlate_without_a_warning():
+    scores = regression_scores([1.0, 2.0], [10.0, 20.0])
+    assert scores["pearson"] == pytest.approx(1.0)
+    assert scores["spearman"] == pytest.approx(1.0)
+
+
+def test_unknown_when_there_is_nothing_or_a_prediction_is_not_finite():
+    nothing = dict.fromkeys(NAMES)
+    assert regression_scores([], []) == nothing
+    assert regression_scores([1.0, float("nan")], [1.0, 2.0]) == nothing
+    assert regression_scores([1.0, float("inf")], [1.0, 2.0]) == nothing
+
+
+def test_predictions_that_overflow_are_unknown_not_infinite():
+    scores = regression_scores([1e200, -1e250, 1.0], [1.0, 2.0, 3.0])
+    assert scores["mse"] is None
+    assert scores["mae"] == pytest.approx(1e250 / 3)
+    assert tuple(scores) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets", "offending"),
+    [
+        ([1.0, 2.0], [1.0], r"\(2,\) and targets \(1,\)"),
+        ([[1.0, 2.0]], [1.0], r"\(1, 2\)"),
+        ([1.0, 2.0], [1.0, float("nan")], "nan"),
+    ],
+)
+def test_what_does_not_fit_is_named(predictions, targets, offending):
+    with pytest.raises(ValueError, match=offending):
+        regression_scores(predictions, targets)

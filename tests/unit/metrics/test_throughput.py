@@ -1,0 +1,93 @@
+"""Two steps on two ranks, worked out on paper."""
+
+import pytest
+
+from paratune.metrics.throughput import rates
+from paratune.records import PHASES
+
+
+def step(number, wall_ms, phases_ms, *, samples=4, tokens=40, padded=50, warmup=False):
+    return {
+        "event": "step",
+        "step": number,
+        "warmup": warmup,
+        "wall_ms": wall_ms,
+        "num_samples": samples,
+        "num_tokens": tokens,
+        "num_padded_tokens": padded,
+        "phases_ms": dict(zip((*PHASES, "other"), phases_ms, strict=True)),
+    }
+
+
+RANKS = [
+    [
+        step(1, 9000, (9000, 0, 0, 0, 0), warmup=True),
+        step(2, 100, (10, 30, 40, 15, 5)),
+        step(3, 300, (20, 90, 160, 25, 5)),
+    ],
+    [
+        step(1, 9000, (9000, 0, 0, 0, 0), warmup=True),
+        step(2, 120, (30, 30, 40, 15, 5)),
+        step(3, 280, (10, 80, 160, 25, 5), samples=2, tokens=10, padded=50),
+    ],
+]
+
+
+def test_rates_are_totals_over_totals():
+    # Walls of 0.4 s on both ranks; samples 4 + 4 + 4 + 2, tokens 40 + 40 + 40 + 10, padded 4 x 50.
+    assert rates(RANKS)["throughput"] == {
+        "samples_per_s": pytest.approx(14 / 0.4),
+        "tokens_per_s": pytest.approx(130 / 0.4),
+        "padded_tokens_per_s": pytest.approx(200 / 0.4),
+        "padding_share": pytest.approx(70 / 200),
+        "num_steps_measured": 2,
+    }
+
+
+def test_the_slowest_rank_is_the_time_of_the_run():
+    slow = [step(2, 500, (100, 100, 100, 100, 100))]
+    assert rates([RANKS[0][1:2], slow])["throughput"]["samples_per_s"] == pytest.approx(8 / 0.5)
+
+
+def test_phases_are_means_of_totals_and_percentiles_of_steps():
+    phases = rates(RANKS)["phases"]
+    # get_batch 10, 20, 30, 10 ms: 70 ms in all, 35 a rank; sorted 10 10 20 30: median 15, p10 at 0.3 of the way from
+    # the first to the second, p90 at 2.7: 20 + 0.7 x 10. All phases: 100 + 300 + 120 + 280 = 800 ms.
+    assert phases["get_batch"] == {
+        "total_s": pytest.approx(0.035),
+        "median_ms": pytest.approx(15),
+        "p10_ms": pytest.approx(10),
+        "p90_ms": pytest.approx(27),
+        "share": pytest.approx(70 / 800),
+    }
+    assert phases["backward"]["total_s"] == pytest.approx(0.200)
+    assert sum(phase["share"] for phase in phases.values()) == pytest.approx(1)
+    assert sum(phase["total_s"] for phase in phases.values()) == pytest.approx(0.4)
+    assert list(phases) == [*PHASES, "other"]
+
+
+def test_step_times_are_percentiles_over_all_ranks():
+    # 100 120 280 300: median 200; p10 at 0.3: 106; p90 at 2.7: 294.
+    assert rates(RANKS)["step_ms"] == pytest.approx({"median": 200, "p10": 106, "p90": 294})
+
+
+def test_other_events_are_passed_over():
+    evaluation = {"event": "evaluation", "step": 2, "scores": {}}
+    assert rates([[*RANKS[0], evaluation], RANKS[1]]) == rates(RANKS)
+
+
+def test_a_rank_that_came_later_counts_its_own_steps():
+    # A run of one process that was resumed on two: rank 1 has the second step only.
+    result = rates([RANKS[0], RANKS[1][2:]])
+    assert result["throughput"]["num_steps_measured"] == 2
+    assert result["throughput"]["samples_per_s"] == pytest.approx(10 / 0.4)
+
+
+@pytest.mark.parametrize("ranks", [[], [[], []], [[step(1, 5, (1, 1, 1, 1, 1), warmup=True)]]])
+def test_nothing_measured_is_unknown(ranks):
+    result = rates(ranks)
+    assert result["throughput"].pop("num_steps_measured") == 0
+    values = [*result["throughput"].values(), *result["step_ms"].values()]
+    values += [value for phase in result["phases"].values() for value in phase.values()]
+    assert values
+    assert set(values) == {None}
