@@ -1,0 +1,150 @@
+"""From the values of a label column to class ids or targets.
+
+Floor 3, without torch.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.config.sections import ClassificationTask, class_names
+from paratune.errors import DataError, did_you_mean
+
+_MANY_VALUES = 20
+"""More distinct numbers than this, none of them a label of the task, are taken for a numeric target."""
+
+
+def first_rows(rows: Sequence[int], num_shown: int = 5) -> str:
+    """Return "rows 3, 8, 9 (counted from 0)", with "and 12 more" where they are many."""
+    shown = ", ".join(map(str, rows[:num_shown]))
+    more = f" and {len(rows) - num_shown} more" if len(rows) > num_shown else ""
+    return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more} (counted from 0)"
+
+
+def is_missing(value: Any, *, nan_is_missing: bool) -> bool:
+    """Return whether a label is null, blank or, where that is said, NaN."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    return nan_is_missing and isinstance(value, float) and math.isnan(value)
+
+
+def class_ids(
+    values: Sequence[Any], rows: Sequence[int], task: ClassificationTask, where: str
+) -> npt.NDArray[np.int64]:
+    """Return the class id of each value.
+
+    A value matches a label of the task when both are the same text; integers, and floats and texts that say an integer
+    with a zero fraction (1.0, "1.0"), are compared as the integer's text. "001" is not 1. Booleans are "true", "false".
+
+    Args:
+        values: None of them missing.
+        rows: Row of each value, for messages.
+        task: Its labels, in the order of the ids or with the name of each.
+        where: File and column, for messages.
+
+    Raises:
+        DataError: Values are not labels of the task.
+    """
+    ids = _ids_by_key(task, where)
+    cache: dict[Any, int | None] = {}
+    unseen: dict[Any, list[int]] = {}
+    found = np.zeros(len(values), dtype=np.int64)
+    for index, value in enumerate(values):
+        key = value if isinstance(value, str | int | float) else str(value)
+        if key not in cache:
+            cache[key] = _lookup(key, ids)
+        class_id = cache[key]
+        if class_id is None:
+            unseen.setdefault(key, []).append(rows[index])
+        else:
+            found[index] = class_id
+    if unseen:
+        raise DataError(_unseen_message(unseen, ids, where))
+    return found
+
+
+def _ids_by_key(task: ClassificationTask, where: str) -> dict[str, int]:
+    names = class_names(task)
+    ids: dict[str, int] = {}
+    pairs = task.labels.items() if isinstance(task.labels, dict) else ((value, str(value)) for value in task.labels)
+    for value, name in pairs:
+        if str(value) in ids:
+            raise DataError(
+                f"task.labels names {value!r} twice (as a number and as text); {where} cannot tell them apart"
+            )
+        ids[str(value)] = names.index(name)
+    return ids
+
+
+def _lookup(value: str | int | float, ids: dict[str, int]) -> int | None:
+    if isinstance(value, bool):
+        keys = [str(value).lower(), str(value), str(int(value))]
+    elif isinstance(value, float):
+        keys = [str(value), str(int(value)) if value.is_integer() else ""]
+    else:
+        whole = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))\.0+", str(value))
+        keys = [str(value), whole[1] if whole else ""]
+    return next((ids[key] for key in keys if key in ids), None)
+
+
+def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: str) -> str:
+    num_rows = sum(map(len, unseen.values()))
+    most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
+    listed = "; ".join(f"{value!r}{did_you_mean(str(value), ids)}: {first_rows(rows, 3)}" for value, rows in most)
+    text = f"{where}: {num_rows} labels are not among task.labels ({', '.join(map(repr, ids))}): {listed}" + (
+        f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
+    )
+    if len(unseen) > _MANY_VALUES and all(_as_number(value) is not None for value in unseen):
+        return text + ". A numeric target is learned with task.kind: regression"
+    return text + ". Add them to task.labels, or take their rows out of the file"
+
+
+def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArray[np.float32]:
+    """Return each value as a float32.
+
+    Args:
+        values: Numbers, or texts that say numbers; none of them missing.
+        rows: Row of each value, for messages.
+        where: File and column, for messages.
+
+    Raises:
+        DataError: A value is not a number, not finite, or too large for float32.
+    """
+    numbers = [_as_number(value) for value in values]
+    wrong = [index for index, number in enumerate(numbers) if number is None]
+    if wrong:
+        example = values[wrong[0]]
+        decimal_comma = isinstance(example, str) and _as_number(example.replace(",", ".")) is not None
+        advice = (
+            "write numbers with a decimal point"
+            if decimal_comma
+            else "a class label is learned with task.kind: classification and task.labels"
+        )
+        raise DataError(
+            f"{where}: {len(wrong)} of {len(values)} targets are not numbers, such as {str(example)[:40]!r}: "
+            f"{first_rows([rows[index] for index in wrong])}; {advice}"
+        )
+    with np.errstate(over="ignore"):
+        found = np.asarray(numbers, dtype=np.float64).astype(np.float32)
+    infinite = np.flatnonzero(~np.isfinite(found))
+    if len(infinite):
+        raise DataError(
+            f"{where}: {len(infinite)} of {len(values)} targets are not finite, such as {values[int(infinite[0])]!r}: "
+            f"{first_rows([rows[int(index)] for index in infinite])}; mend them, or leave the field empty and set "
+            "data.missing: drop"
+        )
+    return found
+
+
+def _as_number(value: Any) -> float | None:
+    """Return the number that a value is or says; None for others, booleans and Python's 1_000 among them."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

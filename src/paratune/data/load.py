@@ -1,0 +1,218 @@
+"""The whole way from the configuration to splits that can be trained on: read, select, cut, tokenize.
+
+Floor 3, without torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask, class_names
+from paratune.data.columns import LabelArray, Missing, Samples, select
+from paratune.data.read import read_table
+from paratune.data.splits import cut
+from paratune.data.token_store import TokenStore
+from paratune.data.tokens import Progress, Stop, Truncation, cache_folder, hash_texts, tokenize
+from paratune.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples and their tokens; a position in one is the same position in the other."""
+
+    name: str
+    """train, validation or test."""
+    source: str
+    """Where the rows are from, as the configuration says it."""
+    samples: Samples
+    """Texts, labels, ids, original rows."""
+    store: TokenStore
+    """Tokens."""
+    fingerprint: str
+    """SHA-256 over texts and labels in their order."""
+
+    @property
+    def labels(self) -> LabelArray | None:
+        """(num_rows,): int64 class ids or float32 targets."""
+        return self.samples.labels
+
+    @property
+    def num_rows(self) -> int:
+        """Samples, after rows with something missing were dropped."""
+        return len(self.samples)
+
+    @property
+    def num_dropped(self) -> dict[str, int]:
+        """Dropped rows by what they lacked; of a file that was cut they are counted at the train part."""
+        return self.samples.num_dropped
+
+    def record(self) -> dict[str, Any]:
+        """Return what `run.json` says of the split."""
+        return {
+            "source": self.source,
+            "num_rows": self.num_rows,
+            "num_dropped": self.num_dropped,
+            "fingerprint": self.fingerprint,
+            "num_tokens": self.store.num_tokens,
+            "num_truncated": self.store.num_truncated,
+        }
+
+
+def load_splits(
+    data: Data,
+    task: ClassificationTask | RegressionTask,
+    *,
+    tokenizer: Any,
+    max_length: int,
+    need_token_type_ids: bool,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> dict[str, Split]:
+    """Return the splits that the configuration names or cuts, by name, in the order train, validation, test.
+
+    Args:
+        data: The section of the configuration.
+        task: Says what labels mean.
+        tokenizer: The model's.
+        max_length: `data.max_length`, or the model's own limit.
+        need_token_type_ids: Whether the model takes them.
+        progress: Told how far the tokenizing of all splits is: samples done, all samples.
+        stop: Asked now and then whether to give up.
+
+    Raises:
+        DataError: Something is wrong with a file, a column or the cut.
+        Stopped: `stop` said so.
+    """
+    parts = load_samples(data, task)
+    total, done = sum(len(samples) for _, samples in parts.values()), 0
+    splits = {}
+    for name, (source, samples) in parts.items():
+
+        def report(count: int, _: int, before: int = done) -> None:
+            if progress is not None:
+                progress(before + count, total)
+
+        store = tokenize(
+            samples,
+            tokenizer,
+            max_length=max_length,
+            truncation=data.truncation,
+            need_token_type_ids=need_token_type_ids,
+            cache_dir=cache_folder(data.cache_dir),
+            source=source,
+            progress=report,
+            stop=stop,
+        )
+        done += len(samples)
+        splits[name] = Split(name, source, samples, store, samples_fingerprint(samples, task))
+    return splits
+
+
+def load_samples(data: Data, task: ClassificationTask | RegressionTask) -> dict[str, tuple[str, Samples]]:
+    """Return (source, samples) of each split, before any tokenizing.
+
+    Raises:
+        DataError: As `load_splits`.
+    """
+    parts: dict[str, tuple[str, Samples]] = {}
+    for name in SPLITS:
+        source = getattr(data, name)
+        if source is None:
+            continue
+        group_by = data.split.group_by if data.split is not None and name == "train" else None
+        table = read_table(source, revision=data.hub_revision)
+        samples = select(table, data.columns, task, data.missing, source=source, group_by=group_by)
+        del table
+        cut_parts = _cut(samples, data) if name == "train" and data.split is not None else {name: samples}
+        for part, rows in cut_parts.items():
+            if part in parts or (part != name and getattr(data, part) is not None):
+                raise DataError(f"data.{part} names a file and data.split.{part} cuts one; keep one of the two")
+            parts[part] = (source, rows)
+    if not parts:
+        raise DataError("data names no file: give data.train, data.validation or data.test")
+    return {name: parts[name] for name in SPLITS if name in parts}
+
+
+def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
+    assert data.split is not None
+    rows_by_part = cut(len(samples), data.split, samples.labels, samples.groups)
+    return {
+        part: samples.take(rows, num_dropped=samples.num_dropped if part == "train" else None)
+        for part, rows in rows_by_part.items()
+    }
+
+
+def load_split(
+    name: str,
+    source: str,
+    columns: Columns,
+    task: ClassificationTask | RegressionTask,
+    *,
+    tokenizer: Any,
+    max_length: int,
+    need_token_type_ids: bool,
+    missing: Missing = "refuse",
+    truncation: Truncation = "longest_first",
+    cache_dir: str | None = None,
+    revision: str | None = None,
+    require_labels: bool = True,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> Split:
+    """Return one file as a split, for evaluating or predicting with a model that is already trained.
+
+    Args:
+        name: What to call it.
+        source: As for `read_table`.
+        columns: Which columns hold what.
+        task: Says what labels mean.
+        tokenizer: The model's.
+        max_length: Most tokens of a sample.
+        need_token_type_ids: Whether the model takes them.
+        missing: What happens to rows that lack something.
+        truncation: Which text of a pair loses tokens.
+        cache_dir: As `data.cache_dir`.
+        revision: Of a hub data set.
+        require_labels: False for prediction: the label column is not looked at.
+        progress: Told how far the tokenizing is.
+        stop: Asked now and then whether to give up.
+
+    Raises:
+        DataError: Something is wrong with the file or a column.
+        Stopped: `stop` said so.
+    """
+    table = read_table(source, revision=revision)
+    samples = select(table, columns, task, missing, source=source, require_labels=require_labels)
+    store = tokenize(
+        samples,
+        tokenizer,
+        max_length=max_length,
+        truncation=truncation,
+        need_token_type_ids=need_token_type_ids,
+        cache_dir=cache_folder(cache_dir),
+        source=source,
+        progress=progress,
+        stop=stop,
+    )
+    return Split(name, source, samples, store, samples_fingerprint(samples, task))
+
+
+def samples_fingerprint(samples: Samples, task: ClassificationTask | RegressionTask) -> str:
+    """Return the SHA-256, in hexadecimal, over texts, labels and the names of the classes, in their order."""
+    sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
+    hash_texts(sha, samples.texts)
+    hash_texts(sha, samples.text_pairs)
+    if samples.labels is not None:
+        sha.update(np.ascontiguousarray(samples.labels).data)
+    return sha.hexdigest()
+
+
+def split_records(splits: Mapping[str, Split]) -> dict[str, dict[str, Any] | None]:
+    """Return what `run.json` says of the data: each of train, validation, test, null where there is none."""
+    return {name: splits[name].record() if name in splits else None for name in SPLITS}

@@ -1,0 +1,166 @@
+"""From tokens to batches: padding, the micro-batches of a step, the batches of an evaluation.
+
+Floor 3. Dimensions: `B` samples (rows), `S` padded length.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from paratune.batch import Batch
+from paratune.data.columns import LabelArray
+from paratune.data.order import deal, epoch_order, steps_per_epoch
+from paratune.data.token_store import TokenStore
+
+IntArray = npt.NDArray[np.int64]
+_FILLER_LENGTH = 8
+"""Most tokens of a filler row: the model has to run it, and nobody counts it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collator:
+    """Makes padded batches of samples; one for each split."""
+
+    store: TokenStore
+    """Tokens of the split."""
+    labels: LabelArray | None
+    """(N,), int64 class ids or float32 targets; None where none are known."""
+    pad_token_id: int
+    """What stands behind the last token, where the attention mask is 0."""
+
+    def __call__(self, indices: IntArray, loss_denominator: float) -> Batch:
+        """Return the samples at `indices` as one batch, padded on the right to the longest of them.
+
+        Args:
+            indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
+            loss_denominator: Samples of the whole optimizer step, over all ranks.
+        """
+        is_filler = len(indices) == 0
+        rows = np.zeros(1, dtype=np.int64) if is_filler else indices
+        starts = self.store.offsets[rows]
+        lengths = self.store.offsets[rows + 1] - starts
+        if is_filler:
+            lengths = np.minimum(lengths, _FILLER_LENGTH)
+        ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id)
+        types_BS = None
+        if self.store.type_ids is not None:
+            types_BS = torch.from_numpy(self._padded(self.store.type_ids, starts, lengths, 0))
+        mask_BS = (np.arange(ids_BS.shape[1]) < lengths[:, None]).astype(np.int64)
+        return Batch(
+            input_ids=torch.from_numpy(ids_BS),
+            row_weight=torch.zeros(1) if is_filler else torch.ones(len(rows)),
+            index=torch.full((1,), -1) if is_filler else torch.from_numpy(rows.copy()),
+            num_samples=0 if is_filler else len(rows),
+            num_tokens=0 if is_filler else int(lengths.sum()),
+            num_padded_tokens=ids_BS.size,
+            loss_denominator=float(loss_denominator),
+            attention_mask=torch.from_numpy(mask_BS),
+            token_type_ids=types_BS,
+            max_seqlen=ids_BS.shape[1],
+            labels=None if self.labels is None else torch.from_numpy(self.labels[rows]),
+        )
+
+    @staticmethod
+    def _padded(
+        flat: npt.NDArray[np.generic], starts: IntArray, lengths: IntArray, value: int
+    ) -> npt.NDArray[np.int64]:
+        padded_BS = np.full((len(lengths), int(lengths.max())), value, dtype=np.int64)
+        for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            padded_BS[number, :length] = flat[start : start + length]
+        return padded_BS
+
+
+@dataclass(frozen=True, eq=False)
+class TrainBatches:
+    """The micro-batches of every optimizer step of one rank, as a function of the step: resuming is starting there."""
+
+    collator: Collator
+    """Of the training split."""
+    seed: int
+    """`run.seed`."""
+    global_batch_size: int
+    """Samples per optimizer step over all ranks."""
+    micro_batch_size: int
+    """Most samples per rank and micro-step."""
+    num_micro_steps: int
+    """Micro-batches of each step, the same on every rank."""
+    data_rank: int
+    """0 to data_world_size - 1."""
+    data_world_size: int
+    """Ranks that see different data."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of an epoch; the last one may have fewer samples."""
+        return steps_per_epoch(len(self.collator.store), self.global_batch_size)
+
+    def indices(self, step: int) -> IntArray:
+        """Return the samples of an optimizer step over all ranks, (at most global_batch_size,), in their order.
+
+        Args:
+            step: Counted from 0 over all epochs.
+        """
+        epoch, place = divmod(step, self.steps_per_epoch)
+        start = place * self.global_batch_size
+        return self._order(epoch)[start : start + self.global_batch_size]
+
+    def step(self, step: int) -> list[Batch]:
+        """Return this rank's micro-batches of an optimizer step.
+
+        Args:
+            step: Counted from 0 over all epochs.
+        """
+        indices = self.indices(step)
+        shares = deal(
+            indices,
+            data_rank=self.data_rank,
+            data_world_size=self.data_world_size,
+            micro_batch_size=self.micro_batch_size,
+            num_micro_steps=self.num_micro_steps,
+        )
+        return [self.collator(share, len(indices)) for share in shares]
+
+    def _order(self, epoch: int) -> IntArray:
+        """Return the order of an epoch, keeping the last one: making it anew costs what a sort does."""
+        kept: tuple[int, IntArray] | None = self.__dict__.get("_kept")
+        if kept is None or kept[0] != epoch:
+            kept = (epoch, epoch_order(len(self.collator.store), self.seed, epoch))
+            self.__dict__["_kept"] = kept
+        return kept[1]
+
+
+def num_eval_batches(num_samples: int, *, batch_size: int, data_world_size: int) -> int:
+    """Return how many batches `eval_batches` yields on every rank."""
+    return -(-num_samples // (batch_size * data_world_size))
+
+
+def eval_batches(
+    collator: Collator, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1
+) -> Iterator[Batch]:
+    """Yield this rank's batches of an evaluation: over all ranks, every sample exactly once.
+
+    Samples go from the longest to the shortest, so that little is padded and the first batch needs the most memory.
+    Every rank gets the same number of batches; where the samples do not suffice, one is filler. The losses of all
+    batches sum to the mean over the split: `loss_denominator` is its number of samples.
+
+    Args:
+        collator: Of the split.
+        batch_size: Most samples per rank and batch.
+        data_rank: 0 to data_world_size - 1.
+        data_world_size: Ranks that see different data.
+    """
+    num_samples = len(collator.store)
+    order = np.argsort(-collator.store.lengths, kind="stable").astype(np.int64)
+    together = batch_size * data_world_size
+    for start in range(0, num_samples, together):
+        (share,) = deal(
+            order[start : start + together],
+            data_rank=data_rank,
+            data_world_size=data_world_size,
+            micro_batch_size=batch_size,
+            num_micro_steps=1,
+        )
+        yield collator(share, num_samples)

@@ -1,0 +1,185 @@
+"""Reading a table from wherever the configuration says it is; columns keep the types that the source gives them.
+
+Floor 3, without torch.
+"""
+
+import gzip
+import importlib.resources
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paratune.data.text_tables import parse_csv, parse_json, parse_tsv
+from paratune.errors import DataError, did_you_mean, require
+
+DEMO = {"sentences": "sentences.csv"}
+"""Embedded data sets by name: `demo:sentences`."""
+
+
+def read_table(source: str, *, revision: str | None = None) -> pa.Table:
+    """Read a whole table.
+
+    Args:
+        source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, each also .gz), a folder saved by `datasets`
+            (`folder#split` where it holds several splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with
+            `@SPLIT` where there are several.
+        revision: Commit, tag or branch of a hub data set.
+
+    Returns:
+        The table with at least one row. CSV and TSV columns are strings, an empty field is "".
+
+    Raises:
+        DataError: It is absent, empty, damaged, or of an unknown kind.
+        MissingDependency: A `datasets` folder or hub data set, and `datasets` is not installed.
+    """
+    if source.startswith("hub:"):
+        table = _read_hub(source, revision)
+    elif source.startswith("demo:"):
+        table = _read_demo(source)
+    else:
+        table = _read_path(source)
+    if table.num_rows == 0:
+        raise DataError(f"{source} has no rows (columns: {', '.join(table.column_names) or 'none'})")
+    return table
+
+
+def _read_demo(source: str) -> pa.Table:
+    name = source.removeprefix("demo:")
+    if name not in DEMO:
+        raise DataError(
+            f"{source} is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
+        )
+    return parse_csv((importlib.resources.files("paratune.demo") / DEMO[name]).read_bytes(), source)
+
+
+def _read_path(source: str) -> pa.Table:
+    path = Path(source).expanduser()
+    split = None
+    if not path.exists() and "#" in path.name:
+        folder, _, split = str(path).rpartition("#")
+        path = Path(folder)
+    if not path.exists():
+        raise DataError(_absent(path))
+    return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)
+
+
+def _absent(path: Path) -> str:
+    """Say that a path is not there, and what is near it."""
+    parent = path.parent
+    if not parent.is_dir():
+        return f"{path} does not exist; nor does its folder {parent} (working directory: {Path.cwd()})"
+    near = did_you_mean(path.name, [item.name for item in parent.iterdir()])
+    return f"{path} does not exist{near} (working directory: {Path.cwd()})"
+
+
+def _read_file(path: Path, split: str | None) -> pa.Table:
+    if split is not None:
+        raise DataError(f"{path}#{split}: only a folder saved by `datasets` has splits; name the file alone")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    is_gzip = bool(suffixes) and suffixes[-1] == ".gz"
+    kind = suffixes[-2] if is_gzip and len(suffixes) > 1 else suffixes[-1] if suffixes and not is_gzip else ""
+    if kind not in PARSERS:
+        raise DataError(
+            f"{path}: {kind or 'no suffix'} is not a kind of file that can be read "
+            f"(allowed: {', '.join(PARSERS)}, each also with .gz)"
+        )
+    try:
+        raw = path.read_bytes()
+        if is_gzip:
+            raw = gzip.decompress(raw)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or not gzip: {error}; fetch or compress it again") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not raw:
+        raise DataError(f"{path} is empty (0 bytes)")
+    return PARSERS[kind](raw, str(path))
+
+
+def _parse_parquet(raw: bytes, source: str) -> pa.Table:
+    try:
+        return pq.read_table(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{source} is not a whole Parquet file: {error}") from error
+
+
+PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
+    ".csv": parse_csv,
+    ".tsv": parse_tsv,
+    ".jsonl": parse_json,
+    ".json": parse_json,
+    ".ndjson": parse_json,
+    ".parquet": _parse_parquet,
+}
+"""What reads the bytes of a file, by suffix."""
+
+
+def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
+    is_one, is_several = (path / "state.json").is_file(), (path / "dataset_dict.json").is_file()
+    if not is_one and not is_several:
+        files = sorted(item.name for item in path.iterdir())
+        raise DataError(
+            f"{path} is a folder, but not one that `datasets` saved (save_to_disk); name a file in it"
+            f" (it holds {', '.join(files[:8]) or 'nothing'}{', ...' if len(files) > 8 else ''})"
+        )
+    datasets = require("datasets", extra="datasets")
+    try:
+        found = datasets.load_from_disk(str(path))
+    except Exception as error:  # whatever a damaged folder makes `datasets` raise
+        raise DataError(f"{path} cannot be read by datasets: {error}") from error
+    if is_one and split is not None:
+        raise DataError(f"{path} holds a single split: name it without #{split}")
+    return _as_table(_pick(found, split, str(path), "#") if is_several else found)
+
+
+def _pick(found: Any, split: str | None, source: str, mark: str) -> Any:
+    """Return one split of a dictionary of splits: the named one, or the only one."""
+    names = list(found)
+    if split is None and len(names) == 1:
+        return found[names[0]]
+    if split is None:
+        raise DataError(
+            f"{source} holds {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})"
+        )
+    if split not in names:
+        raise DataError(f"{source} has no split {split}{did_you_mean(split, names)} (has: {', '.join(names)})")
+    return found[split]
+
+
+def _as_table(dataset: Any) -> pa.Table:
+    # Through the format, not `.data`: only this honours rows that were selected or shuffled.
+    table: pa.Table = dataset.with_format("arrow")[:]
+    return table
+
+
+def _read_hub(source: str, revision: str | None) -> pa.Table:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        raise DataError(
+            f"{source} is on the hub, and HF_HUB_OFFLINE is set; unset it, or save the data set where there is a"
+            " network (datasets.load_dataset(...).save_to_disk(FOLDER)) and name the folder"
+        )
+    name, _, split = source.removeprefix("hub:").partition("@")
+    parts = name.split("/")
+    if not all(parts) or len(parts) > 3:
+        raise DataError(f"{source}: expected hub:NAME, hub:OWNER/NAME or hub:OWNER/NAME/CONFIG, with @SPLIT")
+    # One slash can be OWNER/NAME or NAME/CONFIG: both are tried, in this order.
+    readings: list[tuple[str, str | None]] = (
+        [(name, None)] if len(parts) == 1 else [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
+    )
+    if len(parts) == 2:
+        readings.append((parts[0], parts[1]))
+    datasets = require("datasets", extra="datasets")
+    problems = []
+    for data_set, config in readings:
+        try:
+            found = datasets.load_dataset(data_set, config, revision=revision)
+        except Exception as error:  # no network, no such name, a broken file: all end here
+            problems.append(f"{data_set}{' ' + config if config else ''}: {error}")
+            continue
+        return _as_table(_pick(found, split or None, source.partition("@")[0], "@"))
+    raise DataError(f"{source} could not be loaded from the hub ({'; '.join(problems)})")

@@ -1,0 +1,116 @@
+"""Cutting validation and test parts from the training rows: by share, stratified, or without tearing groups.
+
+Floor 3, without torch.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.config.sections import Split
+from paratune.data.order import random_keys
+from paratune.errors import DataError
+
+IntArray = npt.NDArray[np.int64]
+_STREAM = 2**32
+"""The seed's random stream of cuts; epochs have the streams below."""
+
+
+def cut(
+    num_rows: int, split: Split, labels: npt.NDArray[np.generic] | None, groups: Sequence[str] | None
+) -> dict[str, IntArray]:
+    """Return the rows of each part, ascending; every row is in exactly one part.
+
+    The cut depends on `split`, the number of rows, and (stratified) the labels or (grouped) the groups, alone.
+    Sizes are exact: the largest remainders decide on the last rows, per class when stratified. Groups are dealt whole,
+    in random order, each to where it brings the sizes (and, stratified, the class counts) nearest to the shares.
+
+    Args:
+        num_rows: Rows that are dealt.
+        split: Shares, seed, and what to keep.
+        labels: (num_rows,), class ids; needed to stratify.
+        groups: (num_rows,) names; needed for `group_by`.
+
+    Returns:
+        Rows by part: train, and validation and test where they have a share.
+
+    Raises:
+        DataError: A part would be empty, or the shares leave nothing to train on.
+    """
+    shares = _shares(split)
+    classes = np.zeros(num_rows, dtype=np.int64)
+    if split.stratify:
+        if labels is None or not np.issubdtype(labels.dtype, np.integer):
+            raise DataError("data.split.stratify needs class labels; leave it out for a numeric target")
+        classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    part_of = (
+        _deal_rows(classes, shares, split.seed) if groups is None else _deal_groups(classes, groups, shares, split.seed)
+    )
+    parts = {name: np.flatnonzero(part_of == number).astype(np.int64) for number, name in enumerate(shares)}
+    units = f"{num_rows} rows" + ("" if groups is None else f" in {len(set(groups))} groups")
+    for name, rows in parts.items():
+        if len(rows) == 0:
+            raise DataError(
+                f"data.split: the {name} part of {units} would be empty (its share is {shares[name]:g}); "
+                "give it a larger share, or more data"
+            )
+    return parts
+
+
+def _shares(split: Split) -> dict[str, float]:
+    held_out = {name: share for name in ("validation", "test") if (share := getattr(split, name)) is not None}
+    train = 1.0 - sum(held_out.values())
+    if train <= 1e-9:
+        raise DataError(f"data.split: validation and test take {1 - train:g} of the rows; nothing is left to train on")
+    return {"train": train, **held_out}
+
+
+def _deal_rows(classes: IntArray, shares: dict[str, float], seed: int) -> IntArray:
+    keys = random_keys(len(classes), seed, _STREAM)
+    part_of = np.empty(len(classes), dtype=np.int64)
+    for number in range(int(classes.max(initial=0)) + 1):
+        members = np.flatnonzero(classes == number)
+        members = members[np.argsort(keys[members], kind="stable")]
+        sizes = largest_remainder(len(members), list(shares.values()))
+        part_of[members] = np.repeat(np.arange(len(shares)), sizes)
+    return part_of
+
+
+def largest_remainder(total: int, shares: Sequence[float]) -> list[int]:
+    """Return whole numbers that sum to `total` and differ from `total * share` by less than one each.
+
+    Hamilton's method; equal remainders go to the earlier share.
+    """
+    quotas = [round(total * share, 9) for share in shares]
+    sizes = [int(quota) for quota in quotas]
+    by_remainder = sorted(range(len(shares)), key=lambda number: (sizes[number] - quotas[number], number))
+    for number in by_remainder[: total - sum(sizes)]:
+        sizes[number] += 1
+    return sizes
+
+
+def _deal_groups(classes: IntArray, groups: Sequence[str], shares: dict[str, float], seed: int) -> IntArray:
+    """Return the part of each row; groups are ordered by random keys that belong to their place of first occurrence."""
+    numbers: dict[str, int] = {}
+    group_of = np.asarray([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
+    num_groups, num_classes = len(numbers), int(classes.max(initial=0)) + 1
+    members = np.zeros((num_groups, num_classes))
+    np.add.at(members, (group_of, classes), 1)
+    class_sizes = members.sum(axis=0)
+    # Relative to the class, so that a rare one weighs as much as a frequent one.
+    aim = np.asarray(list(shares.values()))[:, None] * np.ones(num_classes)
+    members /= class_sizes
+    held = np.zeros((len(shares), num_classes))
+    part_of_group = np.empty(num_groups, dtype=np.int64)
+    order = np.argsort(random_keys(num_groups, seed, _STREAM), kind="stable")
+    for dealt, group in enumerate(order):
+        # The change of the squared distance to the aim, when the group goes to each of the parts.
+        cost = (members[group] * (2 * (held - aim) + members[group])).sum(axis=1)
+        empty = ~held.any(axis=1)
+        if num_groups - dealt <= int(empty.sum()):
+            cost = np.where(empty, cost, np.inf)
+        part = int(np.argmin(cost))
+        part_of_group[group] = part
+        held[part] += members[group]
+    return part_of_group[group_of]

@@ -1,0 +1,209 @@
+"""Tokens on disk: one flat, memory-mapped file for all samples of a split, whole or absent.
+
+    <cache>/tokens/<fingerprint>/
+      tokens.bin          token ids one after another, uint16 or uint32, little-endian
+      type_ids.bin        token types, uint8; absent where the model has no such input
+      offsets.npy         (N + 1,) int64: sample i is tokens[offsets[i]:offsets[i + 1]]
+      full_lengths.npy    (N,) int32: tokens of each sample before truncation
+      meta.json           counts and sizes; written last
+
+Floor 3, without torch.
+"""
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.errors import CheckpointError, DataError
+from paratune.records import read_json, write_json
+from paratune.units import format_bytes
+
+FORMAT_VERSION = 1
+TokenArray = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStore:
+    """The tokens of the samples of one split; arrays are memory-mapped, so ranks on a node share the pages."""
+
+    tokens: TokenArray
+    """(num_tokens,), uint16 or uint32."""
+    type_ids: TokenArray | None
+    """(num_tokens,), uint8; None where the model has no such input."""
+    offsets: npt.NDArray[np.int64]
+    """(N + 1,): sample i is tokens[offsets[i]:offsets[i + 1]]."""
+    full_lengths: npt.NDArray[np.int32]
+    """(N,): tokens before truncation, special ones included."""
+    max_length: int
+    """Tokens after which samples were truncated."""
+    fingerprint: str
+    """SHA-256 over texts, tokenizer and settings; name of the folder."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def row(self, index: int) -> tuple[TokenArray, TokenArray | None]:
+        """Return the token ids and types of one sample, as views."""
+        part = slice(self.offsets[index], self.offsets[index + 1])
+        return self.tokens[part], None if self.type_ids is None else self.type_ids[part]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(N,): tokens of each sample after truncation."""
+        return np.diff(self.offsets)
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def num_truncated(self) -> int:
+        """Samples that lost tokens."""
+        return int(np.count_nonzero(self.full_lengths > self.lengths))
+
+
+def open_store(folder: Path) -> TokenStore:
+    """Open a finished folder.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+        ValueError: It is not what its `meta.json` says.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(folder)
+    try:
+        meta = read_json(folder / "meta.json")
+        for name, size in meta["num_bytes"].items():
+            found = (folder / name).stat().st_size
+            if found != size:
+                raise ValueError(f"{name} has {found} bytes, expected {size}")
+        offsets = np.load(folder / "offsets.npy", allow_pickle=False, mmap_mode="r")
+        full_lengths = np.load(folder / "full_lengths.npy", allow_pickle=False, mmap_mode="r")
+        tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
+        type_ids = np.memmap(folder / "type_ids.bin", dtype=np.uint8, mode="r") if meta["has_type_ids"] else None
+        max_length, fingerprint = int(meta["max_length"]), str(meta["fingerprint"])
+    except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+    if meta["format_version"] != FORMAT_VERSION or fingerprint != folder.name:
+        raise ValueError("it belongs to other tokens")
+    is_whole = offsets[0] == 0 and offsets[-1] == len(tokens) and bool((np.diff(offsets) > 0).all())
+    if not is_whole or len(full_lengths) != len(offsets) - 1:
+        raise ValueError("its offsets do not fit its tokens")
+    return TokenStore(tokens, type_ids, offsets, full_lengths, max_length, fingerprint)
+
+
+class StoreWriter(AbstractContextManager["StoreWriter"]):
+    """Writes a folder aside; `finish` puts it into its place. Left without `finish`, nothing stays."""
+
+    def __init__(self, folder: Path, dtype: str, *, has_type_ids: bool) -> None:
+        self._folder, self._dtype = folder, np.dtype(dtype)
+        self._aside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        self._aside.mkdir(parents=True)
+        self._tokens = (self._aside / "tokens.bin").open("wb")
+        self._type_ids = (self._aside / "type_ids.bin").open("wb") if has_type_ids else None
+        self._lengths: list[int] = []
+        self._full_lengths: list[int] = []
+
+    def add(self, ids: list[list[int]], type_ids: list[list[int]] | None, full_lengths: Iterable[int]) -> None:
+        """Append samples."""
+        self._tokens.write(_flat(ids, self._dtype))
+        if self._type_ids is not None:
+            assert type_ids is not None
+            self._type_ids.write(_flat(type_ids, np.dtype(np.uint8)))
+        self._lengths.extend(map(len, ids))
+        self._full_lengths.extend(full_lengths)
+
+    def finish(self, max_length: int) -> None:
+        """Write the rest, sync, and rename the folder into its place."""
+        offsets = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
+        for name, array in (("offsets.npy", offsets), ("full_lengths.npy", np.asarray(self._full_lengths, np.int32))):
+            with (self._aside / name).open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+                _sync(file)
+        for file in self._data_files():
+            _sync(file)
+            file.close()
+        meta = {
+            "format_version": FORMAT_VERSION,
+            "fingerprint": self._folder.name,
+            "dtype": self._dtype.str,
+            "has_type_ids": self._type_ids is not None,
+            "max_length": max_length,
+            "num_samples": len(self._lengths),
+            "num_tokens": int(offsets[-1]),
+            "num_bytes": {item.name: item.stat().st_size for item in sorted(self._aside.iterdir())},
+        }
+        write_json(self._aside / "meta.json", meta)
+        self._aside.rename(self._folder)
+
+    def _data_files(self) -> list[Any]:
+        return [self._tokens] if self._type_ids is None else [self._tokens, self._type_ids]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._data_files():
+            try:
+                file.close()
+            except OSError:  # a full disk refuses the buffer once more
+                continue
+        remove_folder(self._aside)
+
+
+def _flat(rows: list[list[int]], dtype: np.dtype[Any]) -> memoryview:
+    """Return the rows one after another as bytes."""
+    return np.fromiter((item for row in rows for item in row), dtype=dtype, count=sum(map(len, rows))).data
+
+
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a token folder, which holds files only; one that is already gone is fine."""
+    if not folder.is_dir():
+        return
+    for item in folder.iterdir():
+        item.unlink(missing_ok=True)
+    folder.rmdir()
+
+
+@contextmanager
+def disk_errors_explained(folder: Path):  # type: ignore[no-untyped-def]  # a generator of nothing
+    """Turn what a full or read-only disk raises into a DataError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        reasons = {
+            errno.ENOSPC: "the disk is full",
+            errno.EDQUOT: "the quota is used up",
+            errno.EACCES: "it is not yours to write",
+            errno.EPERM: "it is not yours to write",
+            errno.EROFS: "it is read-only",
+        }
+        if error.errno not in reasons:
+            raise
+        raise DataError(
+            f"tokens cannot be written to {folder}: {reasons[error.errno]}{_free(folder)}; make room, or name another "
+            "folder with data.cache_dir or $PARATUNE_CACHE"
+        ) from error
+
+
+def _free(folder: Path) -> str:
+    """Return how much room is left where `folder` is or would be, for a message."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        place = os.statvfs(folder)
+    except OSError:
+        return ""
+    return f" ({format_bytes(place.f_bavail * place.f_frsize)} free)"

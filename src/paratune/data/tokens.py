@@ -1,0 +1,276 @@
+"""Tokenizing once: in parallel, cached by content, whole or absent, and never under a barrier that can time out.
+
+Ranks do not wait for each other in a collective, which gives up after some minutes, but for a file lock, which does
+not; the first one makes the tokens, and the others find them.
+
+Floor 3, without torch.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+import numpy as np
+import pyarrow as pa
+import tokenizers
+import transformers
+
+from paratune.data.columns import Samples
+from paratune.data.labels import first_rows
+from paratune.data.token_store import (
+    FORMAT_VERSION,
+    StoreWriter,
+    TokenStore,
+    disk_errors_explained,
+    open_store,
+    remove_folder,
+)
+from paratune.errors import DataError, Stopped
+
+Truncation = Literal["longest_first", "only_first", "only_second"]
+Progress = Callable[[int, int], None]
+"""Called with the samples done and all samples, after each chunk."""
+Stop = Callable[[], bool]
+
+CHUNK_SIZE = 1000
+"""Samples between two looks at `stop`."""
+_log = logging.getLogger(__name__)
+
+
+def cache_folder(cache_dir: str | None) -> Path:
+    """Return where token files are kept: `data.cache_dir`, else $PARATUNE_CACHE, else ~/.cache/paratune."""
+    return Path(cache_dir or os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune").expanduser()
+
+
+def tokenize(
+    samples: Samples,
+    tokenizer: Any,
+    *,
+    max_length: int,
+    truncation: Truncation = "longest_first",
+    need_token_type_ids: bool = False,
+    cache_dir: Path,
+    source: str = "data",
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> TokenStore:
+    """Return the tokens of all samples, made now or found in the cache.
+
+    Args:
+        samples: Texts, or pairs of texts; at least one.
+        tokenizer: A `transformers` tokenizer, fast or slow; it is left as it was.
+        max_length: Most tokens of a sample, special ones included.
+        truncation: Which text of a pair loses tokens.
+        need_token_type_ids: Whether the model takes them.
+        cache_dir: Folder of the cache, made when absent.
+        source: Name of the samples in messages.
+        progress: Told how far it is; not called when the tokens are found.
+        stop: Asked between chunks, and while another process has the lock, whether to give up.
+
+    Raises:
+        DataError: `max_length` leaves no room, a text has no tokens, or the cache cannot be written.
+        Stopped: `stop` said so; nothing half-made is left.
+    """
+    _require_room(samples, tokenizer, max_length, truncation)
+    fingerprint = token_fingerprint(samples, tokenizer, max_length, truncation, need_token_type_ids)
+    folder = cache_dir / "tokens" / fingerprint
+    stop = stop or (lambda: False)
+    store = _find(folder)
+    if store is not None:
+        return store
+    with disk_errors_explained(cache_dir):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(fingerprint + ".lock"), stop):
+            store = _find(folder)  # another process may have made it meanwhile
+            if store is not None:
+                return store
+            for torn in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
+                remove_folder(torn)
+            has_types = need_token_type_ids
+            with StoreWriter(folder, _dtype(tokenizer), has_type_ids=has_types) as writer, _state_kept(tokenizer):
+                for start in range(0, len(samples), CHUNK_SIZE):
+                    if stop():
+                        raise Stopped(f"stopped while tokenizing {source}, at sample {start} of {len(samples)}")
+                    end = min(start + CHUNK_SIZE, len(samples))
+                    writer.add(
+                        *_encode(samples, slice(start, end), tokenizer, max_length, truncation, has_types, source)
+                    )
+                    if progress is not None:
+                        progress(end, len(samples))
+                writer.finish(max_length)
+    return open_store(folder)
+
+
+def _find(folder: Path) -> TokenStore | None:
+    """Return the finished store, or None; a damaged one is named in the log."""
+    try:
+        return open_store(folder)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        _log.warning("cached tokens in %s are damaged (%s); they are made again", folder, error)
+        return None
+
+
+@contextmanager
+def _locked(path: Path, stop: Stop) -> Iterator[None]:
+    lock = filelock.FileLock(path)
+    while True:
+        try:
+            lock.acquire(timeout=0.5, poll_interval=0.05)
+            break
+        except filelock.Timeout:
+            if stop():
+                raise Stopped("stopped while another process tokenizes the same data") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _require_room(samples: Samples, tokenizer: Any, max_length: int, truncation: Truncation) -> None:
+    if len(samples) == 0:
+        raise DataError("there are no samples to tokenize")
+    is_pair = samples.text_pairs is not None
+    if truncation == "only_second" and not is_pair:
+        raise DataError("data.truncation: only_second needs a second text (data.columns.text_pair)")
+    num_special = tokenizer.num_special_tokens_to_add(pair=is_pair)
+    if max_length <= num_special:
+        raise DataError(
+            f"data.max_length {max_length} leaves no room for text beside {num_special} special tokens; "
+            f"at least {num_special + 1} is needed"
+        )
+
+
+def _dtype(tokenizer: Any) -> str:
+    # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
+    return "<u2" if tokenizer.is_fast and len(tokenizer) <= 2**16 else "<u4"
+
+
+def token_fingerprint(
+    samples: Samples, tokenizer: Any, max_length: int, truncation: str, need_token_type_ids: bool
+) -> str:
+    """Return the SHA-256, in hexadecimal, over all that the tokens depend on: texts, tokenizer, settings, versions."""
+    settings = {
+        "format": FORMAT_VERSION,
+        "max_length": max_length,
+        "truncation": truncation,
+        "type_ids": need_token_type_ids,
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "versions": [tokenizers.__version__, transformers.__version__],
+    }
+    sha = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    hash_texts(sha, samples.texts)
+    hash_texts(sha, samples.text_pairs)
+    return sha.hexdigest()
+
+
+def hash_texts(sha: Any, texts: list[str] | None) -> None:
+    """Feed texts to a hash so that no two different lists feed the same bytes: their count, lengths, then content."""
+    if texts is None:
+        sha.update(b"none")
+        return
+    array = pa.array(texts, type=pa.large_string())
+    sha.update(len(texts).to_bytes(8, "little"))
+    for buffer in array.buffers()[1:]:
+        if buffer is not None:
+            sha.update(buffer)
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Return the SHA-256, in hexadecimal, over all that a tokenizer's output depends on."""
+    about = [type(tokenizer).__name__, tokenizer.special_tokens_map, tokenizer.truncation_side, len(tokenizer)]
+    sha = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+    if tokenizer.is_fast:
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        # What the last call left there, and not part of the tokenizer.
+        content["truncation"] = content["padding"] = None
+        sha.update(json.dumps(content, sort_keys=True).encode())
+        return sha.hexdigest()
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        for file in sorted(Path(folder).rglob("*")):
+            if file.is_file():
+                sha.update(file.name.encode() + b"\0" + file.read_bytes())
+    return sha.hexdigest()
+
+
+@contextmanager
+def _state_kept(tokenizer: Any) -> Iterator[None]:
+    """Give a fast tokenizer its truncation and padding back, which calls change and saving would write down."""
+    if not tokenizer.is_fast:
+        yield
+        return
+    inner = tokenizer.backend_tokenizer
+    truncation, padding = inner.truncation, inner.padding
+    try:
+        yield
+    finally:
+        inner.no_truncation() if truncation is None else inner.enable_truncation(**truncation)
+        inner.no_padding() if padding is None else inner.enable_padding(**padding)
+
+
+def _encode(
+    samples: Samples,
+    part: slice,
+    tokenizer: Any,
+    max_length: int,
+    truncation: Truncation,
+    need_token_type_ids: bool,
+    source: str,
+) -> tuple[list[list[int]], list[list[int]] | None, list[int]]:
+    """Return ids, types and untruncated lengths of a chunk; only samples that are too long are encoded twice."""
+    texts = samples.texts[part]
+    pairs = None if samples.text_pairs is None else samples.text_pairs[part]
+    rows = samples.rows[part]
+
+    def call(indices: list[int], **options: Any) -> Any:
+        return tokenizer(
+            [texts[index] for index in indices],
+            None if pairs is None else [pairs[index] for index in indices],
+            return_attention_mask=False,
+            return_token_type_ids=need_token_type_ids,
+            verbose=False,  # else it warns of samples that are longer than the model allows, which are truncated below
+            **options,
+        )
+
+    whole = call(list(range(len(texts))), truncation=False)
+    ids, types = whole["input_ids"], whole["token_type_ids"] if need_token_type_ids else None
+    full_lengths = [len(row) for row in ids]
+    _require_tokens(full_lengths, rows, source)
+    long = [index for index, length in enumerate(full_lengths) if length > max_length]
+    if long:
+        try:
+            cut = call(long, truncation=truncation, max_length=max_length)
+        except Exception as error:  # the Rust library raises nothing more special
+            raise DataError(_uncut(source, rows[long], max_length, truncation, str(error))) from error
+        uncut = [index for index, row in zip(long, cut["input_ids"], strict=True) if len(row) > max_length]
+        if uncut:  # slow tokenizers log an error and go on
+            raise DataError(_uncut(source, rows[uncut], max_length, truncation, "they stayed too long"))
+        for place, index in enumerate(long):
+            ids[index] = cut["input_ids"][place]
+            if types is not None:
+                types[index] = cut["token_type_ids"][place]
+    return ids, types, full_lengths
+
+
+def _uncut(source: str, rows: Any, max_length: int, truncation: str, reason: str) -> str:
+    return (
+        f"{source}: samples cannot be truncated to data.max_length {max_length} with data.truncation: {truncation} "
+        f"({reason}); among {first_rows(rows.tolist())}; use longest_first, or a larger max_length"
+    )
+
+
+def _require_tokens(lengths: list[int], rows: Any, source: str) -> None:
+    empty = np.flatnonzero(np.asarray(lengths) == 0)
+    if len(empty):
+        raise DataError(
+            f"{source}: the tokenizer makes no token of {first_rows(rows[empty].tolist())}; mend or remove such rows"
+        )
