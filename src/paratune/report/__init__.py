@@ -1,0 +1,7 @@
+"""Finished runs beside each other, from their records: tables, figures and one page. Nothing is measured here."""
+
+from paratune.report.make import make
+from paratune.report.model import Report
+from paratune.report.terminal import terminal_table
+
+__all__ = ["Report", "make", "terminal_table"]

@@ -1,0 +1,184 @@
+"""What differs between runs: whether they trained the same thing, which settings differ, and how far seeds spread."""
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.report.read import RunRecord
+
+_UNKNOWN = None
+_SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
+    ("task", "the task and its labels", lambda run: _known(run.get("run.task"))),
+    ("train_data", "the training data (fingerprint)", lambda run: run.get("run.data.train.fingerprint")),
+    ("validation_data", "the validation data (fingerprint)", lambda run: _fingerprint(run, "validation")),
+    ("test_data", "the test data (fingerprint)", lambda run: _fingerprint(run, "test")),
+    ("tokens", "how texts become tokens", lambda run: _settings(run, "data", ("columns", "max_length", "truncation"))),
+    ("initial_weights", "the initial weights (init_fingerprint)", lambda run: run.get("run.model.init_fingerprint")),
+    ("model_overrides", "model.overrides", lambda run: _settings(run, "model", ("overrides",))),
+    ("global_batch_size", "the global batch size", lambda run: run.get("run.batch.global_batch_size")),
+    ("plan", "the number of steps and epochs", lambda run: _known(run.get("run.plan"))),
+    ("train_settings", "the optimization (section train)", lambda run: _settings(run, "train", None)),
+    ("kept_model", "which model is kept", lambda run: _settings(run, "evaluate", ("best", "patience", "min_delta"))),
+    ("seed", "the seed", lambda run: run.get("run.seed")),
+)
+"""What must be equal for two runs to be the same experiment; how the work is spread over devices is not among it."""
+
+_OWN_TO_A_RUN = {"run.name", "run.folder", "data.cache_dir"}
+_FOLLOWS_THE_SEED = {"seed", "initial_weights"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something in which runs differ."""
+
+    key: str
+    label: str
+    values: Mapping[str, Any]
+    """The value of each run, by the run's name."""
+    origins: Mapping[str, str]
+    """Where each run's value came from: a line of a file, --set, or default."""
+
+
+@dataclass(frozen=True)
+class Sameness:
+    """Whether the runs trained the same thing."""
+
+    verdict: str
+    """same, other_seeds, different, or unknown: a run does not record all that decides it."""
+    differ: tuple[Difference, ...]
+    unknown: tuple[str, ...]
+    """What cannot be told because a run has no record of it."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        labels = "; ".join(difference.label for difference in self.differ)
+        match self.verdict:
+            case "same":
+                return (
+                    "Same experiment: all runs had the same data, initial weights, seed, global batch and schedule, so "
+                    "differences in time, memory and quality come from how they were run."
+                )
+            case "other_seeds":
+                return (
+                    "One experiment with several seeds: sample order, new weights and dropout differ. Read scores as a "
+                    "spread; times and memory compare."
+                )
+            case "unknown":
+                missing = "; ".join(self.unknown)
+                return f"It cannot be told whether these runs trained the same thing. Not recorded: {missing}."
+        return (
+            "These runs did not train the same thing: a score or a time of one says little about another. "
+            f"They differ in {labels}."
+        )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One figure over runs that are equal but for their seed."""
+
+    runs: tuple[str, ...]
+    mean: float
+    deviation: float
+    """Sample standard deviation (n - 1)."""
+    low: float
+    high: float
+
+
+def compare(runs: Sequence[RunRecord]) -> Sameness:
+    """Return whether runs trained the same thing, and what says otherwise."""
+    differ, unknown = [], []
+    for key, label, read in _SAME:
+        values = {run.name: read(run) for run in runs}
+        if len({_canonical(value) for value in values.values() if value is not _UNKNOWN}) > 1:
+            differ.append(Difference(key, label, _only_what_differs(values), {}))
+        elif any(value is _UNKNOWN for value in values.values()):
+            unknown.append(label)
+    if not {difference.key for difference in differ} <= _FOLLOWS_THE_SEED:
+        verdict = "different"
+    elif unknown and len(runs) > 1:
+        verdict = "unknown"
+    elif any(difference.key == "seed" for difference in differ):
+        verdict = "other_seeds"
+    else:
+        verdict = "different" if differ else "same"
+    return Sameness(verdict, tuple(differ), tuple(unknown) if len(runs) > 1 else ())
+
+
+def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+    """Return the settings of the resolved configurations that are not the same in all runs, by key."""
+    flat = {run.name: _flatten(run.get("run.config")) for run in runs}
+    keys = sorted({key for settings in flat.values() for key in settings} - _OWN_TO_A_RUN)
+    differences = []
+    for key in keys:
+        values = {name: settings.get(key) for name, settings in flat.items()}
+        if len({_canonical(value) for value in values.values()}) > 1:
+            differences.append(Difference(key, key, values, {run.name: _origin(run, key) for run in runs}))
+    return tuple(differences)
+
+
+def seed_groups(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, ...]]:
+    """Return the groups of two or more runs whose configuration, data and world size are equal but for the seed."""
+    groups: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        settings = {key: value for key, value in _flatten(run.get("run.config")).items() if key not in _OWN_TO_A_RUN}
+        settings.pop("run.seed", None)
+        data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
+        groups.setdefault(_canonical([settings, data, run.get("run.world_size")]), []).append(run)
+    return [tuple(group) for group in groups.values() if len({run.get("run.seed") for run in group}) > 1]
+
+
+def spread(values: Mapping[str, float]) -> Spread:
+    """Return mean and spread of one figure over runs, given by run name; at least two."""
+    numbers = list(values.values())
+    return Spread(tuple(values), statistics.fmean(numbers), statistics.stdev(numbers), min(numbers), max(numbers))
+
+
+def _only_what_differs(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave out of sections what all of them agree on."""
+    if not all(isinstance(value, Mapping) for value in values.values()):
+        return values
+    flat = {name: _flatten(value) for name, value in values.items()}
+    keys = dict.fromkeys(key for settings in flat.values() for key in settings)
+    differing = [key for key in keys if len({_canonical(settings.get(key)) for settings in flat.values()}) > 1]
+    return {name: {key: settings.get(key) for key in differing} for name, settings in flat.items()}
+
+
+def _fingerprint(run: RunRecord, split: str) -> Any:
+    """Return the fingerprint of a split; a run without that split says so, which is not the same as not known."""
+    data = run.get("run.data")
+    if not isinstance(data, Mapping) or split not in data:
+        return _UNKNOWN
+    return "none" if data[split] is None else run.get(f"run.data.{split}.fingerprint")
+
+
+def _settings(run: RunRecord, section: str, keys: tuple[str, ...] | None) -> Any:
+    values = run.get(f"run.config.{section}")
+    if not isinstance(values, Mapping):
+        return _UNKNOWN
+    return dict(values) if keys is None else {key: values.get(key) for key in keys}
+
+
+def _known(value: Any) -> Any:
+    return value or _UNKNOWN
+
+
+def _origin(run: RunRecord, key: str) -> str:
+    origin = run.get(("run", "config_origin", key))
+    return "" if origin is None else str(origin)
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one with dotted keys."""
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value} if prefix else {}
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat.update(_flatten(item, f"{prefix}.{key}" if prefix else str(key)))
+    return flat
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

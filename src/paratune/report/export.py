@@ -1,0 +1,130 @@
+"""The report as Markdown, CSV and JSON."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from paratune.report.model import GENERATOR, Report, SeedGroup
+from paratune.report.table import Row
+from paratune.report.text import csv_text, markdown
+from paratune.units import NOT_AVAILABLE
+
+
+def to_json(report: Report) -> str:
+    """Return the report as JSON text, ASCII only so that no reader's encoding can spoil it."""
+    return json.dumps(_finite(report.as_dict()), indent=1, allow_nan=False, default=str) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """Return `value` with None for the floats that JSON cannot say; a record edited by hand may hold them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def to_csv(report: Report) -> str:
+    """Return one line a run, one column a figure in the unit that its name ends in; unknown values are empty."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["run", "folder", *(csv_text(row.key) for row in report.rows)])
+    for position, run in enumerate(report.runs):
+        values = (row.cells[position].value for row in report.rows)
+        writer.writerow([csv_text(run.name), csv_text(str(run.folder)), *(_csv_value(value) for value in values)])
+    return file.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    return "" if value is None else csv_text(value) if isinstance(value, str) else value
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report's tables as Markdown (GitHub's flavour)."""
+    parts: list[str] = [f"<!-- {GENERATOR} -->", f"# {markdown(report.title)}"]
+    if len(report.runs) > 1:
+        mark = "**Not the same experiment.** " if report.sameness.verdict == "different" else ""
+        parts.append(f"> {mark}{markdown(report.sameness.sentence)}")
+    parts.append(_comparison(report))
+    for group in report.seed_groups:
+        parts.append(_seeds(group, report.rows))
+    if report.differences:
+        header = ["setting", *(run.name for run in report.runs)]
+        rows = [[one.key, *(_setting(one.values[run.name]) for run in report.runs)] for one in report.differences]
+        parts.append("## Settings that differ\n\n" + _pipe_table(header, rows))
+    parts.append(_phase_contents(report))
+    if report.unfinished:
+        rows = [[run.name, str(run.folder), run.reason] for run in report.unfinished]
+        parts.append("## Not finished\n\n" + _pipe_table(["run", "folder", "why"], rows))
+    parts.append("## Notes\n\n" + "\n".join(f"- {markdown(note)}" for note in report.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def _comparison(report: Report) -> str:
+    rows = []
+    group = ""
+    for row in report.shown_rows:
+        if row.group != group:
+            group = row.group
+            rows.append([f"**{markdown(group)}**", *([""] * len(report.runs))])
+        rows.append([markdown(row.label), *(markdown(cell.text) for cell in row.cells)])
+    header = ["", *(markdown(run.name) for run in report.runs)]
+    return _lines(header, rows, right=True)
+
+
+def _seeds(group: SeedGroup, rows: Sequence[Row]) -> str:
+    labels = {row.key: f"{row.label} ({row.group.lower()})" for row in rows}
+    table = [
+        [
+            labels[key],
+            f"{one.mean:.5g}",
+            f"{one.deviation:.2g}",
+            f"{one.low:.5g}",
+            f"{one.high:.5g}",
+            str(len(one.runs)),
+        ]
+        for key, one in group.spreads.items()
+    ]
+    title = f"## Over {len(group.runs)} seeds: {', '.join(markdown(name) for name in group.runs)}"
+    return f"{title}\n\n" + _pipe_table(["figure", "mean", "standard deviation", "min", "max", "runs"], table)
+
+
+def _phase_contents(report: Report) -> str:
+    rows = [[kind, phase, text] for kind, phases in phase_contents(report).items() for phase, text in phases.items()]
+    return "## What each phase contains\n\n" + _pipe_table(["strategy", "phase", "contains"], rows)
+
+
+def phase_contents(report: Report) -> dict[str, dict[str, str]]:
+    """Return for each strategy of the runs what its phases contain, in words, as its traits say."""
+    contents: dict[str, dict[str, str]] = {}
+    for run in report.runs:
+        phases = run.get("run.strategy.traits.phases")
+        texts = phases if isinstance(phases, dict) else {}
+        kind = str(run.get("run.strategy.kind") or NOT_AVAILABLE)
+        contents.setdefault(kind, {str(phase): str(text) for phase, text in texts.items()})
+    for texts in contents.values():
+        texts["other"] = "what is left of the step's wall time: logging, bookkeeping, waiting outside the phases"
+    return contents
+
+
+def _setting(value: Any) -> str:
+    return "null" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _pipe_table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    return _lines([markdown(cell) for cell in header], [[markdown(cell) for cell in row] for row in rows], right=False)
+
+
+def _lines(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool) -> str:
+    """Return a table of cells that are Markdown already."""
+
+    def written() -> Iterator[str]:
+        yield "| " + " | ".join(header) + " |"
+        yield "|---" + ("|---:" if right else "|---") * (len(header) - 1) + "|"
+        for row in rows:
+            yield "| " + " | ".join(row) + " |"
+
+    return "\n".join(written())

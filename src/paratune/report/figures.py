@@ -1,0 +1,302 @@
+"""The figures of a report, drawn by matplotlib without touching its global state.
+
+Colours are placeholders that the page replaces by CSS variables, so that one figure serves light and dark.
+"""
+
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paratune.errors import MissingDependency, require
+from paratune.report.model import rank_memory
+from paratune.report.read import Curve, RunRecord
+from paratune.report.svg import inline_svg
+from paratune.report.table import ALL_PHASES, PHASE_NAMES, byte_unit, numbers, step_parts_ms
+from paratune.report.text import Html, plain, shorten
+from paratune.units import format_bytes
+
+INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
+RUN_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa3377", "#b07c00", "#5a5a5a")
+DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
+PHASE_COLOURS = {
+    "get_batch": "#e3b23c",
+    "forward": "#8cc0e6",
+    "backward": "#4f8fc4",
+    "optimizer": "#e08a7d",
+    "other": "#b9b9b9",
+}
+ON_PHASE = "#121314"
+_CSS = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", ON_PHASE: "#111"}
+_CSS |= {colour: f"var(--run-{position}, {colour})" for position, colour in enumerate(RUN_COLOURS, start=1)}
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "paratune",
+    "text.parse_math": False,
+    "text.usetex": False,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+}
+_WIDTH = 7.6
+_MAX_POINTS = 800
+_NAME_WIDTH = 26
+
+
+def can_draw() -> str | None:
+    """Return None when figures can be drawn, else what to install."""
+    try:
+        require("matplotlib", extra="plots")
+    except MissingDependency as error:
+        return str(error)
+    return None
+
+
+def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, prefix: str) -> Html:
+    """Draw the training loss (each step faint, running mean strong) and the validation loss (points) of runs.
+
+    Args:
+        runs: Runs of one task.
+        styles: Position of each run's colour and dashes, by name; the same in all figures of a page.
+        prefix: Stands before the ids of the figure.
+    """
+    by_epoch = len({run.get("run.batch.global_batch_size") for run in runs}) > 1
+
+    def draw(axes: Any, hovers: dict[str, str]) -> None:
+        for run in runs:
+            colour, dashes = run_style(styles[run.name])
+            line = {"color": colour, "dashes": dashes or (None, None)}
+            x, y = _points(run.train, by_epoch)
+            if len(x) > 1:
+                axes.plot(*_thinned(x, y), color=colour, linewidth=0.6, alpha=0.3)
+                axes.plot(*_thinned(x, _running_mean(y, window_of(len(y)))), linewidth=1.5, **line)
+            x, y = _points(run.validation, by_epoch)
+            axes.plot(x, y, linewidth=0.7, alpha=0.7, **line)
+            for position, (at, loss) in enumerate(zip(x, y, strict=True)):
+                gid = f"hover-{styles[run.name]}-{position}"
+                axes.plot([at], [loss], marker="o", markersize=5, color=colour, gid=gid)
+                hovers[gid] = f"{run.name}: validation loss {loss:.4f} at {'epoch' if by_epoch else 'step'} {at:g}"
+        axes.set_xlabel("Epoch" if by_epoch else "Optimizer step")
+        axes.set_ylabel("Loss")
+        axes.set_xlim(left=0)
+        axes.grid(axis="y")
+
+    return _figure(draw, height=3.5, prefix=prefix, title=f"Loss over the run: {_names(runs)}")
+
+
+def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
+    """Draw the mean step of each run as a bar of its phases."""
+    parts = [step_parts_ms(run) for run in runs]
+    totals = [sum(value or 0 for value in part.values()) for part in parts]
+    in_seconds = max(totals, default=0) >= 1000
+
+    def draw(axes: Any, hovers: dict[str, str]) -> None:
+        size = 1000 if in_seconds else 1
+        left = np.zeros(len(runs))
+        for phase in ALL_PHASES:
+            values = [part[phase] for part in parts]
+            widths = np.array([(value or 0) / size for value in values])
+            bars = axes.barh(range(len(runs)), widths, left=left, height=0.62, color=PHASE_COLOURS[phase])
+            for row, (bar, text) in enumerate(zip(bars, numbers([(v or 0) / size for v in values]), strict=True)):
+                gid = f"hover-{phase}-{row}"
+                bar.set_gid(gid)
+                unit = "s" if in_seconds else "ms"
+                hovers[gid] = f"{runs[row].name}: {PHASE_NAMES[phase].lower()} {text} {unit} of a mean step"
+                if widths[row] > 0.075 * max(totals) / size:
+                    middle = left[row] + widths[row] / 2
+                    axes.text(middle, row, text, ha="center", va="center", color=ON_PHASE, fontsize=9.5)
+            left += widths
+        _run_axis(axes, runs)
+        axes.set_xlabel(f"Mean time of a measured step ({'s' if in_seconds else 'ms'})")
+
+    height = 0.9 + 0.42 * len(runs)
+    return _figure(draw, height=height, prefix=prefix, title=f"Phases of a step: {_names(runs)}")
+
+
+def memory_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
+    """Draw the peak memory of every rank of each run."""
+    memory = [rank_memory(run) for run in runs]
+    unit, size = byte_unit([value for values in memory for value in values])
+    kinds = {run.get("summary.memory.kind") for run in runs}
+
+    def draw(axes: Any, hovers: dict[str, str]) -> None:
+        for row, (run, values) in enumerate(zip(runs, memory, strict=True)):
+            thick = 0.7 / max(1, len(values))
+            for rank, value in enumerate(values):
+                if value is None:
+                    continue
+                gid = f"hover-{row}-{rank}"
+                y = row - 0.35 + (rank + 0.5) * thick
+                gap = 0.88 if len(values) <= 16 else 1.0
+                axes.barh([y], [value / size], height=thick * gap, color=RUN_COLOURS[0], alpha=0.85)[0].set_gid(gid)
+                hovers[gid] = f"{run.name}, rank {rank}: {format_bytes(value)}"
+        _run_axis(axes, runs, kinds=len(kinds) > 1)
+        axes.set_xlabel(f"Peak memory of each rank ({unit})")
+
+    bars = sum(min(4, max(1, len(values))) for values in memory)
+    height = 0.8 + 0.26 * bars + 0.12 * len(runs)
+    return _figure(draw, height=height, prefix=prefix, title=f"Peak memory by rank: {_names(runs)}")
+
+
+def predicted_against_actual(labels: Any, predictions: Any, run: str, *, prefix: str) -> Html:
+    """Draw predictions over labels, beside a histogram of the errors.
+
+    Args:
+        labels: (N,), finite.
+        predictions: (N,), finite.
+        run: Name of the run.
+        prefix: Stands before the ids of the figure.
+    """
+
+    def draw(figure: Any, hovers: dict[str, str]) -> None:
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
+        x, y = _thinned(labels, predictions)
+        low, high = min(labels.min(), predictions.min()), max(labels.max(), predictions.max())
+        pad = 0.04 * (high - low) or 0.5
+        left.plot([low - pad, high + pad], [low - pad, high + pad], color=MUTED, linewidth=0.8, dashes=(4, 3))
+        left.plot(
+            x, y, linestyle="none", marker="o", markersize=3.2, markeredgewidth=0, alpha=0.4, color=RUN_COLOURS[0]
+        )
+        left.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad), aspect="equal")
+        left.set(xlabel="Actual", ylabel="Predicted")
+        errors = predictions - labels
+        counts, edges = np.histogram(errors, bins=_bins(errors))
+        bars = right.bar(
+            edges[:-1], counts, width=np.diff(edges) * 0.94, align="edge", color=RUN_COLOURS[0], alpha=0.85
+        )
+        for position, bar in enumerate(bars):
+            bar.set_gid(f"hover-{position}")
+            hovers[f"hover-{position}"] = (
+                f"{counts[position]} rows from {edges[position]:.3g} to {edges[position + 1]:.3g}"
+            )
+        right.axvline(0, color=INK, linewidth=0.8)
+        right.set(xlabel="Error (predicted - actual)", ylabel="Rows")
+        right.grid(axis="y")
+
+    title = f"{run}: predicted against actual, and the histogram of errors"
+    return _figure(draw, height=3.3, prefix=prefix, title=title, whole=True)
+
+
+def run_style(position: int) -> tuple[str, tuple[int, ...]]:
+    """Return colour and dashes of the run at a position: colours first, then the same ones dashed."""
+    return RUN_COLOURS[position % len(RUN_COLOURS)], DASHES[position // len(RUN_COLOURS) % len(DASHES)]
+
+
+def window_of(num_steps: int) -> int:
+    """Return over how many steps the strong training line is averaged."""
+    return max(1, num_steps // 25)
+
+
+def read_predictions(path: Path) -> tuple[Any, Any]:
+    """Return labels and predictions of a regression, (N,) float64 each, rows without a finite label left out.
+
+    Raises:
+        ValueError: The file is damaged or lacks a column.
+        OSError: It cannot be read.
+    """
+    from pyarrow import ArrowException, parquet
+
+    try:
+        table = parquet.read_table(path, columns=["label", "prediction"])
+        labels, predictions = (
+            np.asarray(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
+            for name in table.column_names
+        )
+    except (ArrowException, KeyError, TypeError) as error:
+        raise ValueError(plain(error)) from error
+    known = np.isfinite(labels) & np.isfinite(predictions)
+    if not known.any():
+        raise ValueError("it has no row with a label and a prediction")
+    return labels[known], predictions[known]
+
+
+def num_shown(num_rows: int) -> int:
+    """Return how many of the rows are drawn as points."""
+    return len(range(0, num_rows, _stride(num_rows)))
+
+
+def _figure(
+    draw: Callable[[Any, dict[str, str]], None], *, height: float, prefix: str, title: str, whole: bool = False
+) -> Html:
+    """Draw on the axes of a new figure (on the figure itself when `whole`) and return it for the page."""
+    require("matplotlib", extra="plots")
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    hovers: dict[str, str] = {}
+    file = io.StringIO()
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # Widths are measured with a font that lacks some scripts; the page shows them in the reader's fonts.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        draw(figure if whole else figure.subplots(), hovers)
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return inline_svg(file.getvalue(), prefix=prefix, title=title, colours=_CSS, hovers=hovers)
+
+
+def _run_axis(axes: Any, runs: Sequence[RunRecord], *, kinds: bool = False) -> None:
+    """Put the names of the runs on the vertical axis, the first on top."""
+    names = [shorten(run.name, _NAME_WIDTH) for run in runs]
+    if kinds:
+        names = [f"{name}\n{plain(run.get('summary.memory.kind'))}" for name, run in zip(names, runs, strict=True)]
+    axes.set_yticks(range(len(runs)), names)
+    axes.set_ylim(len(runs) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(left=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+
+
+def _points(curve: Curve, by_epoch: bool) -> tuple[Any, Any]:
+    """Return x and loss of the points of a curve whose loss is known."""
+    x = np.array(curve.epochs if by_epoch else curve.steps, dtype=np.float64)
+    y = np.array(curve.losses, dtype=np.float64)
+    known = np.isfinite(x) & np.isfinite(y)
+    return x[known], y[known]
+
+
+def _running_mean(values: Any, window: int) -> Any:
+    """Return the mean of each value and those before it, up to `window` of them."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - window)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def _stride(num_rows: int) -> int:
+    return max(1, -(-num_rows // _MAX_POINTS))
+
+
+def _thinned(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return every n-th point, so that a long run does not make a large page."""
+    stride = _stride(len(x))
+    return x[::stride], y[::stride]
+
+
+def _bins(errors: Any) -> int:
+    """Return how many bars: the Freedman-Diaconis rule, held between 8 and 40."""
+    spread = np.subtract(*np.percentile(errors, [75, 25]))
+    width = 2 * spread / len(errors) ** (1 / 3)
+    return int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8
+
+
+def _names(runs: Sequence[RunRecord]) -> str:
+    return ", ".join(shorten(run.name, 60) for run in runs)

@@ -1,0 +1,46 @@
+"""From run folders to a report, written or not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.report.export import to_csv, to_json, to_markdown
+from paratune.report.model import Report, build_report
+from paratune.report.page import to_html
+from paratune.report.read import read_runs
+from paratune.report.write import MARKER, check_folder, write_files
+
+PAGE = "index.html"
+FILES = (PAGE, "report.md", "report.csv", MARKER)
+
+
+def make(runs: Sequence[Path], out: Path | None) -> Report:
+    """Compare finished runs, and write the report where `out` says.
+
+    Args:
+        runs: Run folders, in the order in which they are shown; the first is what others are compared with.
+        out: Folder for index.html, report.md, report.csv and report.json, made when absent; None writes nothing.
+
+    Returns:
+        The report; `files` names what was written.
+
+    Raises:
+        CheckpointError: A folder is not a run, is damaged or of another schema version; no run is finished; or the
+            files cannot be written.
+    """
+    if out is not None:
+        check_folder(out, list(FILES))
+    report = build_report(read_runs([Path(run) for run in runs]))
+    if out is None:
+        return report
+    report = replace(report, files=tuple(out / name for name in FILES))
+    write_files(
+        out,
+        {
+            PAGE: to_html(report),
+            "report.md": to_markdown(report),
+            "report.csv": to_csv(report),
+            MARKER: to_json(report),
+        },
+    )
+    return report

@@ -1,0 +1,168 @@
+"""What a report holds, before it is written in any format."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
+from paratune.report.read import Found, RunRecord, Unfinished
+from paratune.report.table import ALL_PHASES, Row, build_rows
+
+GENERATOR = "paratune report"
+REPORT_SCHEMA_VERSION = 1
+_SPREAD_KEYS = ("train_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that are equal but for their seed, and the spread of their figures by row key."""
+
+    runs: tuple[str, ...]
+    spreads: dict[str, Spread]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Finished runs beside each other."""
+
+    runs: tuple[RunRecord, ...]
+    unfinished: tuple[Unfinished, ...]
+    rows: tuple[Row, ...]
+    sameness: Sameness
+    differences: tuple[Difference, ...]
+    seed_groups: tuple[SeedGroup, ...]
+    notes: tuple[str, ...]
+    """What a reader has to know of the figures: how they were taken, and what was left out."""
+    files: tuple[Path, ...] = field(default=())
+    """What was written; empty when no folder was given."""
+
+    @property
+    def title(self) -> str:
+        return f"Run {self.runs[0].name}" if len(self.runs) == 1 else f"{len(self.runs)} runs compared"
+
+    @property
+    def shown_rows(self) -> tuple[Row, ...]:
+        """The rows of the printed table, without those in which nothing is known of any run."""
+        return tuple(row for row in self.rows if row.shown and any(cell.value is not None for cell in row.cells))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, as in report.json; unknown values are None."""
+        return {
+            "generator": GENERATOR,
+            "schema_version": REPORT_SCHEMA_VERSION,
+            "runs": [_run_dict(run, self.rows) for run in self.runs],
+            "unfinished": [
+                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
+            ],
+            "same_experiment": {
+                "verdict": self.sameness.verdict,
+                "sentence": self.sameness.sentence,
+                "differ": {one.key: dict(one.values) for one in self.sameness.differ},
+                "not_recorded": list(self.sameness.unknown),
+            },
+            "config_differences": {one.key: dict(one.values) for one in self.differences},
+            "seed_groups": [_group_dict(group) for group in self.seed_groups],
+            "notes": list(self.notes),
+            "files": [str(path) for path in self.files],
+        }
+
+
+def build_report(found: Found) -> Report:
+    """Return the report of runs that were read; writes nothing."""
+    rows = build_rows(found.runs)
+    return Report(
+        runs=found.runs,
+        unfinished=found.unfinished,
+        rows=rows,
+        sameness=compare(found.runs),
+        differences=config_differences(found.runs),
+        seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(found.runs)),
+        notes=(*_notes(found.runs), *found.notes),
+    )
+
+
+def split_shown(run: RunRecord) -> str | None:
+    """Return the split whose predictions are drawn: test, or validation where a run has no test scores."""
+    return next((split for split in ("test", "validation") if run.get(f"summary.scores.{split}")), None)
+
+
+def _seed_group(group: Sequence[RunRecord], rows: Sequence[Row]) -> SeedGroup:
+    names = {run.name for run in group}
+    spreads = {}
+    for row in rows:
+        if row.key in _SPREAD_KEYS or row.group.endswith(" scores"):
+            values = {cell.run: cell.value for cell in row.cells if cell.run in names and cell.value is not None}
+            if len(values) > 1:
+                spreads[row.key] = spread(values)
+    return SeedGroup(tuple(run.name for run in group), spreads)
+
+
+def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
+    for run in runs:
+        measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
+        warm_up = run.number("run.config.measure.warmup_steps")
+        if not measured:
+            yield f"{run.name}: no step was measured; all {_count(steps)} were warm-up. Rates and phases are n/a."
+        else:
+            first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"
+            yield f"{run.name}: {_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}."
+        stops = run.number("summary.num_interruptions")
+        if stops:
+            yield f"{run.name}: interrupted {_count(stops)} times; steps trained again after a resume count once."
+        cost, share = run.number("summary.recorder.cost_ms_per_step"), run.number("summary.recorder.cost_share")
+        if cost is not None and share is not None:
+            yield f"{run.name}: measuring itself cost {cost:.3f} ms a step ({100 * share:.2f}%)."
+        if run.get("summary.stop_reason") == "early_stopping":
+            yield f"{run.name}: stopped early, after {_count(steps)} steps, because validation did not improve."
+    if len({run.get("summary.memory.kind") for run in runs}) > 1:
+        yield "Peak memory is of different kinds, which do not compare: see the row Kind."
+    if len({run.task for run in runs}) > 1:
+        yield "The runs have different tasks; scores and losses of one say nothing about those of another."
+
+
+def _count(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.0f}"
+
+
+def _run_dict(run: RunRecord, rows: Sequence[Row]) -> dict[str, Any]:
+    cells = {row.key: next(cell for cell in row.cells if cell.run == run.name) for row in rows}
+    confusion = run.get("summary.confusion")
+    return {
+        "run": run.name,
+        "run_id": run.get("run.run_id"),
+        "folder": str(run.folder),
+        "task": run.get("run.task"),
+        "values": {key: cell.value for key, cell in cells.items()},
+        "sources": {key: cell.source for key, cell in cells.items()},
+        "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
+        "peak_memory_bytes_by_rank": rank_memory(run),
+        "confusion": confusion if isinstance(confusion, dict) else None,
+        "hardware": run.get("run.hardware"),
+        "versions": run.get("run.versions"),
+        "code": run.get("run.code"),
+        "command": run.get("run.command"),
+    }
+
+
+def rank_memory(run: RunRecord) -> list[float | None]:
+    """Return the peak memory of each rank in bytes, in rank order; empty when it was not recorded."""
+    ranks = run.get("summary.ranks")
+    if not isinstance(ranks, list):
+        return []
+    values = [rank.get("peak_memory_bytes") if isinstance(rank, dict) else None for rank in ranks]
+    return [value if isinstance(value, int | float) and not isinstance(value, bool) else None for value in values]
+
+
+def _group_dict(group: SeedGroup) -> dict[str, Any]:
+    spreads = {
+        key: {
+            "mean": one.mean,
+            "standard_deviation": one.deviation,
+            "min": one.low,
+            "max": one.high,
+            "num_runs": len(one.runs),
+        }
+        for key, one in group.spreads.items()
+    }
+    return {"runs": list(group.runs), "spread": spreads}

@@ -1,0 +1,196 @@
+"""The figures of the page with their legends, captions and what stands in for them when they cannot be drawn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from paratune.records import predictions_file
+from paratune.report import figures
+from paratune.report.export import phase_contents
+from paratune.report.model import Report, rank_memory, split_shown
+from paratune.report.page_tables import phase_contents as phase_contents_table
+from paratune.report.page_tables import run_key
+from paratune.report.read import RunRecord
+from paratune.report.table import ALL_PHASES, MEMORY_KINDS, PHASE_NAMES
+from paratune.report.text import Html, join, plain, tag
+from paratune.units import NOT_AVAILABLE, format_bytes, format_share
+
+_MAX_CLASSES = 24
+_MAX_RANKS = 64
+
+
+def loss(report: Report) -> Html:
+    """Return the loss curves, one figure a task."""
+    styles = {run.name: position for position, run in enumerate(report.runs)}
+    parts: list[Html] = []
+    by_task = sorted(report.runs, key=lambda run: run.task)
+    for number, (task, group) in enumerate(groupby(by_task, key=lambda run: run.task)):
+        runs = tuple(group)
+        if len(runs) < len(report.runs):
+            parts.append(tag("h3", task.capitalize()))
+        keys = (tag("li", run_key(report, run), run.name) for run in runs)
+        window = ", ".join(sorted({f"{figures.window_of(len(run.train.steps))}" for run in runs}, key=int))
+        caption = (
+            f"Faint: training loss of each step. Strong: its running mean over the last {window} steps. "
+            "Points: validation loss."
+        )
+        svg = _drawn(partial(figures.loss_curves, runs, styles, prefix=f"loss-{number}"))
+        legend = tag("ul", *keys, class_="legend") if len(report.runs) > 1 else None
+        parts.append(_figure(svg, caption, legend))
+    return join(parts)
+
+
+def phases(report: Report) -> Html:
+    """Return the stacked phase bars, and what each phase contains under each strategy."""
+    legend = tag(
+        "ul",
+        *(
+            tag(
+                "li",
+                tag("span", class_="swatch", style=f"background: {figures.PHASE_COLOURS[phase]}"),
+                PHASE_NAMES[phase],
+            )
+            for phase in ALL_PHASES
+        ),
+        class_="legend",
+    )
+    caption = "Mean step by phase, over the measured steps and all ranks. The figures stand in the table above."
+    svg = _drawn(partial(figures.phase_bars, report.runs, prefix="phases"))
+    return join([_figure(svg, caption, legend), phase_contents_table(phase_contents(report), PHASE_NAMES)])
+
+
+def memory(report: Report) -> Html:
+    """Return the memory bars, or the table of them when they cannot be drawn."""
+    kinds = {str(run.get("summary.memory.kind") or NOT_AVAILABLE) for run in report.runs}
+    what = "; ".join(f"{kind}: {MEMORY_KINDS.get(kind, 'kind not known to this report')}" for kind in sorted(kinds))
+    caption = f"One bar a rank, rank 0 on top. {what}."
+    if not any(rank_memory(run) for run in report.runs):
+        return tag("p", "No run recorded the memory of its ranks.")
+    svg = _drawn(partial(figures.memory_bars, report.runs, prefix="memory"))
+    return join([_figure(svg, caption), _memory_table(report)])
+
+
+def quality(report: Report) -> Html:
+    """Return confusion matrices, or predicted against actual, of each run."""
+    parts = []
+    for number, run in enumerate(report.runs):
+        content = _confusion(run) if run.task == "classification" else _regression(run, f"predictions-{number}")
+        heading = tag("h3", run.name) if len(report.runs) > 1 else None
+        parts.append(tag("section", heading, content))
+    return tag("div", join(parts), class_="beside")
+
+
+def _figure(svg: Html, caption: str, legend: Html | None = None) -> Html:
+    return tag("figure", legend, svg, tag("figcaption", caption))
+
+
+def _drawn(draw: Callable[[], Html]) -> Html:
+    """Return a figure in a region that scrolls on narrow windows, or what to install for it."""
+    missing = figures.can_draw()
+    if missing is not None:
+        return tag("p", f"No figure: {missing}. All figures' values are in the tables.", class_="verdict")
+    return tag("div", draw(), class_="scroll", tabindex="0", role="region", aria_label="Figure")
+
+
+def _memory_table(report: Report) -> Html:
+    """Return the memory of each rank as a table that opens on demand."""
+    rows = []
+    for run in report.runs:
+        for rank, value in enumerate(rank_memory(run)[:_MAX_RANKS]):
+            source = f"{run.name}: summary.ranks[{rank}].peak_memory_bytes"
+            cell = tag("td", format_bytes(value), title=source, data_run=run.name)
+            rows.append(tag("tr", tag("th", run.name, scope="row"), tag("td", rank), cell))
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in ("Run", "Rank", "Peak memory"))))
+    table = tag("table", head, tag("tbody", join(rows)), class_="figures")
+    return tag("details", tag("summary", "Peak memory of each rank as a table"), tag("div", table, class_="scroll"))
+
+
+def _confusion(run: RunRecord) -> Html:
+    split = next((split for split in ("test", "validation") if run.get(f"summary.confusion.{split}")), None)
+    counts = _square(run.get(f"summary.confusion.{split}")) if split else None
+    if counts is None:
+        return tag("p", f"No confusion matrix: the record of {run.name} holds none.")
+    names = run.labels if len(run.labels) == len(counts) else [str(number) for number in range(len(counts))]
+    where = f"{run.name}: summary.confusion.{split}"
+    caption = tag(
+        "p",
+        f"Confusion on {split}: counts, and shares of each true class. {sum(map(sum, counts)):,} rows.",
+        class_="caption",
+    )
+    table = (
+        _matrix(counts, names, where, run) if len(counts) <= _MAX_CLASSES else _most_confused(counts, names, where, run)
+    )
+    region = tag(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label=f"Confusion matrix of {run.name}"
+    )
+    return join([region, caption])
+
+
+def _square(value: Any) -> list[list[int]] | None:
+    """Return the matrix if it is one."""
+    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == len(value) for row in value):
+        return None
+    return value if all(isinstance(count, int) and count >= 0 for row in value for count in row) else None
+
+
+def _matrix(counts: list[list[int]], names: Sequence[str], where: str, run: RunRecord) -> Html:
+    def cells(true: int) -> Iterator[Html]:
+        total = sum(counts[true])
+        for predicted, count in enumerate(counts[true]):
+            share = count / total if total else None
+            yield tag(
+                "td", f"{count:,}", tag("small", format_share(share)), style=f"--share: {share or 0:.3f}",
+                class_="diagonal" if true == predicted else None, data_run=run.name,
+                title=f"{where}: {names[true]} predicted as {names[predicted]}",
+            )  # fmt: skip
+
+    over = tag("tr", tag("td"), tag("th", "Predicted", colspan=len(names), scope="colgroup"))
+    head = tag("tr", tag("th", "True", scope="col"), *(tag("th", name, scope="col") for name in names))
+    body = (tag("tr", tag("th", name, scope="row"), *cells(true)) for true, name in enumerate(names))
+    return tag("table", tag("thead", over, head), tag("tbody", *body), class_="confusion")
+
+
+def _most_confused(counts: list[list[int]], names: Sequence[str], where: str, run: RunRecord) -> Html:
+    """Return the twenty commonest confusions of a matrix too large to print; report.json has all of it."""
+    pairs = [
+        (count, true, predicted)
+        for true, row in enumerate(counts)
+        for predicted, count in enumerate(row)
+        if count and true != predicted
+    ]
+    rows = [
+        tag(
+            "tr",
+            tag("th", names[true], scope="row"),
+            tag("td", names[predicted]),
+            tag("td", f"{count:,}", title=where, data_run=run.name),
+            tag("td", format_share(count / sum(counts[true]))),
+        )
+        for count, true, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:20]
+    ]
+    columns = ("True", "Predicted as", "Rows", "Share of the true class")
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
+    text = tag("p", f"The commonest confusions of {len(names)} classes; report.json holds the whole matrix.")
+    return join([text, tag("table", head, tag("tbody", *rows), class_="figures")])
+
+
+def _regression(run: RunRecord, prefix: str) -> Html:
+    split = split_shown(run)
+    if split is None:
+        return tag("p", f"No figure: {run.name} has no scores on test or validation.")
+    file = predictions_file(split)
+    try:
+        labels, predictions = figures.read_predictions(run.folder / file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return tag("p", f"No figure: {file} of {run.name} cannot be used: {plain(reason)}")
+    svg = _drawn(partial(figures.predicted_against_actual, labels, predictions, run.name, prefix=prefix))
+    shown = figures.num_shown(len(labels))
+    some = f"{shown:,} evenly spaced rows of {len(labels):,}" if shown < len(labels) else f"{len(labels):,} rows"
+    mean, deviation = float((predictions - labels).mean()), float((predictions - labels).std())
+    caption = (
+        f"Predictions on {split}; points: {some}; histogram: all rows. Dashed: predicted equals actual. "
+        f"Errors: mean {mean:.3g}, standard deviation {deviation:.3g}."
+    )
+    return _figure(svg, caption)

@@ -1,0 +1,294 @@
+"""The tables and texts of the page."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from paratune.report.figures import run_style
+from paratune.report.model import Report, SeedGroup
+from paratune.report.read import RunRecord
+from paratune.report.table import Cell
+from paratune.report.text import Html, join, tag
+from paratune.units import NOT_AVAILABLE, format_bytes
+
+_FINGERPRINT = re.compile(r"(sha256:?)?[0-9a-f]{32,}")
+
+
+def subject(report: Report) -> str:
+    """Return in one line what was trained on what."""
+    first = report.runs[0]
+    models = _distinct(report, "run.model.name")
+    data = _distinct(report, "run.data.train.source")
+    rows = first.number("run.data.train.num_rows")
+    size = f" ({rows:,.0f} rows)" if rows is not None and len(data) == 1 else ""
+    tasks = _distinct(report, "run.task.kind")
+    return f"{', '.join(tasks).capitalize()}: {', '.join(models)} trained on {', '.join(data)}{size}."
+
+
+def verdict(report: Report) -> Html:
+    """Return the box that says whether the runs are the same experiment; nothing for a single run."""
+    if len(report.runs) < 2:
+        return Html("")
+    same = report.sameness
+    warns = same.verdict in {"different", "unknown"}
+    if same.verdict != "different":
+        return tag("div", tag("p", same.sentence), class_=f"verdict{' warn' if warns else ''}", role="note")
+    items = (tag("li", one.label[0].upper() + one.label[1:], ": ", _by_value(one.values)) for one in same.differ)
+    text = "Scores and times below do not compare like with like. What differs:"
+    return tag(
+        "div",
+        tag("p", tag("strong", "⚠ These runs did not train the same thing. "), text),
+        tag("ul", *items),
+        class_="verdict warn",
+        role="note",
+    )
+
+
+def unfinished(report: Report) -> Html:
+    """Return the list of runs that were given but are not finished."""
+    if not report.unfinished:
+        return Html("")
+    items = (
+        tag("li", tag("strong", run.name), " (", tag("code", run.folder), "): ", run.reason)
+        for run in report.unfinished
+    )
+    text = "Not finished, and so in no table or figure:"
+    return tag("div", tag("p", text), tag("ul", *items), class_="verdict warn", role="note")
+
+
+def comparison(report: Report) -> Html:
+    """Return the table of all figures."""
+    bodies = []
+    for group, rows in groupby(report.shown_rows, key=lambda row: row.group):
+        lines = [tag("tr", tag("th", group, colspan=len(report.runs) + 1, scope="rowgroup"), class_="group")]
+        lines += [tag("tr", tag("th", row.label, scope="row"), *(_cell(cell) for cell in row.cells)) for row in rows]
+        bodies.append(tag("tbody", join(lines)))
+    names = (tag("th", run_key(report, run), run.name, scope="col", data_run=run.name) for run in report.runs)
+    head = tag("thead", tag("tr", tag("th", tag("span", "", aria_hidden="true"), scope="col"), *names))
+    caption = (
+        "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
+        "without padding. A phase is the mean over ranks of its total, over the number of measured steps; the five sum "
+        "to the mean step. Point at a cell to see the run and the record that it came from."
+    )
+    return join(
+        [
+            _scroll(tag("table", head, join(bodies), class_="figures"), "Comparison of runs"),
+            tag("p", caption, class_="caption"),
+        ]
+    )
+
+
+def run_key(report: Report, run: RunRecord) -> Html:
+    """Return the line in the run's colour and dashes that marks it in the loss figure; nothing for a single run."""
+    if len(report.runs) < 2:
+        return Html("")
+    position = report.runs.index(run)
+    _, dashes = run_style(position)
+    dash = ",".join(f"{2 * length:g}" for length in dashes)
+    line = tag(
+        "line", x1="0", y1="5", x2="34", y2="5", stroke=f"var(--run-{position % 6 + 1})",
+        stroke_width="3.4", stroke_dasharray=dash or None,
+    )  # fmt: skip
+    return tag("svg", line, viewBox="0 0 34 10", class_="key", aria_hidden="true")
+
+
+def seeds(report: Report) -> Html:
+    """Return mean and spread of runs that are equal but for their seed."""
+    return join(_seed_table(report, group) for group in report.seed_groups)
+
+
+def settings(report: Report) -> Html:
+    """Return the configuration keys whose values differ, with where each value came from."""
+    if not report.differences:
+        return tag("p", "The resolved configurations are the same but for the names of the runs.")
+    head = _head(["Setting", *(run.name for run in report.runs)])
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("code", one.key), scope="row"),
+            *(
+                _text_cell(_written(one.values[run.name]), run.name, f"from {one.origins[run.name] or 'unknown'}")
+                for run in report.runs
+            ),
+        )
+        for one in report.differences
+    ]
+    text = "Point at a value to see the line or the option that it came from."
+    return join(
+        [
+            _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Settings that differ"),
+            tag("p", text, class_="caption"),
+        ]
+    )
+
+
+def machine(report: Report) -> Html:
+    """Return hardware, versions and commands; what is the same in all runs is said once."""
+    parts: list[tuple[str, Callable[[RunRecord], Mapping[str, Any]]]] = [
+        ("Hardware", lambda run: _hardware(run.get("run.hardware"))),
+        ("Software", _software),
+    ]
+    tables = [tag("section", tag("h3", title), _facts(report, read)) for title, read in parts]
+    commands = (
+        tag("li", tag("strong", run.name), ": ", tag("code", _command(run.get("run.command")))) for run in report.runs
+    )
+    return join([tag("div", *tables, class_="beside"), tag("h3", "Commands"), tag("ul", *commands, class_="plain")])
+
+
+def notes(report: Report) -> Html:
+    """Return the notes."""
+    return tag("ul", *(tag("li", note) for note in report.notes), class_="plain")
+
+
+def phase_contents(contents: Mapping[str, Mapping[str, str]], names: Mapping[str, str]) -> Html:
+    """Return the table of what each phase contains under each strategy."""
+    rows = [
+        tag(
+            "tr",
+            tag("th", name, scope="row"),
+            *(tag("td", texts.get(phase, NOT_AVAILABLE)) for texts in contents.values()),
+        )
+        for phase, name in names.items()
+    ]
+    head = _head(["Phase", *(f"Under {kind} it contains" for kind in contents)])
+    return _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "What each phase contains")
+
+
+def _seed_table(report: Report, group: SeedGroup) -> Html:
+    rows = {row.key: row for row in report.rows}
+    lines = []
+    for key, one in group.spreads.items():
+        cells = [f"{one.mean:,.5g}", f"{one.deviation:,.2g}", f"{one.low:,.5g}", f"{one.high:,.5g}"]
+        title = f"computed from {key} of {', '.join(one.runs)}"
+        label = f"{rows[key].group}: {rows[key].label}" if rows[key].group.endswith("scores") else rows[key].label
+        if key.endswith("_bytes"):
+            label = "Peak memory, largest rank"
+            cells = [format_bytes(value) for value in (one.mean, one.deviation, one.low, one.high)]
+        elif key == "train_s":
+            label = "Training time (s)"
+        data = (tag("td", cell, title=title, data_run=" ".join(one.runs)) for cell in (*cells, str(len(one.runs))))
+        lines.append(tag("tr", tag("th", label, scope="row"), *data))
+    head = _head(["Figure", "Mean", "Standard deviation", "Lowest", "Highest", "Runs"])
+    return join(
+        [
+            tag("h3", f"Equal but for the seed: {', '.join(group.runs)}"),
+            _scroll(tag("table", head, tag("tbody", join(lines)), class_="figures"), "Spread over seeds"),
+        ]
+    )
+
+
+def _cell(cell: Cell) -> Html:
+    unknown = "na" if cell.text == NOT_AVAILABLE else None
+    return tag("td", cell.text, class_=unknown, title=f"{cell.run}: {cell.source}", data_run=cell.run)
+
+
+def _text_cell(text: str, run: str, where: str) -> Html:
+    return tag("td", text, class_="na" if text == NOT_AVAILABLE else None, title=f"{run}: {where}", data_run=run)
+
+
+def _head(names: Sequence[str]) -> Html:
+    return tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
+
+
+def _scroll(table: Html, label: str) -> Html:
+    """Return a table in a region that scrolls by keyboard where the window is too narrow."""
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, Any]]) -> Html:
+    """Return a table of facts: one column when they are the same in all runs, else one a run."""
+    facts = {run.name: read(run) for run in report.runs}
+    keys = list(dict.fromkeys(key for values in facts.values() for key in values))
+    if not keys:
+        return tag("p", "Not recorded.")
+    same = all(values == facts[report.runs[0].name] for values in facts.values())
+    shown = [report.runs[0].name] if same else list(facts)
+    head = _head(["", "All runs"] if same and len(report.runs) > 1 else ["", *shown])
+    rows = [
+        tag(
+            "tr",
+            tag("th", key, scope="row"),
+            *(_text_cell(_written(facts[name].get(key)), name, "run.json") for name in shown),
+        )
+        for key in keys
+    ]
+    return _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Facts")
+
+
+def _hardware(nodes: Any) -> dict[str, str]:
+    """Return a readable line for each fact of each node."""
+    if not isinstance(nodes, list):
+        return {}
+    lines: dict[str, str] = {}
+    for number, node in enumerate(node for node in nodes if isinstance(node, dict)):
+        prefix = f"Node {number}: " if len(nodes) > 1 else ""
+        known = {"hostname": "host", "cpu_model": "CPU", "ram_bytes": "memory", "gpus": "GPUs"}
+        for key, value in node.items():
+            label = prefix + known.get(key, str(key).replace("num_", "").replace("_", " "))
+            lines[label] = (
+                _gpus(value) if key == "gpus" else format_bytes(value) if _is_bytes(key, value) else _written(value)
+            )
+    return lines
+
+
+def _gpus(gpus: Any) -> str:
+    if not isinstance(gpus, list) or not gpus:
+        return "none"
+    texts = []
+    for gpu in gpus:
+        values = gpu if isinstance(gpu, dict) else {"name": gpu}
+        size = values.get("memory_bytes")
+        extra = {
+            key: value for key, value in values.items() if key not in {"name", "memory_bytes"} and value is not None
+        }
+        parts = [_written(values.get("name")), format_bytes(size) if _is_bytes("_bytes", size) else "memory n/a"]
+        texts.append(", ".join([*parts, *(f"{key} {_written(value)}" for key, value in extra.items())]))
+    return "; ".join(f"{texts.count(text)} × {text}" for text in dict.fromkeys(texts))
+
+
+def _is_bytes(key: str, value: Any) -> bool:
+    return str(key).endswith("_bytes") and isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _software(run: RunRecord) -> dict[str, Any]:
+    versions = run.get("run.versions")
+    facts = dict(versions) if isinstance(versions, dict) else {}
+    commit, dirty = run.get("run.code.git_commit"), run.get("run.code.git_dirty")
+    if commit is not None:
+        facts["git commit"] = f"{commit}{' with changes' if dirty else ''}"
+    return facts
+
+
+def _command(command: Any) -> str:
+    return " ".join(str(word) for word in command) if isinstance(command, list) else _written(command)
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return NOT_AVAILABLE
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _by_value(values: Mapping[str, Any]) -> Html:
+    """Return "16 (a, b) against 32 (c)"."""
+    runs: dict[str, list[str]] = {}
+    for run, value in values.items():
+        runs.setdefault(_brief(value), []).append(run)
+    groups: Iterable[Html] = (join([tag("code", text), f" ({', '.join(names)})"]) for text, names in runs.items())
+    return Html(" against ".join(groups))
+
+
+def _brief(value: Any) -> str:
+    """Return a value for a sentence: fingerprints by their first characters, mappings as "key value"."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_brief(item)}" for key, item in value.items())
+    text = _written(value)
+    if _FINGERPRINT.fullmatch(text):
+        return f"{text[:18]}…"
+    return text if len(text) <= 90 else f"{text[:88]}…"
+
+
+def _distinct(report: Report, source: str) -> list[str]:
+    return list(dict.fromkeys(_written(run.get(source)) for run in report.runs))

@@ -1,0 +1,258 @@
+"""Finished runs read from their folders: what is damaged is refused by name, what is not finished is listed.
+
+All problems of all folders are reported at once.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paratune import records
+from paratune.errors import CheckpointError
+from paratune.report.text import plain
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The course of a loss over a run; the three have the same length."""
+
+    steps: tuple[int, ...]
+    epochs: tuple[float | None, ...]
+    losses: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run as its folder tells it."""
+
+    name: str
+    """What the report calls it: the run id, with the folder above where two runs share one."""
+    folder: Path
+    run: Mapping[str, Any]
+    """run.json."""
+    summary: Mapping[str, Any]
+    """summary.json."""
+    train: Curve
+    validation: Curve
+
+    def get(self, source: str | tuple[str, ...]) -> Any:
+        """Return a value of the record, such as "summary.time.train_s"; None where it or a part of its path is absent.
+
+        Args:
+            source: Path with dots, or its parts where a key may hold a dot itself.
+        """
+        file, *keys = source.split(".") if isinstance(source, str) else source
+        value: Any = {"run": self.run, "summary": self.summary}[file]
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def number(self, source: str | tuple[str, ...]) -> float | None:
+        """Return a number of the record, None where it is unknown.
+
+        Raises:
+            CheckpointError: The record holds something else there.
+        """
+        value = self.get(source)
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
+            return value
+        file, *keys = source.split(".") if isinstance(source, str) else source
+        raise CheckpointError(
+            f"{plain(self.folder)}/{file}.json is damaged: {plain('.'.join(keys))} is {plain(repr(value)[:80])}, "
+            "a number or null is needed; train the run again, or leave it out of the report"
+        )
+
+    @property
+    def task(self) -> str:
+        return str(self.get("run.task.kind"))
+
+    @property
+    def labels(self) -> list[str]:
+        labels = self.get("run.task.labels")
+        return [str(label) for label in labels] if isinstance(labels, list) else []
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run that cannot be compared yet."""
+
+    name: str
+    folder: Path
+    reason: str
+    """How far it came and why it ended, as far as its events tell."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a list of folders turned out to hold."""
+
+    runs: tuple[RunRecord, ...]
+    unfinished: tuple[Unfinished, ...]
+    notes: tuple[str, ...]
+
+
+def read_runs(folders: Sequence[Path]) -> Found:
+    """Read the records of finished runs, in the order given, each once.
+
+    Raises:
+        CheckpointError: No folder is given; one is not a run, is damaged or of another schema version; or none is
+            finished.
+    """
+    if not folders:
+        raise CheckpointError("no run is given; name one or more run folders, such as runs/first runs/second")
+    runs: list[RunRecord] = []
+    unfinished: list[Unfinished] = []
+    notes: list[str] = []
+    problems: list[str] = []
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        real = folder.resolve()
+        if real in seen:
+            notes.append(f"{folder} is the same folder as {seen[real]}: it is shown once.")
+            continue
+        seen[real] = folder
+        try:
+            record = _read_run(folder)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        if isinstance(record, RunRecord):
+            runs.append(record)
+        else:
+            unfinished.append(record)
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise CheckpointError(f"{len(problems)} of {len(folders)} folders cannot be reported:\n{listed}")
+    if not runs:
+        listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
+        raise CheckpointError(f"none of the runs is finished, so there is nothing to report:\n{listed}")
+    notes.extend(_copies(runs))
+    return Found(_with_own_names(runs), tuple(unfinished), tuple(notes))
+
+
+def _read_run(folder: Path) -> RunRecord | Unfinished:
+    run = _read_whole(folder, records.RUN_FILE)
+    name = run.get("run_id")
+    if not isinstance(name, str) or not name:
+        raise CheckpointError(
+            f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed"
+        )
+    if not records.is_finished(folder):
+        return Unfinished(name, folder, _how_far(folder, run))
+    summary = _read_whole(folder, records.SUMMARY_FILE)
+    train, validation = _read_curves(folder)
+    return RunRecord(name, folder, run, summary, train, validation)
+
+
+def _read_whole(folder: Path, file: str) -> Mapping[str, Any]:
+    """Read one of the two JSON files of a record and check its version."""
+    path = folder / file
+    if not path.is_file():
+        raise CheckpointError(_no_run(folder, file))
+    try:
+        value = records.read_json(path)
+    except RecursionError as error:
+        raise CheckpointError(f"{plain(path)} is damaged: nested too deeply") from error
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise CheckpointError(plain(error)) from error
+        raise CheckpointError(f"{plain(path)} cannot be read: {plain(error.strerror)}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{plain(path)} is damaged: it holds a {type(value).__name__}, an object is needed")
+    version = value.get("schema_version")
+    if version != records.SCHEMA_VERSION:
+        raise CheckpointError(
+            f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads "
+            f"{records.SCHEMA_VERSION}; report it with the version of paratune that made it"
+        )
+    return value
+
+
+def _no_run(folder: Path, file: str) -> str:
+    """Say what a folder without a record is instead, and where runs are."""
+    if not folder.exists():
+        return f"{plain(folder)} does not exist; give the folder of a run, such as runs/<name>"
+    if not folder.is_dir():
+        return f"{plain(folder)} is a file; give the folder of a run, such as runs/<name>"
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
+    if not inside:
+        return f"{plain(folder)} is not a run: it has no {file}"
+    some = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
+    return f"{plain(folder)} is not a run but holds {len(inside)} ({some}); give them: {plain(folder)}/*"
+
+
+def _how_far(folder: Path, run: Mapping[str, Any]) -> str:
+    """Tell from the events how an unfinished run went."""
+    last, stop = 0, None
+    for event in _events(folder):
+        if event["event"] == "step":
+            last, stop = event.get("step", last), None
+        elif event["event"] == "stop":
+            stop = event
+    plan = run.get("plan")
+    planned = plan.get("num_steps") if isinstance(plan, dict) else None
+    reached = f"step {last} of {planned}" if planned else f"step {last}"
+    if stop is not None:
+        return f"stopped by {stop.get('signal')} at {reached}; --resume goes on"
+    return f"not finished: it still runs or was cut off; last logged {reached}"
+
+
+def _events(folder: Path) -> list[dict[str, Any]]:
+    path = folder / records.events_file(0)
+    try:
+        return list(records.read_events(folder))
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{plain(path)} is damaged: a line is not an event ({plain(error)})") from error
+    except OSError as error:
+        raise CheckpointError(f"{plain(path)} cannot be read: {plain(error.strerror)}") from error
+
+
+def _read_curves(folder: Path) -> tuple[Curve, Curve]:
+    """Return the training losses of all steps and the validation losses of all evaluations."""
+    points: dict[str, list[tuple[int, float | None, float | None]]] = {"train": [], "validation": []}
+    for event in _events(folder):
+        step, epoch = _finite(event.get("step")), _finite(event.get("epoch"))
+        if step is None:
+            continue
+        if event["event"] == "step":
+            points["train"].append((int(step), epoch, _finite(event.get("loss"))))
+        elif event["event"] == "evaluation" and event.get("split") == "validation":
+            scores = event.get("scores")
+            loss = _finite(scores.get("loss")) if isinstance(scores, dict) else None
+            points["validation"].append((int(step), epoch, loss))
+    train, validation = (Curve(*zip(*rows, strict=True)) if rows else Curve((), (), ()) for rows in points.values())
+    return train, validation
+
+
+def _finite(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
+
+
+def _copies(runs: Sequence[RunRecord]) -> list[str]:
+    """Name runs in different folders whose records are the same to the letter: one is a copy of the other."""
+    notes = []
+    for position, run in enumerate(runs):
+        for other in runs[:position]:
+            if run.run == other.run and run.summary == other.summary:
+                notes.append(f"{run.folder} holds the same record as {other.folder}: one run, shown twice.")
+                break
+    return notes
+
+
+def _with_own_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
+    """Tell runs of the same id apart by as many folders above as it takes."""
+    names = [run.name for run in runs]
+    if len(set(names)) == len(names):
+        return tuple(runs)
+    twice = {name for name in names if names.count(name) > 1}
+    parts = {run.folder: run.folder.resolve().parts for run in runs if run.name in twice}
+    depth = 2
+    while len({path[-depth:] for path in parts.values()}) < len(parts):
+        depth += 1
+    return tuple(
+        replace(run, name="/".join(parts[run.folder][-depth:])) if run.folder in parts else run for run in runs
+    )

@@ -1,0 +1,330 @@
+"""The comparison table as data: one row a figure, one cell a run; each cell names the record that it came from."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.config.metric_names import LOWER_IS_BETTER
+from paratune.records import PHASES
+from paratune.report.read import RunRecord
+from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE, format_duration, format_share
+
+ALL_PHASES = (*PHASES, "other")
+PHASE_NAMES = {
+    "get_batch": "Get batch",
+    "forward": "Forward",
+    "backward": "Backward",
+    "optimizer": "Optimizer",
+    "other": "Other",
+}
+MEMORY_KINDS = {"rss": "resident memory of the process", "cuda_allocated": "CUDA memory allocated by PyTorch"}
+_METRICS = {
+    "accuracy": "Accuracy",
+    "f1": "F1",
+    "f1_macro": "F1, macro",
+    "f1_micro": "F1, micro",
+    "f1_weighted": "F1, weighted",
+    "precision": "Precision",
+    "recall": "Recall",
+    "matthews": "Matthews correlation",
+    "rmse": "RMSE",
+    "mse": "MSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "pearson": "Pearson r",
+    "spearman": "Spearman ρ",
+    "qwk": "Quadratic weighted kappa",
+    "loss": "Loss",
+}
+"""Names of metrics in the order in which they are shown; others follow by their own names."""
+
+Texts = Callable[[Sequence[Any]], list[str]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of one run."""
+
+    run: str
+    value: Any
+    """The figure in the unit of the row; None where it is unknown."""
+    text: str
+    source: str
+    """Where in the record it stands, or from what it was computed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of all runs."""
+
+    key: str
+    """Its name in CSV and JSON, with the unit last."""
+    group: str
+    label: str
+    cells: tuple[Cell, ...]
+    shown: bool
+    """False for what only CSV and JSON hold."""
+
+
+def metric_name(metric: str) -> str:
+    """Return how a metric is written for readers, with an arrow to its better side where that is known."""
+    if metric not in _METRICS:
+        return metric
+    return f"{_METRICS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+
+
+def build_rows(runs: Sequence[RunRecord]) -> tuple[Row, ...]:
+    """Return the rows of the comparison table, in their order."""
+    rows = [*_setup(runs), *_time(runs), *_phases(runs), *_memory(runs), *_quality(runs)]
+    return tuple(rows)
+
+
+def decimals(values: Sequence[float | None]) -> int:
+    """Return how many decimals give the largest of the values three significant digits, at most 3."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    return 3 if largest == 0 else min(3, max(0, 2 - math.floor(math.log10(largest))))
+
+
+def numbers(values: Sequence[float | None]) -> list[str]:
+    """Return numbers with the same count of decimals, so that they align."""
+    places = decimals(values)
+    return [NOT_AVAILABLE if value is None else f"{value:,.{places}f}" for value in values]
+
+
+def byte_unit(values: Sequence[float | None]) -> tuple[str, int]:
+    """Return the binary unit that suits the largest of the values, by name and in bytes."""
+    largest = max((value for value in values if value is not None), default=0.0)
+    return next(((name, size) for name, size in (("GiB", GIB), ("MiB", MIB)) if largest >= size), ("KiB", KIB))
+
+
+def step_parts_ms(run: RunRecord) -> dict[str, float | None]:
+    """Return the mean time of each phase in a measured step, in ms; the five sum to the mean step.
+
+    Totals over totals: the phase's total (mean over ranks, warm-up left out) over the number of measured steps.
+    """
+    steps = run.number("summary.throughput.num_steps_measured")
+    totals = {phase: run.number(f"summary.phases.{phase}.total_s") for phase in ALL_PHASES}
+    return {phase: None if total is None or not steps else 1000 * total / steps for phase, total in totals.items()}
+
+
+def _row(
+    runs: Sequence[RunRecord], key: str, group: str, label: str, source: str | Sequence[str],
+    values: Sequence[Any], texts: Sequence[str] | None = None, *, shown: bool = True,
+) -> Row:  # fmt: skip
+    written = [NOT_AVAILABLE if value is None else str(value) for value in values] if texts is None else texts
+    sources = [source] * len(runs) if isinstance(source, str) else source
+    cells = zip(runs, values, written, sources, strict=True)
+    return Row(key, group, label, tuple(Cell(run.name, value, text, of) for run, value, text, of in cells), shown)
+
+
+def _number_row(
+    runs: Sequence[RunRecord], key: str, group: str, label: str, source: str, texts: Texts, *, shown: bool = True
+) -> Row:
+    values = [run.number(source) for run in runs]
+    return _row(runs, key, group, label, source, values, texts(values), shown=shown)
+
+
+def _each(text: Callable[[float | None], str]) -> Texts:
+    return lambda values: [text(value) for value in values]
+
+
+def _count(value: float | None) -> str:
+    return NOT_AVAILABLE if value is None else f"{value:,.0f}"
+
+
+def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    def text_row(key: str, label: str, source: str) -> Row:
+        values = [run.get(source) for run in runs]
+        return _row(runs, key, "Setup", label, source, [None if value is None else str(value) for value in values])
+
+    yield text_row("strategy", "Strategy", "run.strategy.kind")
+    yield _number_row(runs, "world_size", "Setup", "World size (processes)", "run.world_size", _each(_count))
+    devices = [_devices(run) for run in runs]
+    yield _row(runs, "device", "Setup", "Device", "summary.ranks[].device", devices)
+    yield text_row("precision", "Precision", "run.config.precision")
+    yield _number_row(
+        runs,
+        "global_batch_size",
+        "Setup",
+        "Global batch (samples a step)",
+        "run.batch.global_batch_size",
+        _each(_count),
+    )
+    micro = [run.number("run.batch.micro_batch_size") for run in runs]
+    accum = [run.number("run.batch.grad_accum_steps") for run in runs]
+    both = [f"{_count(size)} × {_count(steps)}" for size, steps in zip(micro, accum, strict=True)]
+    yield _row(
+        runs,
+        "micro_batch_size",
+        "Setup",
+        "Micro-batch × accumulation",
+        "run.batch.micro_batch_size, run.batch.grad_accum_steps",
+        micro,
+        both,
+    )
+    yield _number_row(
+        runs,
+        "grad_accum_steps",
+        "Setup",
+        "Accumulation steps",
+        "run.batch.grad_accum_steps",
+        _each(_count),
+        shown=False,
+    )
+    yield _number_row(runs, "num_steps", "Setup", "Optimizer steps", "summary.num_steps", _each(_count))
+    yield _number_row(
+        runs, "seed", "Setup", "Seed", "run.seed", _each(lambda value: NOT_AVAILABLE if value is None else str(value))
+    )
+
+
+def _devices(run: RunRecord) -> str | None:
+    """Return the kinds of device of the ranks: "cpu", "cuda"."""
+    ranks = run.get("summary.ranks")
+    if not isinstance(ranks, list):
+        return None
+    kinds = {str(rank.get("device", NOT_AVAILABLE)).split(":")[0] for rank in ranks if isinstance(rank, dict)}
+    return ", ".join(sorted(kinds)) or None
+
+
+def _time(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    duration = _each(format_duration)
+    yield _number_row(runs, "train_s", "Time and throughput", "Training time", "summary.time.train_s", duration)
+    yield _number_row(runs, "total_s", "Time and throughput", "Whole run", "summary.time.total_s", duration)
+    for part in ("startup", "tokenize", "evaluate", "checkpoint"):
+        yield _number_row(
+            runs, f"{part}_s", "Time and throughput", part.capitalize(), f"summary.time.{part}_s", duration, shown=False
+        )
+    rate = "summary.throughput."
+    yield _number_row(runs, "samples_per_s", "Time and throughput", "Samples/s", f"{rate}samples_per_s", numbers)
+    yield _number_row(runs, "tokens_per_s", "Time and throughput", "Real tokens/s", f"{rate}tokens_per_s", numbers)
+    yield _number_row(
+        runs,
+        "padded_tokens_per_s",
+        "Time and throughput",
+        "Padded tokens/s",
+        f"{rate}padded_tokens_per_s",
+        numbers,
+        shown=False,
+    )
+    yield _number_row(
+        runs, "padding_share", "Time and throughput", "Padding share", f"{rate}padding_share", _each(format_share)
+    )
+    if len(runs) > 1:
+        yield _speed_up(runs)
+    yield _number_row(
+        runs, "step_median_ms", "Time and throughput", "Median step (ms)", "summary.step_ms.median", numbers
+    )
+    for point in ("p10", "p90"):
+        yield _number_row(
+            runs,
+            f"step_{point}_ms",
+            "Time and throughput",
+            f"Step, {point} (ms)",
+            f"summary.step_ms.{point}",
+            numbers,
+            shown=False,
+        )
+    yield _number_row(
+        runs, "num_steps_measured", "Time and throughput", "Steps measured", f"{rate}num_steps_measured", _each(_count)
+    )
+
+
+def _speed_up(runs: Sequence[RunRecord]) -> Row:
+    """Return the real tokens/s of each run over those of the first."""
+    source = "summary.throughput.tokens_per_s"
+    rates = [run.number(source) for run in runs]
+    values = [None if rate is None or not rates[0] else rate / rates[0] for rate in rates]
+    texts = [NOT_AVAILABLE if value is None else f"{value:.2f}×" for value in values]
+    origin = f"{source} over that of {runs[0].name}"
+    return _row(
+        runs,
+        "tokens_per_s_to_first",
+        "Time and throughput",
+        "Real tokens/s, against the first run",
+        origin,
+        values,
+        texts,
+    )
+
+
+def _phases(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    group = "Mean step by phase: ms (share)"
+    parts = [step_parts_ms(run) for run in runs]
+    places = decimals([value for part in parts for value in part.values()])
+    for phase in ALL_PHASES:
+        name, source = PHASE_NAMES[phase], f"summary.phases.{phase}"
+        means = [part[phase] for part in parts]
+        shares = [run.number(f"{source}.share") for run in runs]
+        texts = [
+            NOT_AVAILABLE if mean is None else f"{mean:,.{places}f} ({format_share(share)})"
+            for mean, share in zip(means, shares, strict=True)
+        ]
+        origin = f"{source}.total_s over summary.throughput.num_steps_measured; {source}.share"
+        yield _row(runs, f"{phase}_mean_ms", group, name, origin, means, texts)
+        yield _row(
+            runs,
+            f"{phase}_share",
+            group,
+            f"{name}, share",
+            f"{source}.share",
+            shares,
+            [format_share(share) for share in shares],
+            shown=False,
+        )
+        for point in ("median", "p10", "p90"):
+            yield _number_row(
+                runs,
+                f"{phase}_{point}_ms",
+                group,
+                f"{name}, {point} (ms)",
+                f"{source}.{point}_ms",
+                numbers,
+                shown=False,
+            )
+
+
+def _memory(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    sources = {"largest": "summary.memory.largest_bytes", "sum": "summary.memory.sum_bytes"}
+    values = {which: [run.number(source) for run in runs] for which, source in sources.items()}
+    unit, size = byte_unit([value for of in values.values() for value in of])
+    for which, label in (("largest", "Largest rank"), ("sum", "Sum of ranks")):
+        texts = numbers([None if value is None else value / size for value in values[which]])
+        yield _row(
+            runs, f"peak_memory_{which}_bytes", "Peak memory", f"{label} ({unit})", sources[which], values[which], texts
+        )
+    kinds = [run.get("summary.memory.kind") for run in runs]
+    kinds = [None if kind is None else str(kind) for kind in kinds]
+    yield _row(runs, "peak_memory_kind", "Peak memory", "Kind", "summary.memory.kind", kinds)
+
+
+def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    yield _number_row(
+        runs,
+        "train_loss_last_epoch",
+        "Training loss",
+        "Mean of the last epoch",
+        "summary.loss.mean_last_epoch",
+        _each(_score),
+    )
+    for split in ("validation", "test"):
+        for metric in _metrics_of(runs, split):
+            values = [run.number(("summary", "scores", split, metric)) for run in runs]
+            texts = [_score(value) for value in values]
+            source = f"summary.scores.{split}.{metric}"
+            yield _row(
+                runs, f"{split}_{metric}", f"{split.capitalize()} scores", metric_name(metric), source, values, texts
+            )
+
+
+def _metrics_of(runs: Sequence[RunRecord], split: str) -> list[str]:
+    found: dict[str, None] = {}
+    for run in runs:
+        scores = run.get(f"summary.scores.{split}")
+        found.update(dict.fromkeys(scores if isinstance(scores, dict) else ()))
+    order = list(_METRICS)
+    return sorted(found, key=lambda metric: order.index(metric) if metric in order else len(order))
+
+
+def _score(value: float | None) -> str:
+    return NOT_AVAILABLE if value is None else f"{value:.4f}"

@@ -1,0 +1,72 @@
+"""The comparison table in a terminal: as many runs beside each other as fit, the others below."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from paratune.report.model import Report
+from paratune.report.table import Row
+from paratune.report.text import plain, shorten
+
+_NAME_WIDTH = 28
+_GAP = 2
+
+
+@dataclass(frozen=True)
+class TerminalReport:
+    """A report that rich can print; all texts of runs are taken literally, never as markup."""
+
+    report: Report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = self.report.shown_rows
+        first = max((len(row.label) for row in rows), default=0) + 2
+        for columns in _blocks(self.report, rows, options.max_width - first):
+            yield _table(self.report, rows, columns)
+            yield Text()
+        yield from _remarks(self.report)
+
+
+def terminal_table(report: Report) -> TerminalReport:
+    """Return the comparison table as something that `rich.console.Console.print` takes."""
+    return TerminalReport(report)
+
+
+def _blocks(report: Report, rows: Sequence[Row], room: int) -> Iterator[range]:
+    """Yield the positions of runs that fit beside each other."""
+    start, used = 0, 0
+    for position, run in enumerate(report.runs):
+        widest = max((len(plain(row.cells[position].text)) for row in rows), default=0)
+        width = max(widest, len(shorten(run.name, _NAME_WIDTH))) + _GAP
+        if used and used + width > room:
+            yield range(start, position)
+            start, used = position, 0
+        used += width
+    yield range(start, len(report.runs))
+
+
+def _table(report: Report, rows: Sequence[Row], columns: range) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    for position in columns:
+        table.add_column(Text(shorten(report.runs[position].name, _NAME_WIDTH)), justify="right", overflow="fold")
+    group = None
+    for row in rows:
+        if row.group != group:
+            table.add_row(Text(row.group, style="bold dim"), style=None)
+            group = row.group
+        table.add_row(Text(f"  {plain(row.label)}"), *(Text(plain(row.cells[position].text)) for position in columns))
+    return table
+
+
+def _remarks(report: Report) -> Iterator[Text]:
+    if len(report.runs) > 1:
+        style = "bold yellow" if report.sameness.verdict in {"different", "unknown"} else "green"
+        yield Text(plain(report.sameness.sentence), style=style)
+    for run in report.unfinished:
+        yield Text(f"Not shown: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
+    for note in report.notes:
+        yield Text(plain(note), style="dim")

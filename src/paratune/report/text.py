@@ -1,0 +1,78 @@
+"""Text from a record made fit to show: control characters made visible, and each output format's own escapes.
+
+Labels, run names, columns and paths come from files that anyone may have written. Nothing of them may act: not as
+markup in a page, not as a formula in a spreadsheet, not as a colour code in a terminal.
+"""
+
+import html
+import re
+from typing import Any
+
+_ACTING = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # control characters: ANSI escapes, newlines, bells
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"  # change the direction of text, end a line
+    "\ufffe\uffff\ud800-\udfff]"  # not characters; halves of a surrogate pair cannot be written as UTF-8
+)
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+
+
+def plain(value: Any) -> str:
+    r"""Return `value` as one line of text whose control characters are spelt out: a newline becomes "\n"."""
+    return _ACTING.sub(lambda found: repr(found.group())[1:-1], str(value))
+
+
+def shorten(value: Any, width: int) -> str:
+    """Return `plain` text of at most `width` characters, with an ellipsis in the middle where some are left out."""
+    text = plain(value)
+    if len(text) <= width:
+        return text
+    head = width // 2
+    return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+
+
+class Html(str):
+    """Text that is markup already; only this module and `paratune.report.svg` make it from strings of ours."""
+
+    __slots__ = ()
+
+
+def escape(value: Any) -> Html:
+    """Return `value` for a page: markup as it is, all else as text."""
+    return value if isinstance(value, Html) else Html(html.escape(plain(value), quote=True))
+
+
+def tag(name: str, *children: Any, **attributes: Any) -> Html:
+    """Return an element. Children and attribute values are escaped unless they are `Html`; None children are left out.
+
+    An attribute that is None or False is left out, one that is True has no value; `class_` is written class, `data_run`
+    data-run.
+    """
+    opening = [name]
+    for key, value in attributes.items():
+        written = key.rstrip("_").replace("_", "-")
+        if value is True:
+            opening.append(written)
+        elif value is not None and value is not False:
+            opening.append(f'{written}="{html.escape(plain(value), quote=True)}"')
+    inside = "".join(escape(child) for child in children if child is not None)
+    return Html(f"<{' '.join(opening)}>{inside}</{name}>")
+
+
+def join(parts: Any) -> Html:
+    """Return pieces of a page one after the other, each escaped unless it is `Html`."""
+    return Html("\n".join(escape(part) for part in parts if part))
+
+
+def markdown(value: Any) -> str:
+    """Return `value` for a paragraph or a table cell of a Markdown file."""
+    text = _MARKDOWN.sub(r"\\\1", plain(value))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+
+
+def csv_text(value: str) -> str:
+    """Return a text for a CSV cell; one that a spreadsheet would take for a formula gets a leading apostrophe.
+
+    Source: OWASP, CSV injection: = + - @, tab and carriage return at the start of a cell.
+    """
+    text = plain(value)
+    return f"'{text}" if str(value)[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else text
