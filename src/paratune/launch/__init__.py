@@ -1,0 +1,1 @@
+"""Starting processes. Floors 0-1: no torch."""

@@ -1,0 +1,31 @@
+"""Parallel strategies: one module each, all behind the protocol in `protocol.py`. Importing registers nothing."""
+
+import importlib
+from typing import Any
+
+from paratune.errors import ConfigError, did_you_mean
+
+STRATEGIES = {
+    "single": "paratune.strategies.single:SingleStrategy",
+    "ddp": "paratune.strategies.ddp:DDPStrategy",
+}
+"""Where each kind is implemented; an outside one is named in full in the configuration."""
+
+
+def strategy_class(kind: str) -> Any:
+    """Return the class of a strategy by its kind, or by package.module:Class.
+
+    Raises:
+        ConfigError: There is no such kind, module or class.
+    """
+    target = STRATEGIES.get(kind, kind)
+    if ":" not in target:
+        raise ConfigError(
+            f"strategy.kind: {kind} is none of {', '.join(STRATEGIES)}, nor package.module:Class"
+            f"{did_you_mean(kind, STRATEGIES)}"
+        )
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"strategy.kind: {kind} cannot be imported: {error}") from error

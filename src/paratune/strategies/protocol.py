@@ -1,14 +1,14 @@
 """The protocol that every parallel strategy meets: seven verbs and one fact.
 
 The engine knows strategies only by this page. It is made so that a pipeline schedule, which owns forward and backward
-together, fits as well as data parallelism, where they are apart: `forward_backward` is one verb, takes all micro-batches
-of the step, and times what it does through `phases`.
+together, fits as well as data parallelism, where they are apart: `forward_backward` is one verb, takes all
+micro-batches of the step, and times what it does through `phases`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -107,8 +107,3 @@ class Strategy(Protocol):
     def close(self) -> None:
         """Release what the strategy holds; the object is not used afterwards."""
         ...
-
-
-def data_layout(_options: Any, rank: int, world_size: int) -> Layout:
-    """Return the layout in which every rank has data of its own."""
-    return Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)

@@ -1,0 +1,245 @@
+"""Checkpoints: whole or absent, hashed, nothing pickled, the same for every strategy and world size.
+
+    checkpoints/step_000200/
+      manifest.json              step, sizes and SHA-256 of all other files, which file holds which tensor; written last
+      progress.json              what the loop has to know to go on
+      tensors.00000.safetensors  weights and optimizer states, whole, by name
+      ...
+
+A checkpoint is written aside and renamed when it is complete. Random states are not in it: sample order and dropout
+are functions of (seed, step).
+
+Floor 4: knows neither models nor strategies; tensors come and go by name.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from paratune.errors import CheckpointError
+from paratune.records import read_json, write_json
+from paratune.units import GIB, format_bytes
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+PROGRESS = "progress.json"
+SHARD_BYTES = GIB
+"""Tensors are written once this many bytes have come together, so that a model is never held twice in memory."""
+
+
+def step_folder(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"step_{step:06d}"
+
+
+def save(
+    folder: Path, tensors: Iterable[tuple[str, Tensor | None]], progress: Any, *, step: int, is_writer: bool
+) -> int:
+    """Write a checkpoint. Every rank calls it and runs through `tensors`; one of them writes.
+
+    Args:
+        folder: Where it will stand; replaced when it exists.
+        tensors: Keys with whole CPU tensors on the writer, None elsewhere.
+        progress: JSON-able state of the loop.
+        step: Optimizer steps taken.
+        is_writer: Whether this rank writes.
+
+    Returns:
+        Bytes written; 0 on other ranks.
+
+    Raises:
+        CheckpointError: The disk is full or not writable; nothing is left behind, earlier checkpoints stay.
+    """
+    if not is_writer:
+        for _ in tensors:
+            pass
+        return 0
+    aside = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    remaining = iter(tensors)
+    try:
+        with _disk_errors(folder):
+            aside.mkdir(parents=True)
+            index = _write_shards(aside, remaining)
+            write_json(aside / PROGRESS, progress)
+            num_bytes = _write_manifest(aside, index, step)
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)
+            _sync(folder.parent)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        for _ in remaining:  # the other ranks are in the middle of gathering; they must not be left waiting
+            pass
+        raise
+    return num_bytes
+
+
+class Reader:
+    """A whole checkpoint, open for reading; tensors are read when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        manifest = read_json(folder / MANIFEST)
+        self.folder = folder
+        self.step: int = manifest["step"]
+        self.progress: Any = read_json(folder / PROGRESS)
+        self._file_of: dict[str, str] = manifest["tensors"]
+        self._open: dict[str, Any] = {}
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the names of the tensors that start with `prefix`."""
+        return [key for key in self._file_of if key.startswith(prefix)]
+
+    def read(self, key: str) -> Tensor:
+        """Return one tensor on the CPU.
+
+        Raises:
+            KeyError: There is no such tensor.
+        """
+        name = self._file_of[key]
+        if name not in self._open:
+            self._open[name] = safe_open(self.folder / name, framework="pt")
+        tensor: Tensor = self._open[name].get_tensor(key)
+        return tensor
+
+
+def verify(folder: Path) -> None:
+    """Check sizes and hashes of a checkpoint.
+
+    Raises:
+        CheckpointError: Something is missing, cut short or changed; the message names it.
+    """
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{folder} has checkpoint format {manifest.get('format_version')}; this version reads {FORMAT_VERSION}"
+        )
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{folder} is damaged: {name} is missing")
+        if path.stat().st_size != expected["num_bytes"]:
+            raise CheckpointError(
+                f"{folder} is damaged: {name} has {path.stat().st_size} bytes instead of {expected['num_bytes']}"
+            )
+        if _sha256(path) != expected["sha256"]:
+            raise CheckpointError(f"{folder} is damaged: {name} does not match its SHA-256")
+
+
+def find_newest(checkpoints: Path) -> Path | None:
+    """Return the newest whole checkpoint; damaged ones are named in the log and passed over.
+
+    Raises:
+        CheckpointError: There are checkpoints, but none of them is whole.
+    """
+    folders = list_checkpoints(checkpoints)
+    for folder in reversed(folders):
+        try:
+            verify(folder)
+        except CheckpointError as error:
+            log.warning("%s; looking at the one before", error)
+            continue
+        return folder
+    if folders:
+        raise CheckpointError(
+            f"{checkpoints}: none of the {len(folders)} checkpoints is whole; start anew with --overwrite"
+        )
+    return None
+
+
+def list_checkpoints(checkpoints: Path) -> list[Path]:
+    """Return the checkpoint folders in the order of their steps, without looking into them."""
+    found = [path for path in checkpoints.glob("step_*") if path.is_dir() and path.name[5:].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[5:]))
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Return the loop's state in a checkpoint; empty when it is damaged."""
+    try:
+        progress: dict[str, Any] = read_json(folder / PROGRESS)
+    except CheckpointError:
+        return {}
+    return progress
+
+
+def prune(checkpoints: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints."""
+    for folder in list_checkpoints(checkpoints)[:-keep]:
+        # The manifest goes first, so that a half-deleted checkpoint is never taken for a whole one.
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
+    """Write tensors to files of about `SHARD_BYTES`; return which file holds which."""
+    index: dict[str, str] = {}
+    for number, shard in enumerate(_shards(tensors)):
+        name = f"tensors.{number:05d}.safetensors"
+        save_file(shard, folder / name)
+        _sync(folder / name)
+        index.update(dict.fromkeys(shard, name))
+    return index
+
+
+def _shards(tensors: Iterable[tuple[str, Tensor | None]]) -> Iterator[dict[str, Tensor]]:
+    shard: dict[str, Tensor] = {}
+    num_bytes = 0
+    for key, tensor in tensors:
+        assert tensor is not None, "the writer is rank 0, which gets whole tensors"
+        shard[key] = tensor.contiguous()
+        num_bytes += tensor.numel() * tensor.element_size()
+        if num_bytes >= SHARD_BYTES:
+            yield shard
+            shard, num_bytes = {}, 0
+    if shard:
+        yield shard
+
+
+def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
+    files = {
+        path.name: {"sha256": _sha256(path), "num_bytes": path.stat().st_size} for path in sorted(folder.iterdir())
+    }
+    manifest = {"format_version": FORMAT_VERSION, "step": step, "files": files, "tensors": index}
+    write_json(folder / MANIFEST, manifest)
+    return sum(int(entry["num_bytes"]) for entry in files.values()) + len(json.dumps(manifest))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn the system's errors, and safetensors' own for a full disk, into ones that say what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+        free = format_bytes(shutil.disk_usage(folder.parent).free) if folder.parent.exists() else "nothing"
+        why = f"the disk is full ({free} free); make room" if full else f"{error}; make it writable"
+        raise CheckpointError(
+            f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are untouched; "
+            "--resume goes on from the newest"
+        ) from error

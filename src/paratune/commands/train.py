@@ -1,0 +1,69 @@
+"""`paratune train`: check what can be checked at once, start processes if asked to, train, and show the result."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paratune.config.load import LoadedConfig, load_config
+from paratune.config.sections import run_path
+from paratune.console import print_result, set_up_logging
+from paratune.errors import EXIT_OK, ConfigError, LaunchError
+from paratune.launch.local import launch
+from paratune.run_folder import Mode, check_usable
+
+
+def train_command(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    num_processes: int,
+    resume: bool,
+    overwrite: bool,
+    as_json: bool,
+    began: float,
+) -> int:
+    """Run the command; return its exit code.
+
+    Raises:
+        ParatuneError: Whatever is wrong, before anything is started where possible.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume goes on with a run and --overwrite deletes it; say one of them")
+    if num_processes < 1:
+        raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
+    mode: Mode = "resume" if resume else "overwrite" if overwrite else "new"
+    loaded = load_config(path, overrides)
+    rank = os.environ.get("RANK")
+    if rank in (None, "0"):
+        check_usable(run_path(loaded.config), mode)
+    if num_processes > 1:
+        if rank is not None:
+            raise LaunchError(
+                f"--nproc {num_processes} inside a process that torchrun started (RANK={rank}); leave one of them out"
+            )
+        return launch(sys.argv[1:], num_processes)
+    return _train_here(loaded, mode, as_json=as_json, began=began, rank=int(rank or 0))
+
+
+def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:
+    set_up_logging(speaks=rank == 0, rank=rank)
+    from paratune.train.run import train
+
+    summary = train(loaded, mode=mode, began=began)
+    if rank == 0:
+        show(summary, run_path(loaded.config), as_json=as_json)
+    return EXIT_OK
+
+
+def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
+    """Print the result of a finished run: its summary as JSON, or the report's table and where the files are."""
+    if as_json:
+        print(json.dumps(summary, ensure_ascii=False))  # noqa: T201
+        return
+    from paratune.report import read_runs, terminal_table
+
+    print_result(terminal_table(read_runs([folder])))
+    print_result(f"run: {folder}   model: {folder / 'model'}   report: paratune report {folder}")

@@ -1,0 +1,124 @@
+"""What a person sees while a run goes on: progress bars on a terminal, plain lines elsewhere. Rank 0 speaks.
+
+Floor 1: no torch.
+"""
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+QUIET_S = 15.0
+"""Seconds between two progress lines where there is no terminal."""
+
+
+class Bar:
+    """One piece of work with a known number of parts."""
+
+    def __init__(self, label: str, total: int, progress: Progress | None) -> None:
+        self._label, self._total = label, total
+        self._progress = progress
+        self._task = progress.add_task(escape(label), total=total, note="") if progress else None
+        self._spoke = time.monotonic()
+
+    def update(self, done: int, note: str = "", *, total: int | None = None) -> None:
+        """Show that `done` parts are done, with a short note; `total` corrects the number of parts."""
+        self._total = self._total if total is None else total
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, total=self._total, note=escape(note))
+        elif time.monotonic() - self._spoke > QUIET_S:
+            self._spoke = time.monotonic()
+            logging.getLogger("paratune").info("%s %d/%d %s", self._label, done, self._total, note)
+
+    def remove(self) -> None:
+        """Take the bar off the screen."""
+        if self._progress is not None and self._task is not None:
+            self._progress.remove_task(self._task)
+
+
+class Display:
+    """Bars and lines on stderr; stdout stays free for results."""
+
+    def __init__(self, *, speaks: bool) -> None:
+        console = _stderr()
+        self._progress = _progress(console) if speaks and console.is_terminal else None
+        self._num_open = 0
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Bar]:
+        """Show a bar while the block runs, below those that are open; rare log lines where stderr is no terminal."""
+        if self._progress is None:
+            yield Bar(label, total, None)
+            return
+        if self._num_open == 0:
+            self._progress.start()
+        self._num_open += 1
+        bar = Bar(label, total, self._progress)
+        try:
+            yield bar
+        finally:
+            bar.remove()
+            self._num_open -= 1
+            if self._num_open == 0:
+                self._progress.stop()
+
+
+@functools.cache
+def _stderr() -> Console:
+    """Return the one console that bars and log share, so that a log line does not tear a bar."""
+    return Console(stderr=True)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
+    """Send the project's log to stderr on the rank that speaks; others only warn, with their rank."""
+    logger = logging.getLogger("paratune")
+    logger.handlers.clear()
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    if sys.stderr.isatty():
+        handler: logging.Handler = RichHandler(
+            console=_stderr(), show_path=False, markup=False, highlighter=None, log_time_format="%H:%M:%S"
+        )
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    if not speaks:
+        handler.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
+    handler.setLevel(logging.INFO if speaks else logging.ERROR)
+    logger.addHandler(handler)
+
+
+def log_to_file(folder: Path, rank: int) -> None:
+    """Keep the log of this rank in the run folder as well."""
+    handler = logging.FileHandler(folder / f"log.rank{rank:04d}.txt", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("paratune").addHandler(handler)
+
+
+def print_result(renderable: Any) -> None:
+    """Print a rich renderable on stdout."""
+    Console().print(renderable)

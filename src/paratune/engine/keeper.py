@@ -1,0 +1,202 @@
+"""What happens between steps: evaluations that find the best model, and checkpoints that keep the run."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paratune import checkpoint
+from paratune.batch import Batch, BatchModel
+from paratune.config.sections import Config
+from paratune.console import Display
+from paratune.engine.evaluate import Evaluation, evaluate
+from paratune.engine.loop import Progress, Reason
+from paratune.engine.recorder import Recorder
+from paratune.engine.stop import StopRequest
+from paratune.errors import CheckpointError
+from paratune.strategies.protocol import Strategy
+
+Scores = dict[str, float | None]
+MODEL_PREFIX = "model/"
+
+
+class RunKeeper:
+    """See `loop.Keeper`."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        strategy: Strategy,
+        model: BatchModel,
+        device: torch.device,
+        checkpoints: Path,
+        batches_of: Callable[[str], tuple[int, Iterator[Batch]]],
+        score: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], Scores],
+        is_better: Callable[[str, float, float | None, float], bool],
+        recorder: Recorder,
+        stop: StopRequest,
+        display: Display,
+        steps_per_epoch: int,
+    ) -> None:
+        """Put together what evaluating and saving need.
+
+        Args:
+            config: Its sections evaluate and checkpoint decide.
+            strategy: Runs forward passes and gives the states.
+            model: Gives the loss.
+            device: Where batches go.
+            checkpoints: Folder of the checkpoints of this run.
+            batches_of: Number of batches, and this rank's batches, of a split by its name.
+            score: Metrics of outputs against labels.
+            is_better: Whether a metric's new value is better than its old one by at least the given difference.
+            recorder: Gets the events.
+            stop: Asked between batches.
+            display: Shows the progress of an evaluation.
+            steps_per_epoch: For the epoch in events.
+        """
+        self._config = config
+        self._strategy = strategy
+        self._model = model
+        self._device = device
+        self._checkpoints = checkpoints
+        self._batches_of = batches_of
+        self._score = score
+        self._is_better = is_better
+        self._recorder = recorder
+        self._stop = stop
+        self._display = display
+        self._steps_per_epoch = steps_per_epoch
+        self._is_writer = strategy.layout.rank == 0
+        self._last: tuple[int, Evaluation] | None = None
+
+    def evaluate(self, progress: Progress) -> None:
+        begin = time.perf_counter()
+        evaluation, scores = self.evaluate_split("validation")
+        self._last = (progress.step, evaluation)
+        is_best = self._note_best(progress, scores)
+        progress.evaluated_step = progress.step
+        seconds = time.perf_counter() - begin
+        progress.seconds["evaluate"] += seconds
+        self._recorder.add(
+            "evaluation",
+            step=progress.step,
+            epoch=progress.step / self._steps_per_epoch,
+            split="validation",
+            scores=scores,
+            num_samples=len(evaluation.outputs),
+            time_s=round(seconds, 4),
+            is_best=is_best,
+        )
+        if is_best:
+            self._save_best(progress)
+
+    def evaluate_split(self, split: str) -> tuple[Evaluation, Scores]:
+        """Evaluate the model as it is on a split. Collective."""
+        num_batches, batches = self._batches_of(split)
+        with self._display.bar(f"evaluate {split}", num_batches) as bar:
+            evaluation = evaluate(
+                self._strategy,
+                self._model,
+                batches,
+                device=self._device,
+                should_stop=lambda: self._stop.agreed(self._strategy),
+                on_batch=bar.update,
+            )
+        assert evaluation.labels is not None
+        return evaluation, {**self._score(evaluation.outputs, evaluation.labels), "loss": evaluation.loss}
+
+    def evaluation_at(self, step: int) -> Evaluation | None:
+        """Return the validation outputs of that step when they are still at hand."""
+        return self._last[1] if self._last is not None and self._last[0] == step else None
+
+    def save(self, progress: Progress, reason: Reason) -> None:
+        begin = time.perf_counter()
+        before = progress.saved_step
+        progress.saved_step = progress.step
+        folder = checkpoint.step_folder(self._checkpoints, progress.step)
+        try:
+            num_bytes = self._write(folder, "", progress)
+        except CheckpointError:
+            progress.saved_step = before
+            raise
+        seconds = time.perf_counter() - begin
+        progress.seconds["checkpoint"] += seconds
+        if self._is_writer:
+            checkpoint.prune(self._checkpoints, self._config.checkpoint.keep)
+            self._drop_old_best(progress)
+        self._recorder.add(
+            "checkpoint", step=progress.step, time_s=round(seconds, 4), num_bytes=num_bytes, reason=reason
+        )
+
+    def load_best(self, progress: Progress) -> int:
+        """Load the weights of the best evaluation, when one is kept; return the step that the model is now from."""
+        if progress.best is None:
+            return progress.step
+        step: int = progress.best["step"]
+        if step != progress.step:
+            reader = checkpoint.Reader(best_folder(self._checkpoints, step))
+            self._strategy.state().load(reader.read, reader.keys(MODEL_PREFIX))
+        return step
+
+    def _note_best(self, progress: Progress, scores: Scores) -> bool:
+        metric = self._config.evaluate.best
+        if metric is None:
+            return False
+        value = scores[metric]
+        old = progress.best["value"] if progress.best else None
+        if value is not None and self._is_better(metric, value, old, self._config.evaluate.min_delta):
+            progress.best = {"step": progress.step, "metric": metric, "value": value}
+            progress.num_without_gain = 0
+            return True
+        progress.num_without_gain += 1
+        patience = self._config.evaluate.patience
+        progress.is_stopped_early = patience is not None and progress.num_without_gain >= patience
+        return False
+
+    def _save_best(self, progress: Progress) -> None:
+        begin = time.perf_counter()
+        self._write(best_folder(self._checkpoints, progress.step), MODEL_PREFIX, progress)
+        if self._is_writer:
+            self._drop_old_best(progress)
+        progress.seconds["checkpoint"] += time.perf_counter() - begin
+
+    def _write(self, folder: Path, prefix: str, progress: Progress) -> int:
+        """Write the tensors under `prefix`; when the writer fails, every rank raises."""
+        error: CheckpointError | None = None
+        num_bytes = 0
+        try:
+            num_bytes = checkpoint.save(
+                folder,
+                self._strategy.state().tensors(prefix),
+                progress.as_dict(),
+                step=progress.step,
+                is_writer=self._is_writer,
+            )
+        except CheckpointError as problem:
+            error = problem
+        failed = self._strategy.reduce(torch.tensor([0.0 if error is None else 1.0]), "max")
+        if error is not None:
+            raise error
+        if float(failed) > 0:
+            raise CheckpointError(f"rank 0 could not write {folder}; its log says why")
+        return num_bytes
+
+    def _drop_old_best(self, progress: Progress) -> None:
+        """Delete snapshots of best models that neither this run nor a checkpoint to resume from refers to."""
+        wanted = {progress.best["step"]} if progress.best else set()
+        for folder in checkpoint.list_checkpoints(self._checkpoints):
+            best = checkpoint.read_progress(folder).get("best")
+            if best:
+                wanted.add(best["step"])
+        for folder in self._checkpoints.glob("best_*"):
+            if folder not in {best_folder(self._checkpoints, step) for step in wanted}:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def best_folder(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"best_{step:06d}"

@@ -1,0 +1,141 @@
+"""The training loop: get batch, forward and backward, optimizer, log; between steps evaluate and save.
+
+Nothing here knows which strategy, task or device it runs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+
+from paratune.batch import Batch
+from paratune.engine.evaluate import Interrupted
+from paratune.engine.optim import OptimizerFactory, seed_step
+from paratune.engine.phases import Clock
+from paratune.engine.recorder import Recorder
+from paratune.engine.stop import StopRequest
+from paratune.errors import Stopped
+from paratune.strategies.protocol import Strategy
+
+Reason = Literal["scheduled", "signal"]
+
+
+@dataclass
+class Progress:
+    """What the loop has to know to go on after an interruption; saved with every checkpoint."""
+
+    step: int = 0
+    """Optimizer steps taken."""
+    evaluated_step: int = 0
+    """Step of the last evaluation that was completed."""
+    best: dict[str, Any] | None = None
+    """step, metric and value of the best evaluation."""
+    num_without_gain: int = 0
+    """Evaluations since the best one."""
+    is_stopped_early: bool = False
+    num_interruptions: int = 0
+    """Times that the run was gone on with."""
+    seconds: dict[str, float] = field(default_factory=lambda: {"evaluate": 0.0, "checkpoint": 0.0})
+    """Time in evaluations and checkpoints."""
+    saved_step: int = 0
+    """Step of the last checkpoint."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Keeper(Protocol):
+    """Evaluates and saves for the loop; see `paratune.engine.keeper`."""
+
+    def evaluate(self, progress: Progress) -> None:
+        """Evaluate, and note in `progress` whether it was the best, and whether to stop early."""
+        ...
+
+    def save(self, progress: Progress, reason: Reason) -> None:
+        """Write a checkpoint."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loop:
+    """All that a training needs, put together by `paratune.train`."""
+
+    strategy: Strategy
+    optimizer: OptimizerFactory
+    batches: Iterator[Sequence[Batch]]
+    """Micro-batches of this rank, step by step, from the step at which training begins."""
+    keeper: Keeper
+    recorder: Recorder
+    clock: Clock
+    stop: StopRequest
+    device: torch.device
+    seed: int
+    num_steps: int
+    steps_per_epoch: int
+    max_grad_norm: float | None
+    evaluation_due: Callable[[int], bool]
+    checkpoint_due: Callable[[int], bool]
+
+
+def run(loop: Loop, progress: Progress) -> None:
+    """Train until the last step, or until evaluations stop getting better.
+
+    Raises:
+        Stopped: A signal came; a checkpoint was written.
+        NotFiniteError: The loss or the gradient norm is not a number.
+    """
+    loop.clock.restart()
+    while True:
+        _pause(loop, progress)
+        if progress.step >= loop.num_steps or progress.is_stopped_early:
+            return
+        _step(loop, progress)
+        if loop.stop.agreed(loop.strategy):
+            _save_and_stop(loop, progress)
+
+
+def _step(loop: Loop, progress: Progress) -> None:
+    clock, strategy = loop.clock, loop.strategy
+    seed_step(loop.seed, progress.step, strategy.layout.rank)
+    with clock("get_batch"):
+        micro_batches = [batch.to(loop.device, non_blocking=True) for batch in next(loop.batches)]
+    loss = strategy.forward_backward(micro_batches, clock)
+    with clock("optimizer"):
+        learning_rate = loop.optimizer.set_learning_rate(progress.step)
+        grad_norm = strategy.optimizer_step(loop.max_grad_norm)
+    clock.end_step()
+    progress.step += 1
+    loop.recorder.step(
+        step=progress.step,
+        epoch=progress.step / loop.steps_per_epoch,
+        learning_rate=learning_rate,
+        loss=loss,
+        grad_norm=grad_norm,
+        micro_batches=micro_batches,
+    )
+
+
+def _pause(loop: Loop, progress: Progress) -> None:
+    """Evaluate and save if this step is one for it; a resumed run does here what it was interrupted in."""
+    evaluate = loop.evaluation_due(progress.step) and progress.evaluated_step < progress.step
+    save = loop.checkpoint_due(progress.step) and progress.saved_step < progress.step
+    if not (evaluate or save):
+        return
+    loop.recorder.flush()
+    try:
+        if evaluate:
+            loop.keeper.evaluate(progress)
+        if save:
+            loop.keeper.save(progress, "scheduled")
+    except Interrupted:
+        _save_and_stop(loop, progress)
+    loop.clock.restart()
+
+
+def _save_and_stop(loop: Loop, progress: Progress) -> None:
+    loop.recorder.flush()
+    loop.keeper.save(progress, "signal")
+    signal = loop.stop.signal or "a signal on another rank"
+    loop.recorder.add("stop", step=progress.step, signal=signal)
+    raise Stopped(f"stopped by {signal} after step {progress.step}; a checkpoint was saved, --resume goes on from it")

@@ -1,0 +1,156 @@
+"""The clock of the training loop: how long each phase of a step took, and what was left over.
+
+Two clocks with one interface. On a CPU work is done when a call returns, so the host's clock tells the truth. On a GPU
+the host runs ahead: CUDA events are put into the stream instead and read later, so that measuring never waits for the
+device inside a step. docs/measuring.md says what the figures mean.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from paratune.records import PHASES
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of one step in milliseconds; `phases_ms` holds the four phases and `other`, and sums to `wall_ms`."""
+
+    phases_ms: dict[str, float]
+    wall_ms: float
+    get_batch_host_ms: float
+    """All of the host's time in get_batch, also what the device did not have to wait for."""
+
+
+class Clock(Protocol):
+    """`with clock("forward"): ...` inside a step; `end_step` closes it."""
+
+    def __call__(self, phase: str) -> "contextmanager[None]":  # type: ignore[type-var]
+        """Add the time of the block to `phase`; may be entered many times a step."""
+        ...
+
+    def restart(self) -> None:
+        """Begin a step here: what went before (an evaluation, a checkpoint) is not part of it."""
+        ...
+
+    def end_step(self) -> None:
+        """End the step; the next one begins."""
+        ...
+
+    def take(self) -> list[StepTimes]:
+        """Return the steps that ended since the last call; waits for the device."""
+        ...
+
+
+class HostClock:
+    """Phases by the host's monotonic clock, for devices that work synchronously."""
+
+    def __init__(self) -> None:
+        self._spent = dict.fromkeys(PHASES, 0.0)
+        self._ended: list[StepTimes] = []
+        self._begin = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._spent[phase] += time.perf_counter() - begin
+
+    def restart(self) -> None:
+        self._begin = time.perf_counter()
+
+    def end_step(self) -> None:
+        now = time.perf_counter()
+        phases_ms = {name: 1000 * seconds for name, seconds in self._spent.items()}
+        wall_ms = 1000 * (now - self._begin)
+        self._ended.append(_with_other(phases_ms, wall_ms, phases_ms["get_batch"]))
+        self._spent = dict.fromkeys(PHASES, 0.0)
+        self._begin = now
+
+    def take(self) -> list[StepTimes]:
+        ended, self._ended = self._ended, []
+        return ended
+
+
+@dataclass
+class _CudaStep:
+    """Events of one step, as they were put into the stream."""
+
+    begin: torch.cuda.Event
+    end: torch.cuda.Event | None = None
+    intervals: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
+    get_batch_host_s: float = 0.0
+
+
+class CudaClock:
+    """Phases by CUDA events; `get_batch` is the part of the host's time that the device stood idle for."""
+
+    def __init__(self) -> None:
+        self._step = _CudaStep(_event())
+        self._pending: list[_CudaStep] = []
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        if phase == "get_batch":
+            host_begin = time.perf_counter()
+            try:
+                yield
+            finally:
+                self._step.get_batch_host_s += time.perf_counter() - host_begin
+            return
+        begin = _event()
+        try:
+            yield
+        finally:
+            self._step.intervals.append((phase, begin, _event()))
+
+    def restart(self) -> None:
+        self._step = _CudaStep(_event())
+
+    def end_step(self) -> None:
+        end = _event()
+        self._step.end = end
+        self._pending.append(self._step)
+        self._step = _CudaStep(end)
+
+    def take(self) -> list[StepTimes]:
+        pending, self._pending = self._pending, []
+        if pending:
+            assert pending[-1].end is not None
+            pending[-1].end.synchronize()
+        return [_read(step) for step in pending]
+
+
+def make_clock(device: torch.device) -> Clock:
+    """Return the clock that fits `device`."""
+    return CudaClock() if device.type == "cuda" else HostClock()
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _read(step: _CudaStep) -> StepTimes:
+    """Turn events into times; the device's idle time before the first phase is get_batch, if the host was in it."""
+    assert step.end is not None
+    phases_ms = dict.fromkeys(PHASES, 0.0)
+    for phase, begin, end in step.intervals:
+        phases_ms[phase] += begin.elapsed_time(end)
+    wall_ms = step.begin.elapsed_time(step.end)
+    host_ms = 1000 * step.get_batch_host_s
+    idle_ms = step.begin.elapsed_time(step.intervals[0][1]) if step.intervals else wall_ms
+    phases_ms["get_batch"] = min(host_ms, idle_ms)
+    return _with_other(phases_ms, wall_ms, host_ms)
+
+
+def _with_other(phases_ms: dict[str, float], wall_ms: float, get_batch_host_ms: float) -> StepTimes:
+    other = max(0.0, wall_ms - sum(phases_ms.values()))
+    return StepTimes({**phases_ms, "other": other}, wall_ms, get_batch_host_ms)

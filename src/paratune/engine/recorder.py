@@ -1,0 +1,144 @@
+"""Writes what happens in the loop into the event log, without waiting for the device inside a step."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paratune.batch import Batch
+from paratune.engine.phases import Clock
+from paratune.errors import NotFiniteError
+from paratune.records import EventLog
+from paratune.strategies.protocol import Strategy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Step:
+    step: int
+    epoch: float
+    learning_rate: float
+    loss: Tensor
+    grad_norm: Tensor
+    num_samples: int
+    num_tokens: int
+    num_padded_tokens: int
+    warmup: bool
+
+
+class Recorder:
+    """Collects steps and writes them every `log_every`; losses and norms stay on the device until then."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        strategy: Strategy,
+        clock: Clock,
+        *,
+        warmup_steps: int,
+        log_every: int,
+        peak_memory: Callable[[], int | None],
+        on_log: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._events = events
+        self._strategy = strategy
+        self._clock = clock
+        self._warmup_left = warmup_steps
+        self._log_every = log_every
+        self._peak_memory = peak_memory
+        self._on_log = on_log
+        self._steps: list[_Step] = []
+        self.cost_s = 0.0
+        """Host seconds spent in here."""
+        self.num_steps = 0
+
+    def step(
+        self,
+        *,
+        step: int,
+        epoch: float,
+        learning_rate: float,
+        loss: Tensor,
+        grad_norm: Tensor,
+        micro_batches: Sequence[Batch],
+    ) -> None:
+        """Note a step whose clock has ended; write when `log_every` have come together."""
+        begin = time.perf_counter()
+        entry = _Step(
+            step=step,
+            epoch=epoch,
+            learning_rate=learning_rate,
+            loss=loss,
+            grad_norm=grad_norm,
+            num_samples=sum(batch.num_samples for batch in micro_batches),
+            num_tokens=sum(batch.num_tokens for batch in micro_batches),
+            num_padded_tokens=sum(batch.num_padded_tokens for batch in micro_batches),
+            warmup=self._warmup_left > 0,
+        )
+        self._steps.append(entry)
+        self._warmup_left = max(0, self._warmup_left - 1)
+        self.num_steps += 1
+        if len(self._steps) >= self._log_every:
+            self._write()
+        self.cost_s += time.perf_counter() - begin
+
+    def flush(self) -> None:
+        """Write what was noted. Collective.
+
+        Raises:
+            NotFiniteError: A loss or gradient norm is not a finite number; the message names the step.
+        """
+        begin = time.perf_counter()
+        self._write()
+        self.cost_s += time.perf_counter() - begin
+
+    def add(self, event: str, **values: Any) -> None:
+        """Write an event that is no step."""
+        self._events.add(event, **values)
+        self._events.flush()
+
+    def _write(self) -> None:
+        steps, self._steps = self._steps, []
+        if not steps:
+            return
+        # One copy from the device and one reduction for all steps.
+        figures = torch.stack([torch.stack([entry.loss.double(), entry.grad_norm.double()]) for entry in steps]).cpu()
+        losses = self._strategy.reduce(figures[:, 0].contiguous(), "sum").tolist()
+        norms = figures[:, 1].tolist()
+        memory_bytes = self._peak_memory()
+        for entry, times, loss, norm in zip(steps, self._clock.take(), losses, norms, strict=True):
+            values = {
+                "step": entry.step,
+                "epoch": round(entry.epoch, 6),
+                "loss": loss,
+                "grad_norm": norm,
+                "learning_rate": entry.learning_rate,
+                "num_samples": entry.num_samples,
+                "num_tokens": entry.num_tokens,
+                "num_padded_tokens": entry.num_padded_tokens,
+                "phases_ms": {name: round(value, 4) for name, value in times.phases_ms.items()},
+                "wall_ms": round(times.wall_ms, 4),
+                "get_batch_host_ms": round(times.get_batch_host_ms, 4),
+                "memory_bytes": memory_bytes,
+                "warmup": entry.warmup,
+            }
+            self._events.add("step", **values)
+        self._events.flush()
+        _check_finite(steps, losses, norms)
+        self._on_log(values)
+
+
+def _check_finite(steps: Sequence[_Step], losses: Sequence[float], norms: Sequence[float]) -> None:
+    for entry, loss, norm in zip(steps, losses, norms, strict=True):
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise NotFiniteError(
+                f"step {entry.step}: the loss is {loss}, the gradient norm {norm}, at learning rate "
+                f"{entry.learning_rate:g}. Nothing of it was saved. Try a smaller train.learning_rate, more warm-up, "
+                "train.max_grad_norm: 1.0 or precision: fp32, and look for broken rows with: paratune data CONFIG"
+            )

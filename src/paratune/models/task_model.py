@@ -1,0 +1,83 @@
+"""A Hugging Face model that takes a `Batch` and gives outputs and a loss that is summed, not averaged.
+
+Floor 3. `B` rows, `C` classes.
+"""
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paratune.batch import Batch
+
+
+class SequenceModel(nn.Module):
+    """Sequence classification or regression: a `BatchModel` around an `AutoModelForSequenceClassification`."""
+
+    def __init__(self, hf: Any, task_kind: str) -> None:
+        super().__init__()
+        self.hf = hf
+        self.task_kind = task_kind
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return logits (B, C), or predictions (B, 1), in the compute dtype."""
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
+        logits: Tensor = self.hf(**inputs).logits
+        return logits
+
+    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the sum over rows of cross-entropy or squared error, weighted by `row_weight`; at least float32."""
+        assert batch.labels is not None
+        outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+        if self.task_kind == "regression":
+            losses = (outputs.squeeze(-1) - batch.labels.to(outputs.dtype)).square()
+        else:
+            losses = functional.cross_entropy(outputs, batch.labels, reduction="none")
+        return (losses * batch.row_weight.to(losses.dtype)).sum()
+
+
+def find_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the repeated layers of any transformer: the `ModuleList` of one class that holds the most parameters.
+
+    Found by structure, so that no table of architectures has to be kept.
+    """
+
+    def weight(layers: nn.ModuleList) -> int:
+        return sum(parameter.numel() for parameter in layers.parameters())
+
+    lists = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList) and len(module) > 0 and len({type(layer) for layer in module}) == 1
+    ]
+    return list(max(lists, key=weight)) if lists else []
+
+
+def takes_token_types(tokenizer: Any) -> bool:
+    """Say whether the model of this tokenizer tells the texts of a pair apart by `token_type_ids`."""
+    return "token_type_ids" in tokenizer.model_input_names
+
+
+def freeze_encoder(model: SequenceModel) -> None:
+    """Leave only the head trainable: the modules that `AutoModel` of the same architecture does not have."""
+    for parameter in model.hf.base_model.parameters():
+        parameter.requires_grad_(False)
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """Return the number of parameters, each tied one once, and how many of them are trained."""
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """Return the SHA-256 over names, shapes and values of all parameters, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

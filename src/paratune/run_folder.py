@@ -1,0 +1,97 @@
+"""The folder of a run: may it be used, who is using it, and what it begins with.
+
+Floor 1: no torch, so that a folder that is in the way is said at once.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from paratune.config.differences import differences
+from paratune.errors import CheckpointError
+from paratune.records import RUN_FILE, is_finished, read_json
+
+Mode = Literal["new", "resume", "overwrite"]
+LOCK_FILE = ".lock"
+FREE_TO_CHANGE = (
+    "run.folder",
+    "run.name",
+    "strategy",
+    "device",
+    "precision",
+    "measure",
+    "checkpoint",
+    "data.cache_dir",
+    "evaluate.batch_size",
+    "batch.micro_batch_size",
+    "batch.grad_accum_steps",
+)
+"""What may differ when a run is gone on with: it moves the arithmetic, not what is trained."""
+
+
+def check_usable(folder: Path, mode: Mode) -> None:
+    """Look whether a run may write into `folder`, before anything slow is done.
+
+    Raises:
+        CheckpointError: It holds a run and neither --resume nor --overwrite was said, or it is something else.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; the run folder needs this name: change run.name or run.folder")
+    if not any(folder.iterdir()):
+        return
+    if not (folder / RUN_FILE).exists():
+        raise CheckpointError(
+            f"{folder} holds files but no run ({RUN_FILE} is missing); nothing of it was touched: change run.name"
+        )
+    if mode == "resume":
+        if is_finished(folder):
+            raise CheckpointError(f"{folder} holds a finished run; there is nothing to resume: change run.name")
+        return
+    if mode == "overwrite":
+        return
+    state = "a finished run" if is_finished(folder) else "an unfinished run (--resume goes on with it)"
+    raise CheckpointError(f"{folder} already holds {state}; change run.name, or say --overwrite to delete it")
+
+
+def check_same_run(folder: Path, values: Mapping[str, Any]) -> None:
+    """Look whether the configuration still trains what the run in `folder` trains.
+
+    Raises:
+        CheckpointError: It does not; all options that differ are named.
+    """
+    old = read_json(folder / RUN_FILE)["config"]
+    changed = [
+        f"  {key}: {before!r} then, {now!r} now"
+        for key, before, now in differences(old, values)
+        if not any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
+    ]
+    if changed:
+        raise CheckpointError(
+            f"{folder} was begun with another configuration, and cannot be gone on with:\n"
+            + "\n".join(changed)
+            + "\nchange run.name to train this one"
+        )
+
+
+def take(folder: Path, mode: Mode) -> FileLock:
+    """Make the folder (emptied first, with overwrite) and hold it until the returned lock is released.
+
+    Raises:
+        CheckpointError: Another process is training in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise CheckpointError(f"{folder} is in use by another process that trains; change run.name") from error
+    if mode == "overwrite":
+        for path in folder.iterdir():
+            if path.name != LOCK_FILE:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return lock

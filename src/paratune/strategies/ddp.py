@@ -1,0 +1,84 @@
+"""Data parallelism with PyTorch's DistributedDataParallel: a whole model in each process, gradients all-reduced."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from paratune.batch import Batch
+from paratune.config.traits import TRAITS, Traits
+from paratune.precision import Precision
+from paratune.strategies import whole
+from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+
+
+class DDPStrategy:
+    """See `protocol.Strategy`."""
+
+    traits: ClassVar[Traits] = TRAITS["ddp"]
+
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        precision: Precision,
+        rank: int,
+        world_size: int,
+        bucket_cap_mb: float = 25.0,
+        find_unused_parameters: bool = False,
+    ) -> None:
+        self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
+        self._device = device
+        self._precision = precision
+        self._options = {"bucket_cap_mb": bucket_cap_mb, "find_unused_parameters": find_unused_parameters}
+        self._model: Any
+        self._ddp: DistributedDataParallel
+        self._optimizer: Optimizer
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        self._model = model.to(self._device)
+        self._ddp = DistributedDataParallel(self._model, gradient_as_bucket_view=True, **self._options)
+        self._optimizer = make_optimizer(model.named_parameters())
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        self._ddp.train()
+        *early, last = micro_batches
+        # The gradients of all micro-batches travel once, with the last one.
+        with self._ddp.no_sync() if early else nullcontext():
+            parts = [self._forward_backward_one(batch, phases) for batch in early]
+        return torch.stack([*parts, self._forward_backward_one(last, phases)]).sum()
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        # Not through DDP: its forward would broadcast buffers, and nothing is to be synchronised here.
+        self._model.eval()
+        return whole.forward(self._model, batch, self._precision, self._device)
+
+    def state(self) -> whole.WholeState:
+        return whole.WholeState(self._model, self._optimizer)
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        return reduce_over_ranks(value, op)
+
+    def close(self) -> None:
+        del self._ddp, self._model, self._optimizer
+
+    def _forward_backward_one(self, batch: Batch, phases: Phases) -> Tensor:
+        return whole.forward_backward_one(
+            self._ddp,
+            self._model,
+            batch,
+            phases,
+            precision=self._precision,
+            device=self._device,
+            # DDP averages gradients over ranks; the step's loss is a sum over them, so the mean is scaled back.
+            gradient_scale=self.layout.world_size,
+        )

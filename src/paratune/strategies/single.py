@@ -1,0 +1,58 @@
+"""One process on one device: the reference that all other strategies are held to."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paratune.batch import Batch
+from paratune.config.traits import TRAITS, Traits
+from paratune.precision import Precision
+from paratune.strategies import whole
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+
+
+class SingleStrategy:
+    """See `protocol.Strategy`."""
+
+    traits: ClassVar[Traits] = TRAITS["single"]
+
+    def __init__(self, *, device: torch.device, precision: Precision, rank: int, world_size: int) -> None:
+        self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
+        self._device = device
+        self._precision = precision
+        self._model: Any
+        self._optimizer: Optimizer
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        self._model = model.to(self._device)
+        self._optimizer = make_optimizer(model.named_parameters())
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        self._model.train()
+        parts = [
+            whole.forward_backward_one(
+                self._model, self._model, batch, phases, precision=self._precision, device=self._device
+            )
+            for batch in micro_batches
+        ]
+        return torch.stack(parts).sum()
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        self._model.eval()
+        return whole.forward(self._model, batch, self._precision, self._device)
+
+    def state(self) -> whole.WholeState:
+        return whole.WholeState(self._model, self._optimizer)
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        return value
+
+    def close(self) -> None:
+        del self._model, self._optimizer

@@ -1,0 +1,110 @@
+"""What strategies that keep the whole model in each process share: steps as functions, and access to the states."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paratune.batch import Batch, BatchModel
+from paratune.precision import Precision
+from paratune.strategies.protocol import Phases
+
+
+def forward(model: nn.Module, batch: Batch, precision: Precision, device: torch.device) -> Tensor:
+    """Return the outputs of `model` under the policy's autocast."""
+    with precision.autocast(device):
+        outputs: Tensor = model(batch)
+    return outputs
+
+
+def forward_backward_one(
+    runner: nn.Module,
+    model: BatchModel,
+    batch: Batch,
+    phases: Phases,
+    *,
+    precision: Precision,
+    device: torch.device,
+    gradient_scale: float = 1.0,
+) -> Tensor:
+    """Run forward and backward of one micro-batch.
+
+    Args:
+        runner: What is called: the model, or its wrapper.
+        model: Gives the loss.
+        batch: The micro-batch.
+        phases: Times the two.
+        precision: Autocast of the forward pass.
+        device: Where it computes.
+        gradient_scale: Multiplies the gradients, not the returned loss.
+
+    Returns:
+        The batch's part of the step's loss, detached.
+    """
+    with phases("forward"):
+        loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
+    with phases("backward"):
+        scaled = loss * gradient_scale if gradient_scale != 1.0 else loss
+        scaled.backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
+
+
+def clip_and_step(optimizer: Optimizer, parameters: Iterable[nn.Parameter], max_grad_norm: float | None) -> Tensor:
+    """Scale gradients down to `max_grad_norm`, update, clear; return their norm before."""
+    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
+    if max_grad_norm is not None:
+        nn.utils.clip_grads_with_norm_(with_gradient, max_grad_norm, norm)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm
+
+
+class WholeState:
+    """Weights and optimizer states of a model that each rank holds whole (see `protocol.State`)."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._parameters = dict(model.named_parameters())  # a tied one appears once
+        persistent = model.state_dict(keep_vars=True)
+        self._buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
+
+    def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
+        for key, tensor in self._all():
+            if key.startswith(prefix):
+                yield key, tensor.detach().cpu()
+
+    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+        for key in keys:
+            kind, _, rest = key.partition("/")
+            if kind == "model":
+                self._copy(key, self._weights()[rest], read(key))
+            elif kind == "optimizer":
+                name, _, state_name = rest.rpartition("/")
+                self._load_optimizer_state(key, self._parameters[name], state_name, read(key))
+            else:
+                raise KeyError(key)
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {**self._parameters, **self._buffers}
+
+    def _all(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self._weights().items():
+            yield f"model/{name}", tensor
+        for name, parameter in self._parameters.items():
+            for state_name, value in self._optimizer.state.get(parameter, {}).items():
+                yield f"optimizer/{name}/{state_name}", torch.as_tensor(value)
+
+    def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, value: Tensor) -> None:
+        if value.ndim > 0 and value.shape != parameter.shape:
+            raise ValueError(f"{key} has shape {tuple(value.shape)}, the parameter {tuple(parameter.shape)}")
+        # AdamW(fused) keeps its step count beside the weights, as float32.
+        self._optimizer.state[parameter][name] = value.to(parameter.device, copy=True)
+
+    @staticmethod
+    def _copy(key: str, target: Tensor, value: Tensor) -> None:
+        if value.shape != target.shape:
+            raise ValueError(f"{key} has shape {tuple(value.shape)}, the model {tuple(target.shape)}")
+        with torch.no_grad():
+            target.copy_(value)

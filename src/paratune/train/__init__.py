@@ -1,0 +1,1 @@
+"""Training, put together: from a configuration to a finished run folder."""

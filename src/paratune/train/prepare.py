@@ -1,0 +1,156 @@
+"""All that a run needs to know before its processes meet: device, precision, tokenizer, tokenized data.
+
+What can go wrong with the user's files goes wrong here, before the run folder is made: a mistake leaves nothing behind,
+and tokenization, which can take long, happens under no barrier.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paratune import hardware
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config, class_names
+from paratune.console import Display
+from paratune.data.load import Split, load_splits
+from paratune.engine.stop import StopRequest
+from paratune.errors import ConfigError, DataError, LaunchError
+from paratune.models.load import load_config, load_tokenizer, max_positions
+from paratune.models.task_model import takes_token_types
+from paratune.precision import Precision, precision_policy
+from paratune.strategies import strategy_class
+from paratune.strategies.process_group import Place
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is known before processes meet."""
+
+    loaded: LoadedConfig
+    place: Place
+    device: torch.device
+    precision: Precision
+    strategy_type: Any
+    """The class of the strategy."""
+    tokenizer: Any
+    max_length: int
+    """Tokens per sample, special tokens included."""
+    splits: dict[str, Split]
+    tokenize_s: float
+    """Seconds of reading, cutting and tokenizing the data."""
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+
+def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Display) -> Prepared:
+    """Load and check everything but the weights of the model.
+
+    Raises:
+        ConfigError, DataError, LaunchError: Something in the configuration, the files or the machine does not fit.
+        Stopped: A signal came.
+    """
+    config = loaded.config
+    if config.data.train is None:
+        raise ConfigError(f"{loaded.source}: data.train is missing; training needs it")
+    strategy_type = strategy_class(config.strategy.kind)
+    _check_world_size(strategy_type.traits, place)
+    device = choose_device(config.device, place)
+    precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
+    if warning:
+        log.warning("%s", warning)
+    tokenizer = load_tokenizer(config.model)
+    max_length = token_limit(config, tokenizer)
+    begin = time.perf_counter()
+    with display.bar("tokenize", 1) as bar:
+        splits = load_splits(
+            config.data,
+            config.task,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            need_token_type_ids=takes_token_types(tokenizer),
+            progress=lambda done, total: bar.update(done, total=total),
+            stop=stop.came,
+        )
+    tokenize_s = time.perf_counter() - begin
+    _say_what_was_read(splits)
+    num_rows = splits["train"].num_rows
+    if num_rows < place.world_size:
+        raise DataError(
+            f"data.train: {num_rows} rows cannot be dealt to {place.world_size} processes; start at most {num_rows}"
+        )
+    stop.raise_if_came("preparing")
+    return Prepared(loaded, place, device, precision, strategy_type, tokenizer, max_length, splits, tokenize_s)
+
+
+def _say_what_was_read(splits: dict[str, Split]) -> None:
+    for split in splits.values():
+        dropped = sum(split.num_dropped.values())
+        log.info(
+            "%s: %d rows%s, %d tokens, %d truncated",
+            split.name,
+            split.num_rows,
+            f" ({dropped} dropped: something was missing)" if dropped else "",
+            split.store.num_tokens,
+            split.store.num_truncated,
+        )
+
+
+def choose_device(name: str, place: Place) -> torch.device:
+    """Return this process's device.
+
+    Raises:
+        ConfigError: A GPU was asked for and there is none.
+        LaunchError: There are fewer GPUs on this machine than processes.
+    """
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError("device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu")
+    count = torch.cuda.device_count()
+    if place.local_rank >= count:
+        raise LaunchError(
+            f"local rank {place.local_rank} has no GPU: this machine shows {count}; start at most {count} processes "
+            "on it, or set device: cpu"
+        )
+    device = torch.device("cuda", place.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def token_limit(config: Config, tokenizer: Any) -> int:
+    """Return the tokens per sample that the configuration and the model allow.
+
+    Raises:
+        ConfigError: More is asked for than the model has positions, or neither sets a limit.
+    """
+    model_config = load_config(config.model, num_labels=max(1, len(class_names(config.task))))
+    limit = max_positions(model_config, tokenizer)
+    asked = config.data.max_length
+    if asked is not None and limit is not None and asked > limit:
+        raise ConfigError(
+            f"data.max_length: {asked} is more than {config.model.name} has positions for: at most {limit}"
+        )
+    if asked is None and limit is None:
+        raise ConfigError(f"data.max_length: {config.model.name} sets no limit of its own; give one, such as 512")
+    return asked or limit or 0
+
+
+def _check_world_size(traits: Any, place: Place) -> None:
+    world_size = place.world_size
+    if world_size < traits.min_world_size:
+        raise ConfigError(
+            f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes, and {world_size} was started; "
+            f"start {traits.min_world_size} with --nproc, or set strategy.kind: single"
+        )
+    if traits.max_world_size is not None and world_size > traits.max_world_size:
+        raise ConfigError(
+            f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
+            "set strategy.kind: ddp, or start one"
+        )

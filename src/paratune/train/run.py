@@ -1,0 +1,387 @@
+"""A run, from the meeting of its processes to its summary: one process's part of it."""
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from filelock import BaseFileLock
+
+from paratune import checkpoint, hardware, records
+from paratune.batch import Batch
+from paratune.config.batch_size import resolve_batch
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config, class_names, run_path
+from paratune.console import Display, log_to_file
+from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
+from paratune.data.order import steps_per_epoch
+from paratune.engine.evaluate import Evaluation
+from paratune.engine.keeper import RunKeeper
+from paratune.engine.loop import Loop, Progress
+from paratune.engine.loop import run as run_loop
+from paratune.engine.optim import OptimizerFactory
+from paratune.engine.phases import make_clock
+from paratune.engine.recorder import Recorder
+from paratune.engine.stop import StopRequest
+from paratune.engine.summary import summarise
+from paratune.errors import LaunchError
+from paratune.metrics.scores import is_better, scores
+from paratune.models.load import load_model
+from paratune.models.save import save_model
+from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder
+from paratune.predictions import write_predictions
+from paratune.run_folder import Mode, check_same_run, take
+from paratune.strategies.process_group import close_process_group, open_process_group, place_from_environment
+from paratune.strategies.protocol import Strategy
+from paratune.train.prepare import Prepared, prepare
+from paratune.train.record import model_facts, run_record, strategy_options, task_record
+
+log = logging.getLogger(__name__)
+
+
+def train(loaded: LoadedConfig, *, mode: Mode = "new", began: float | None = None) -> dict[str, Any]:
+    """Run a configuration in this process, one of the run's, to its end.
+
+    Args:
+        loaded: The configuration and where its values came from.
+        mode: new, resume or overwrite, for a run folder that exists.
+        began: `time.perf_counter()` of the start of the command.
+
+    Returns:
+        The content of summary.json, on every rank.
+
+    Raises:
+        ParatuneError: Of the kind that fits; nothing is half written.
+        Stopped: A signal ended the run in good order.
+    """
+    began = time.perf_counter() if began is None else began
+    stop = StopRequest().install()
+    place = place_from_environment()
+    display = Display(speaks=place.rank == 0)
+    prepared = prepare(loaded, place, stop, display)
+    if prepared.strategy_type.traits.max_world_size != 1:
+        open_process_group(place, prepared.device)
+    try:
+        return _Run(prepared, mode, stop, display, began).to_the_end()
+    finally:
+        close_process_group()
+
+
+class _Run:
+    """One process's part of a run, from the meeting of the processes to the summary."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        mode: Mode,
+        stop: StopRequest,
+        display: Display,
+        began: float,
+    ) -> None:
+        self._prepared = prepared
+        self._config = prepared.config
+        self._mode = mode
+        self._stop = stop
+        self._display = display
+        self._began = began
+        self._folder = run_path(self._config)
+        self._names = class_names(self._config.task)
+        self._is_writer = prepared.place.rank == 0
+        self._strategy: Strategy = prepared.strategy_type(
+            device=prepared.device,
+            precision=prepared.precision,
+            rank=prepared.place.rank,
+            world_size=prepared.place.world_size,
+            **strategy_options(self._config),
+        )
+        self._batch = resolve_batch(self._config.batch, data_world_size=self._strategy.layout.data_world_size)
+        self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
+        self._num_steps = _num_steps(self._config, self._steps_per_epoch)
+
+    def to_the_end(self) -> dict[str, Any]:
+        config, prepared = self._config, self._prepared
+        model = load_model(
+            config.model, config.task, self._names, prepared.tokenizer, prepared.precision, config.run.seed
+        )
+        if config.train.freeze_encoder:
+            freeze_encoder(model)
+        facts = model_facts(model, config.model.name) if self._is_writer else {}
+        optimizer = OptimizerFactory(config.train, self._num_steps)
+        self._strategy.prepare(model, find_blocks(model), optimizer)
+        lock = self._take_folder()
+        events = None
+        try:
+            progress = self._resume()
+            if self._is_writer and progress.step == 0:
+                plan = {
+                    "num_steps": self._num_steps,
+                    "steps_per_epoch": self._steps_per_epoch,
+                    "num_epochs": self._num_steps / self._steps_per_epoch,
+                }
+                record = run_record(prepared, self._folder, batch=self._batch, model=facts, plan=plan)
+                records.write_json(self._folder / records.RUN_FILE, record)
+            events = records.EventLog(self._folder, prepared.place.rank)
+            return self._train(model, optimizer, progress, events)
+        finally:
+            if events is not None:
+                events.close()
+            if lock is not None:
+                lock.release()
+
+    def _take_folder(self) -> BaseFileLock | None:
+        """Rank 0 makes and holds the folder; the others wait for it, and share its fate when it cannot."""
+        lock, error = None, None
+        if self._is_writer:
+            try:
+                if self._mode == "resume" and (self._folder / records.RUN_FILE).exists():
+                    check_same_run(self._folder, self._prepared.loaded.values)
+                lock = take(self._folder, self._mode)
+            except Exception as problem:
+                error = problem
+        failed = self._strategy.reduce(torch.tensor([float(error is not None)]), "max")
+        if error is not None:
+            raise error
+        if float(failed):
+            raise LaunchError("rank 0 could not take the run folder; its message says why")
+        log_to_file(self._folder, self._prepared.place.rank)
+        return lock
+
+    def _resume(self) -> Progress:
+        """Load the newest whole checkpoint, if resuming; rank 0 says which, so that all take the same."""
+        if self._mode != "resume":
+            return Progress()
+        checkpoints = self._folder / records.CHECKPOINTS_FOLDER
+        newest = checkpoint.find_newest(checkpoints) if self._is_writer else None
+        step = int(self._strategy.reduce(torch.tensor([checkpoint.Reader(newest).step if newest else 0]), "max"))
+        if step == 0:
+            log.info("no checkpoint to resume from in %s: starting at the first step", self._folder)
+            if self._is_writer:
+                for path in self._folder.glob("events.rank*.jsonl"):
+                    path.unlink()
+            self._strategy.reduce(torch.zeros(1), "max")
+            return Progress()
+        reader = checkpoint.Reader(checkpoint.step_folder(checkpoints, step))
+        self._strategy.state().load(reader.read, reader.keys())
+        progress = Progress(**reader.progress)
+        progress.num_interruptions += 1
+        log.info("resuming after step %d from %s", step, reader.folder)
+        if self._is_writer:
+            self._note_resume(progress)
+        self._strategy.reduce(torch.zeros(1), "max")
+        return progress
+
+    def _note_resume(self, progress: Progress) -> None:
+        """Write the event into the logs of all ranks there have been, also of those that are no more."""
+        for path in self._folder.glob("events.rank*.jsonl"):
+            events = records.EventLog(self._folder, int(path.name[11:15]))
+            events.add("resume", step=progress.step, world_size=self._strategy.layout.world_size)
+            events.close()
+
+    def _train(
+        self, model: SequenceModel, optimizer: OptimizerFactory, progress: Progress, events: records.EventLog
+    ) -> dict[str, Any]:
+        config, prepared, strategy = self._config, self._prepared, self._strategy
+        clock = make_clock(prepared.device)
+        with self._display.bar(config.run.name or "", self._num_steps) as bar:
+            recorder = Recorder(
+                events,
+                strategy,
+                clock,
+                warmup_steps=config.measure.warmup_steps,
+                log_every=config.measure.log_every,
+                peak_memory=lambda: hardware_peak(prepared.device),
+                on_log=lambda event: bar.update(event["step"], _note(event)),
+            )
+            keeper = self._keeper(model, recorder)
+            train_batches = self._train_batches()
+            startup_s = time.perf_counter() - self._began - prepared.tokenize_s
+            loop = Loop(
+                strategy=strategy,
+                optimizer=optimizer,
+                batches=map(train_batches.step, range(progress.step, self._num_steps)),
+                keeper=keeper,
+                recorder=recorder,
+                clock=clock,
+                stop=self._stop,
+                device=prepared.device,
+                seed=config.run.seed,
+                num_steps=self._num_steps,
+                steps_per_epoch=self._steps_per_epoch,
+                max_grad_norm=config.train.max_grad_norm,
+                evaluation_due=self._evaluation_due,
+                checkpoint_due=self._checkpoint_due,
+            )
+            run_loop(loop, progress)
+            recorder.flush()
+        recorder.add("end", step=progress.step)
+        return self._finish(model, keeper, recorder, progress, startup_s)
+
+    def _keeper(self, model: SequenceModel, recorder: Recorder) -> RunKeeper:
+        task = self._config.task.kind
+        return RunKeeper(
+            config=self._config,
+            strategy=self._strategy,
+            model=model,
+            device=self._prepared.device,
+            checkpoints=self._folder / records.CHECKPOINTS_FOLDER,
+            batches_of=self._batches_of,
+            score=lambda outputs, labels: scores(task, outputs, labels),
+            is_better=is_better,
+            recorder=recorder,
+            stop=self._stop,
+            display=self._display,
+            steps_per_epoch=self._steps_per_epoch,
+        )
+
+    def _train_batches(self) -> TrainBatches:
+        layout = self._strategy.layout
+        return TrainBatches(
+            self._collator("train"),
+            seed=self._config.run.seed,
+            global_batch_size=self._batch.global_batch_size,
+            micro_batch_size=self._batch.micro_batch_size,
+            num_micro_steps=self._batch.grad_accum_steps,
+            data_rank=layout.data_rank,
+            data_world_size=layout.data_world_size,
+        )
+
+    def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
+        layout, size = self._strategy.layout, self._config.evaluate.batch_size
+        collator = self._collator(split)
+        num_batches = num_eval_batches(len(collator.store), batch_size=size, data_world_size=layout.data_world_size)
+        return num_batches, eval_batches(
+            collator, batch_size=size, data_rank=layout.data_rank, data_world_size=layout.data_world_size
+        )
+
+    def _collator(self, split: str) -> Collator:
+        source = self._prepared.splits[split]
+        return Collator(source.store, source.labels, self._prepared.tokenizer.pad_token_id)
+
+    def _evaluation_due(self, step: int) -> bool:
+        if "validation" not in self._prepared.splits or step == 0:
+            return False
+        section = self._config.evaluate
+        return step == self._num_steps or _is_due(step, section.every, section.steps, self._steps_per_epoch)
+
+    def _checkpoint_due(self, step: int) -> bool:
+        section = self._config.checkpoint
+        return step > 0 and _is_due(step, section.every, section.steps, self._steps_per_epoch)
+
+    def _finish(
+        self, model: SequenceModel, keeper: RunKeeper, recorder: Recorder, progress: Progress, startup_s: float
+    ) -> dict[str, Any]:
+        """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
+        kept_step = keeper.load_best(progress)
+        begin = time.perf_counter()
+        results = {
+            split: self._final_evaluation(keeper, split, kept_step)
+            for split in ("validation", "test")
+            if split in self._prepared.splits
+        }
+        progress.seconds["evaluate"] += time.perf_counter() - begin
+        peaks = self._peaks()
+        weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
+        summary: dict[str, Any] = {}
+        if self._is_writer:
+            for split, (evaluation, _) in results.items():
+                samples = self._prepared.splits[split].samples
+                assert evaluation.labels is not None
+                write_predictions(
+                    self._folder,
+                    split,
+                    rows=samples.rows,
+                    ids=samples.ids,
+                    outputs=evaluation.outputs,
+                    labels=evaluation.labels,
+                    names=self._names,
+                )
+            save_model(
+                self._folder / records.MODEL_FOLDER,
+                model,
+                self._prepared.tokenizer,
+                {name: value for name, value in weights.items() if value is not None},
+                task_record(self._prepared),
+            )
+            summary = self._summary(results, recorder, progress, peaks, startup_s)
+            records.write_json(self._folder / records.SUMMARY_FILE, summary)
+            self._drop_best_snapshots()
+        self._strategy.reduce(torch.zeros(1), "max")
+        self._strategy.close()
+        return summary
+
+    def _final_evaluation(self, keeper: RunKeeper, split: str, kept_step: int) -> tuple[Evaluation, dict[str, Any]]:
+        kept = keeper.evaluation_at(kept_step) if split == "validation" else None
+        if kept is None:
+            return keeper.evaluate_split(split)
+        assert kept.labels is not None
+        return kept, {**scores(self._config.task.kind, kept.outputs, kept.labels), "loss": kept.loss}
+
+    def _peaks(self) -> list[dict[str, Any]]:
+        peak = hardware_peak(self._prepared.device)
+        peaks = self._strategy.reduce(torch.tensor([-1 if peak is None else peak]), "concat").tolist()
+        device = str(self._prepared.device.type)
+        return [
+            {"rank": rank, "peak_memory_bytes": None if value < 0 else value, "device": device}
+            for rank, value in enumerate(peaks)
+        ]
+
+    def _summary(
+        self, results: Mapping[str, Any], recorder: Recorder, progress: Progress, peaks: Any, startup_s: float
+    ) -> dict[str, Any]:
+        cost_ms = 1000 * recorder.cost_s / recorder.num_steps if recorder.num_steps else None
+        summary = summarise(
+            self._folder,
+            run_id=self._folder.name,
+            progress=progress,
+            world_size=self._strategy.layout.world_size,
+            num_steps=self._num_steps,
+            steps_per_epoch=self._steps_per_epoch,
+            peaks=peaks,
+            memory_kind="cuda_allocated" if self._prepared.device.type == "cuda" else "rss",
+            times={
+                "startup_s": startup_s,
+                "tokenize_s": self._prepared.tokenize_s,
+                "total_s": time.perf_counter() - self._began,
+            },
+            recorder={"cost_ms_per_step": cost_ms},
+        )
+        median = summary["step_ms"]["median"]
+        summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
+        summary["scores"] = {split: values for split, (_, values) in results.items()}
+        if self._names:
+            from paratune.metrics.classification import confusion
+
+            summary["confusion"] = {
+                split: confusion(evaluation.labels, evaluation.outputs.argmax(1), len(self._names))
+                for split, (evaluation, _) in results.items()
+            }
+        return summary
+
+    def _drop_best_snapshots(self) -> None:
+        for folder in (self._folder / records.CHECKPOINTS_FOLDER).glob("best_*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def hardware_peak(device: torch.device) -> int | None:
+    """Return this process's peak memory in bytes: allocated on the GPU, or resident on the host."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else hardware.peak_memory_bytes()
+
+
+def _num_steps(config: Config, per_epoch: int) -> int:
+    if config.train.max_steps is not None:
+        return config.train.max_steps
+    assert config.train.epochs is not None
+    return max(1, round(config.train.epochs * per_epoch))
+
+
+def _is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:
+    if every == "never":
+        return False
+    return step % (per_epoch if every == "epoch" else steps or 1) == 0
+
+
+def _note(event: Mapping[str, Any]) -> str:
+    per_s = event["num_samples"] / event["wall_ms"] * 1000
+    return f"loss {event['loss']:.4f}  {per_s:.0f} samples/s a rank  epoch {event['epoch']:.2f}"
