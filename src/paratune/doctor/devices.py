@@ -1,0 +1,128 @@
+"""What computes, and what holds the data meanwhile: cores, memory, GPUs, and in which precision they are fast."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from paratune import hardware
+from paratune.doctor.finding import Finding, Machine
+from paratune.units import GIB, MIB, format_bytes, format_number
+
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+LOW_MEMORY_BYTES = 2 * GIB
+"""A process with torch and a small model takes about 1 GiB."""
+LOW_SHM_BYTES = 256 * MIB
+"""Containers get 64 MiB unless told otherwise, which is known to be too little for NCCL and for loader processes."""
+
+
+def check_cores(machine: Machine) -> Iterator[Finding]:
+    logical, usable = machine.node["num_logical_cores"], machine.node["num_usable_cores"]
+    model = machine.node["cpu_model"] or "processor of unknown kind"
+    threads = machine.environ.get("OMP_NUM_THREADS")
+    if usable is not None and logical is not None and usable < logical:
+        yield Finding(
+            "cores",
+            "note" if threads else "warning",
+            f"{model}: {format_number(usable)} of {logical} logical cores may be used",
+            "Libraries that start a thread for each core of the machine would fight for these.",
+            "" if threads else f"export OMP_NUM_THREADS={max(1, int(usable))}, divided by the processes of the run",
+        )
+    else:
+        yield Finding("cores", "ok", f"{model}: {format_number(usable)} logical cores")
+    if threads is not None:
+        yield _judge_threads(threads, usable)
+
+
+def _judge_threads(threads: str, usable: float | None) -> Finding:
+    found = f"OMP_NUM_THREADS={threads}"
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", threads.strip()):
+        return Finding("threads", "warning", found, "It is not a whole number, so it is ignored.", "set or unset it")
+    if usable is not None and int(threads.split(",")[0]) > max(1, usable):
+        why = f"That is more than the {format_number(usable)} cores that may be used."
+        return Finding("threads", "warning", found, why, "lower it to the cores, divided by the processes of the run")
+    if threads.strip() == "1" and usable is not None and usable >= 2:
+        why = "A process then computes on one core: right for one process a core, slow for a single one."
+        return Finding("threads", "note", found, why, "unset it for runs of a single process")
+    return Finding("threads", "ok", found)
+
+
+def check_memory(machine: Machine) -> Iterator[Finding]:
+    import psutil
+
+    total, limit = machine.node["ram_bytes"], machine.node["ram_limit_bytes"]
+    available = min(value for value in (psutil.virtual_memory().available, limit) if value is not None)
+    what = f"memory: {format_bytes(available)} free of {format_bytes(total)}"
+    if limit is not None and limit < total:
+        what += f", and this container may use {format_bytes(limit)}"
+    if available < LOW_MEMORY_BYTES:
+        why = "A process that trains a small model takes about 1 GiB; the system kills what takes too much."
+        yield Finding("memory", "warning", what, why, "run fewer processes, or close other programs")
+    else:
+        yield Finding("memory", "ok", what)
+
+
+def check_shared_memory(machine: Machine) -> Iterator[Finding]:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        return
+    total = hardware.describe_storage(folder)["total_bytes"]
+    what = f"/dev/shm: {format_bytes(total)}"
+    if total is not None and total < LOW_SHM_BYTES:
+        why = "Processes on one machine exchange tensors through it; when it is full they die with a bus error."
+        yield Finding("shared_memory", "warning", what, why, "start the container with --shm-size=1g or --ipc=host")
+    else:
+        yield Finding("shared_memory", "ok", what)
+
+
+def check_gpus(machine: Machine) -> Iterator[Finding]:
+    gpus = machine.node["gpus"]
+    if gpus is None:
+        why = "One of its libraries is missing or does not fit this machine."
+        yield Finding("torch_import", "problem", "torch cannot be imported", why, "python -c 'import torch' says which")
+        return
+    for number, gpu in enumerate(gpus):
+        link = f", link {gpu['link']}" if gpu["link"] else ""
+        size = format_bytes(gpu["memory_bytes"])
+        yield Finding("gpu", "ok", f"GPU {number}: {gpu['name']}, {size}, capability {gpu['capability']}{link}")
+    if any(set(gpu["link"].split("+")) & {"SYS", "NODE", "PHB"} for gpu in gpus if gpu["link"]):
+        why = "Some pairs of GPUs exchange gradients through the processor, which is slow for strategies that shard weights."
+        remedy = "nvidia-smi topo -m shows which; choose GPUs that are linked with CUDA_VISIBLE_DEVICES"
+        yield Finding("gpu_link", "note", "not all GPUs reach each other directly", why, remedy)
+    if not gpus:
+        yield _judge_no_gpu(machine)
+
+
+def _judge_no_gpu(machine: Machine) -> Finding:
+    if not NVIDIA_DRIVER.exists():
+        return Finding("gpu", "note", "no GPU: runs use the processor")
+    if machine.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1", "none", "NoDevFiles"):
+        what = f"GPUs are hidden by CUDA_VISIBLE_DEVICES={machine.environ['CUDA_VISIBLE_DEVICES']}"
+        return Finding("gpu", "note", what, "", "unset it to use them")
+    torch_version = machine.versions["torch"] or "n/a"
+    what = f"there is an NVIDIA driver, but torch {torch_version} sees no GPU"
+    why = (
+        "torch is a build for processors, the driver is too old for it, or the devices are not let into the container."
+    )
+    return Finding("gpu", "problem", what, why, "nvidia-smi; then install a build of torch that fits the driver")
+
+
+def check_precision(machine: Machine) -> Iterator[Finding]:
+    old = [gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8]
+    if old:
+        why = "GPUs below capability 8.0 have no bf16 units and compute it slowly."
+        yield Finding("bf16_gpu", "warning", f"no fast bf16 on {', '.join(old)}", why, "precision: fp32")
+    elif machine.node["gpus"]:
+        yield Finding("bf16_gpu", "ok", "the GPUs compute bf16 fast")
+    if machine.node["gpus"]:
+        return
+    flags = machine.node["cpu_flags"]
+    if flags is None:
+        yield Finding("bf16_cpu", "note", "whether this processor computes bf16 fast is not known", "", "measure both")
+    elif {"amx_bf16", "avx512_bf16"} & set(flags):
+        which = " and ".join(flag for flag in flags if flag.endswith("bf16"))
+        yield Finding("bf16_cpu", "ok", f"this processor has {which}: bf16 may pay; measure it against fp32")
+    else:
+        why = "Without amx_bf16 or avx512_bf16 matrix products are some 5 times slower in bf16 and 300 times in fp16."
+        yield Finding(
+            "bf16_cpu", "note", "this processor has no fast bf16", why, "precision: fp32, which is the default"
+        )

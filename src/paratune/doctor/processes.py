@@ -1,0 +1,93 @@
+"""Can the processes of a run find each other: gloo and NCCL, the machine's own name, the loopback interface."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+from paratune.doctor.finding import Finding, Level, Machine
+
+
+def check_distributed(machine: Machine) -> Iterator[Finding]:
+    if machine.node["gpus"] is None:
+        return
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        why = "Runs of several processes on a processor need it."
+        yield Finding("gloo", "problem", "torch has no gloo", why, "install an official build of torch")
+    else:
+        yield Finding("gloo", "ok", "gloo is there, for several processes on processors")
+    if not machine.node["gpus"]:
+        return
+    if dist.is_available() and dist.is_nccl_available():
+        yield Finding("nccl", "ok", "NCCL is there, for several GPUs")
+    else:
+        level: Level = "problem" if len(machine.node["gpus"]) > 1 else "note"
+        yield Finding("nccl", level, "torch has no NCCL", "Runs on several GPUs need it.", "install an official build")
+
+
+def check_hostname(machine: Machine) -> Iterator[Finding]:
+    name = machine.node["hostname"]
+    addresses = resolve(name)
+    remedy = f"add the line `127.0.0.1 {name}` to /etc/hosts, or export GLOO_SOCKET_IFNAME=lo for runs on one machine"
+    if not addresses:
+        why = "gloo asks for the machine's own name; without an answer its processes can wait for each other for ever."
+        yield Finding("hostname", "warning", f"the name of this machine, {name}, does not resolve", why, remedy)
+    elif not any(can_listen(address) for address in addresses):
+        what = f"the name of this machine, {name}, resolves to {', '.join(addresses)}, which is not this machine"
+        why = "Processes that connect to that address do not reach each other."
+        yield Finding("hostname", "warning", what, why, remedy)
+    else:
+        yield Finding("hostname", "ok", f"{name} resolves to this machine")
+
+
+def check_loopback(machine: Machine) -> Iterator[Finding]:
+    if loopback_works():
+        yield Finding("loopback", "ok", "processes can connect over 127.0.0.1")
+    else:
+        why = "The processes of a run on one machine find each other there."
+        remedy = "bring the interface up (ip link set lo up), or allow it in the firewall or the sandbox"
+        yield Finding("loopback", "problem", "no connection over 127.0.0.1", why, remedy)
+
+
+def resolve(name: str, timeout_s: float = 5.0) -> list[str]:
+    """Return the addresses of a host name; none when there is no answer in time."""
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            found.extend(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None)))
+        except OSError:
+            return
+
+    # The resolver knows no time limit of ours; a thread that still waits ends with the process.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return list(found)
+
+
+def can_listen(address: str) -> bool:
+    """Return whether this machine can take connections on an address: whether the address is its own."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def loopback_works() -> bool:
+    """Return whether a connection over 127.0.0.1, to a port that is free, carries a byte."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(5)
+            with socket.create_connection(server.getsockname(), timeout=5) as client:
+                taken, _ = server.accept()
+                with taken:
+                    client.sendall(b"?")
+                    taken.settimeout(5)
+                    return taken.recv(1) == b"?"
+    except OSError:
+        return False
