@@ -84,5 +84,7 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
+    # Compared without case: ACCURACY shares no letter with accuracy otherwise.
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

@@ -11,11 +11,13 @@
 Floor 1: no torch.
 """
 
+import contextlib
+import errno
 import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,31 +41,46 @@ def predictions_file(split: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all: aside, synced, then renamed. NaN and infinities become null."""
+    """Write a JSON file whole or not at all: aside, synced, then renamed. NaN and infinities become null.
+
+    Raises:
+        CheckpointError: It cannot be written; a file of that name is as it was.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("w", encoding="utf-8") as file:
+        # What UTF-8 cannot say (a file name of other bytes, in the command) is escaped as JSON does it: \udc80.
+        with aside.open("w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(_finite(value), file, indent=1, ensure_ascii=False, allow_nan=False)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
+    except OSError as error:
+        raise _not_written(path, error) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file of a record.
 
     Raises:
-        CheckpointError: It is absent or not JSON.
+        CheckpointError: It is absent, cannot be read, or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def _not_written(path: Path, error: OSError) -> CheckpointError:
+    remedy = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
+    return CheckpointError(f"{path} cannot be written: {error.strerror}; {remedy}, or choose another run.folder")
 
 
 def _finite(value: Any) -> Any:
@@ -78,22 +95,34 @@ def _finite(value: Any) -> Any:
 
 
 class EventLog:
-    """Appends events to a rank's file; what was buffered is written by `flush`, one line an event."""
+    """Appends events to a rank's file; what was buffered is written by `flush`, one line an event.
+
+    Each method raises CheckpointError when the file cannot be written.
+    """
 
     def __init__(self, folder: Path, rank: int) -> None:
-        path = folder / events_file(rank)
-        _drop_torn_line(path)
-        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._path = folder / events_file(rank)
+        try:
+            _drop_torn_line(self._path)
+            self._file: TextIO = self._path.open("a", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise _not_written(self._path, error) from error
 
     def add(self, event: str, **values: Any) -> None:
         line = json.dumps({"event": event, "time": round(time.time(), 3), **_finite(values)}, ensure_ascii=False)
-        self._file.write(line + "\n")
+        self._do(lambda: self._file.write(line + "\n"))
 
     def flush(self) -> None:
-        self._file.flush()
+        self._do(self._file.flush)
 
     def close(self) -> None:
-        self._file.close()
+        self._do(self._file.close)
+
+    def _do(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            raise _not_written(self._path, error) from error
 
 
 def _drop_torn_line(path: Path) -> None:
@@ -115,20 +144,39 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
 
     Steps that were trained again after a resume appear once, as they went the last time: what an interrupted process
     logged after the checkpoint that the next one started from is dropped.
+
+    Raises:
+        CheckpointError: The file cannot be read, or a line is not an event.
     """
     path = folder / events_file(rank)
-    if not path.exists():
-        return
     kept: list[dict[str, Any]] = []
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if not line.endswith("\n"):
-                break
-            event = json.loads(line)
-            if event["event"] == "resume":
-                kept = [old for old in kept if old.get("step", 0) <= event["step"]]
-            kept.append(event)
+    for number, line in enumerate(_whole_lines(path), start=1):
+        event = _event(path, number, line)
+        if event["event"] == "resume":
+            kept = [old for old in kept if old.get("step", 0) <= event["step"]]
+        kept.append(event)
     yield from kept
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines that have an end; as bytes, because a torn one may stop within a character."""
+    try:
+        with path.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        event: dict[str, Any] = json.loads(line)
+        # Looked up here, so that JSON that is no event is named as well.
+        _ = event["event"], event["step"] if event["event"] == "resume" else None
+    except (ValueError, RecursionError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path}, line {number} is damaged: it is no event ({error!r})") from error
+    return event
 
 
 def is_finished(folder: Path) -> bool:

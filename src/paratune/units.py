@@ -1,7 +1,9 @@
-"""Numbers as people read them: bytes, durations, rates, counts. None is "n/a" everywhere.
+"""Numbers as people read them: bytes, durations, rates, counts. None (and NaN, and infinity) is "n/a" everywhere.
 
 Floor 0: standard library only.
 """
+
+import math
 
 KIB = 2**10
 MIB = 2**20
@@ -10,34 +12,40 @@ NOT_AVAILABLE = "n/a"
 
 
 def format_bytes(num_bytes: float | None) -> str:
-    """Return bytes in binary units with three significant digits: 1536 -> "1.5 KiB"."""
-    if num_bytes is None:
+    """Return bytes in binary units with three significant digits: 1536 -> "1.5 KiB"; from 1000 on all digits."""
+    if num_bytes is None or not math.isfinite(num_bytes):
         return NOT_AVAILABLE
     for unit, size in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if abs(num_bytes) >= size:
-            return f"{num_bytes / size:.3g} {unit}" if num_bytes / size < 1000 else f"{num_bytes / size:.0f} {unit}"
+        # What would be written as 1024 of the next smaller unit is 1 of this one.
+        if abs(num_bytes) >= size - size / KIB / 2:
+            amount = num_bytes / size
+            return f"{amount:.3g} {unit}" if abs(amount) < 999.5 else f"{amount:.0f} {unit}"
     return f"{num_bytes:.0f} B"
 
 
 def format_duration(seconds: float | None) -> str:
     """Return seconds as "0.42 s", "12.3 s", "3 min 05 s" or "2 h 07 min"."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return NOT_AVAILABLE
-    if seconds < 10:
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    # The limits are where rounding reaches the next form: 9.996 s is "10.0 s", not "10.00 s".
+    if seconds < 9.995:
         return f"{seconds:.2f} s"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def format_number(value: float | None, digits: int = 4) -> str:
     """Return a number with `digits` significant digits, no exponent between 1e-4 and 1e15."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return NOT_AVAILABLE
-    if isinstance(value, int) or float(value).is_integer() and abs(value) < 1e15:
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
         return f"{int(value):,}"
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
@@ -46,4 +54,4 @@ def format_number(value: float | None, digits: int = 4) -> str:
 
 def format_share(value: float | None) -> str:
     """Return a share of one as per cent: 0.123 -> "12.3%"."""
-    return NOT_AVAILABLE if value is None else f"{100 * value:.1f}%"
+    return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"

@@ -85,7 +85,7 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
         size = format_bytes(gpu["memory_bytes"])
         yield Finding("gpu", "ok", f"GPU {number}: {gpu['name']}, {size}, capability {gpu['capability']}{link}")
     if any(set(gpu["link"].split("+")) & {"SYS", "NODE", "PHB"} for gpu in gpus if gpu["link"]):
-        why = "Some pairs of GPUs exchange gradients through the processor, which is slow for strategies that shard weights."
+        why = "Some pairs exchange gradients through the processor, which is slow for strategies that shard weights."
         remedy = "nvidia-smi topo -m shows which; choose GPUs that are linked with CUDA_VISIBLE_DEVICES"
         yield Finding("gpu_link", "note", "not all GPUs reach each other directly", why, remedy)
     if not gpus:

@@ -1,0 +1,70 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from paratune import errors
+from paratune.errors import MissingDependency, ParatuneError, did_you_mean, require
+
+FAMILY = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, ParatuneError)]
+
+
+def test_each_error_is_a_builtin_too():
+    builtin = {cls.__name__: cls.__mro__[2].__name__ for cls in FAMILY if len(cls.__bases__) == 2}
+    assert builtin == {
+        "ConfigError": "ValueError",
+        "DataError": "ValueError",
+        "CheckpointError": "OSError",
+        "LaunchError": "RuntimeError",
+        "MissingDependency": "ImportError",
+        "NotFiniteError": "ArithmeticError",
+    }
+
+
+@pytest.mark.parametrize("cls", FAMILY)
+def test_an_error_says_its_text(cls):
+    assert str(cls("x.yaml: line 3")) == "x.yaml: line 3"
+
+
+def test_each_kind_of_error_has_its_own_exit_code():
+    codes = [cls.exit_code for cls in FAMILY]
+    assert len(set(codes)) == len(codes)
+    # 1 and 2 and up to 125 are the program's; a shell uses 126 to 128, and 128 + n for a signal.
+    assert all(0 < code < 126 for code in codes)
+
+
+def test_the_page_of_exit_codes_is_complete():
+    page = (Path(__file__).parents[2] / "docs" / "exit_codes.md").read_text()
+    documented = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `?(\w+)`? \|", page, re.MULTILINE)}
+    constants = {value: name for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert {code for code in documented if code < 128} == set(constants)
+    for cls in FAMILY:
+        if cls is not ParatuneError:
+            assert documented[cls.exit_code] == cls.__name__
+
+
+def test_require_gives_the_package():
+    assert require("json", extra="demo").dumps([]) == "[]"
+
+
+def test_require_names_the_package_and_the_extra():
+    with pytest.raises(MissingDependency, match=r"no_such_package is not installed .*pip install 'paratune\[plots\]'"):
+        require("no_such_package", extra="plots")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("learning_rte", "; did you mean learning_rate?"),
+        ("LEARNING_RATE", "; did you mean learning_rate?"),
+        ("acuracy", "; did you mean Accuracy?"),
+        ("zzz", ""),
+        ("", ""),
+    ],
+)
+def test_did_you_mean(word, expected):
+    assert did_you_mean(word, ["learning_rate", "warmup_steps", "Accuracy"]) == expected
+
+
+def test_did_you_mean_nothing():
+    assert did_you_mean("x", []) == ""

@@ -1,0 +1,180 @@
+import errno
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import EXIT_CHECKPOINT, CheckpointError
+from paratune.records import (
+    EventLog,
+    events_file,
+    is_finished,
+    predictions_file,
+    read_events,
+    read_json,
+    write_json,
+)
+
+
+def test_names_of_the_files():
+    assert events_file(3) == "events.rank0003.jsonl"
+    assert predictions_file("test") == "predictions.test.parquet"
+
+
+def test_json_comes_back_and_nothing_else_stays(tmp_path):
+    value = {"name": "ação", "nested": [1, {"x": 2.5}], "nothing": None}
+    write_json(tmp_path / "run.json", value)
+    assert read_json(tmp_path / "run.json") == value
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_numbers_that_json_cannot_say_become_null(tmp_path):
+    write_json(tmp_path / "a.json", {"loss": math.nan, "list": [math.inf, 1.0], "tuple": (-math.inf, 2)})
+    assert read_json(tmp_path / "a.json") == {"loss": None, "list": [None, 1.0], "tuple": [None, 2]}
+
+
+def test_a_file_name_that_is_not_utf8_can_be_recorded(tmp_path):
+    command = os.fsdecode(b"caf\xe9.yaml")
+    write_json(tmp_path / "run.json", {"command": [command]})
+    assert read_json(tmp_path / "run.json")["command"] == [command]
+
+
+def test_a_value_that_is_no_json_leaves_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", {"old": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"new": object()})
+    assert read_json(tmp_path / "a.json") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_full_disk_is_said_and_leaves_the_old_file(tmp_path, monkeypatch):
+    write_json(tmp_path / "a.json", {"old": 1})
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"a\.json cannot be written: No space left on device; free some space"):
+        write_json(tmp_path / "a.json", {"new": 2})
+    assert read_json(tmp_path / "a.json") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_missing_folder_is_said(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere/a\.json cannot be written: No such file"):
+        write_json(tmp_path / "nowhere" / "a.json", {})
+    with pytest.raises(CheckpointError, match=r"nowhere/events\.rank0000\.jsonl cannot be written") as caught:
+        EventLog(tmp_path / "nowhere", 0)
+    assert caught.value.exit_code == EXIT_CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b'{"a": 1', "is damaged"), (b"", "is damaged"), (b"\xff\xfe", "is damaged"), (b"[" * 200_000, "is damaged")],
+)
+def test_a_damaged_file_is_named(tmp_path, content, said):
+    (tmp_path / "summary.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"summary\.json {said}"):
+        read_json(tmp_path / "summary.json")
+
+
+def test_an_absent_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"run\.json does not exist"):
+        read_json(tmp_path / "run.json")
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(CheckpointError, match=r"run\.json cannot be read: Is a directory"):
+        read_json(tmp_path / "run.json")
+
+
+def write_log(folder: Path, *events, rank=0):
+    log = EventLog(folder, rank)
+    for name, values in events:
+        log.add(name, **values)
+    log.close()
+
+
+def test_events_come_back_in_order(tmp_path):
+    write_log(tmp_path, ("step", {"step": 1, "loss": math.nan}), ("evaluation", {"step": 1, "scores": {"f1": 0.5}}))
+    first, second = read_events(tmp_path)
+    assert (first["event"], first["step"], first["loss"]) == ("step", 1, None)
+    assert second["scores"] == {"f1": 0.5}
+    assert first["time"] <= second["time"]
+    assert list(read_events(tmp_path, rank=1)) == []
+
+
+def test_a_line_end_within_a_text_does_not_end_the_line(tmp_path):
+    write_log(tmp_path, ("note", {"text": "one\ntwo\r\u2028three"}))
+    assert [event["text"] for event in read_events(tmp_path)] == ["one\ntwo\r\u2028three"]
+
+
+def test_what_is_flushed_can_be_read_while_the_run_goes_on(tmp_path):
+    log = EventLog(tmp_path, 0)
+    log.add("step", step=1)
+    log.flush()
+    assert [event["step"] for event in read_events(tmp_path)] == [1]
+    log.close()
+
+
+# "é" is two bytes: the second torn line stops within it.
+@pytest.mark.parametrize("torn", [b'{"event": "st', '{"event": "é'.encode()[:-1]])
+def test_a_torn_last_line_is_left_out_and_cut_by_the_next_process(tmp_path, torn):
+    write_log(tmp_path, ("step", {"step": 1}))
+    with (tmp_path / events_file(0)).open("ab") as file:
+        file.write(torn)
+    assert [event["step"] for event in read_events(tmp_path)] == [1]
+    write_log(tmp_path, ("step", {"step": 2}))
+    assert [event["step"] for event in read_events(tmp_path)] == [1, 2]
+
+
+def test_a_file_of_one_torn_line_becomes_empty(tmp_path):
+    (tmp_path / events_file(0)).write_bytes(b'{"event"')
+    EventLog(tmp_path, 0).close()
+    assert (tmp_path / events_file(0)).read_bytes() == b""
+
+
+def test_steps_that_were_trained_again_count_once(tmp_path):
+    first = [("step", {"step": number, "loss": 1.0}) for number in (1, 2, 3, 4)]
+    second = [("resume", {"step": 2}), *(("step", {"step": number, "loss": 2.0}) for number in (3, 4, 5))]
+    third = [("resume", {"step": 4}), ("step", {"step": 5, "loss": 3.0})]
+    write_log(tmp_path, *first)
+    write_log(tmp_path, *second)
+    write_log(tmp_path, *third)
+    events = [(event["event"], event["step"], event.get("loss")) for event in read_events(tmp_path)]
+    assert events == [
+        ("step", 1, 1.0),
+        ("step", 2, 1.0),
+        ("resume", 2, None),
+        ("step", 3, 2.0),
+        ("step", 4, 2.0),
+        ("resume", 4, None),
+        ("step", 5, 3.0),
+    ]
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '"step"', '{"step": 1}', "5", '{"event": "resume"}', "\x00\x00"])
+def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
+    good = json.dumps({"event": "step", "step": 1})
+    (tmp_path / events_file(0)).write_text(f"{good}\n{line}\n{good}\n")
+    with pytest.raises(CheckpointError, match=r"events\.rank0000\.jsonl, line 2 is damaged"):
+        list(read_events(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_is_said_by_the_event_log(tmp_path):
+    (tmp_path / events_file(0)).symlink_to("/dev/full")
+    log = EventLog.__new__(EventLog)
+    log._path = tmp_path / events_file(0)
+    log._file = log._path.open("w")
+    log.add("step", step=1)
+    with pytest.raises(CheckpointError, match=r"events\.rank0000\.jsonl cannot be written: No space left"):
+        log.flush()
+    with pytest.raises(CheckpointError, match="No space left"):
+        log.close()
+
+
+def test_the_summary_marks_a_finished_run(tmp_path):
+    assert not is_finished(tmp_path)
+    write_json(tmp_path / "summary.json", {})
+    assert is_finished(tmp_path)
