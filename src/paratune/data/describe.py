@@ -1,0 +1,207 @@
+"""What is in the data, before anything is trained: for `paratune data CONFIG`.
+
+Floor 3, without torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from paratune.config.sections import ClassificationTask, Columns, RegressionTask, class_names
+from paratune.data.duplicates import overlaps, repeats
+from paratune.data.load import Split
+from paratune.units import format_number, format_share
+
+IntArray = npt.NDArray[np.int64]
+_QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+_NUM_BINS = 12
+_BAR_WIDTH = 30
+
+
+def describe(
+    splits: Mapping[str, Split],
+    task: ClassificationTask | RegressionTask,
+    columns: Columns,
+    *,
+    max_length: int,
+) -> dict[str, Any]:
+    """Return what `paratune data` tells, as plain JSON values.
+
+    Args:
+        splits: From `load_splits`; with `data.missing: drop`, or missing values are an error and never get here.
+        task: For the names of the classes.
+        columns: The mapping that was used.
+        max_length: Tokens after which samples are truncated.
+
+    Returns:
+        `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` in words.
+    """
+    shared = overlaps({name: split.samples for name, split in splits.items()})
+    edges = _bin_edges(np.concatenate([split.store.full_lengths for split in splits.values()]))
+    described = {name: _describe_split(split, task, max_length, edges) for name, split in splits.items()}
+    warnings = [overlap.message for overlap in shared]
+    for name, about in described.items():
+        warnings += _warnings(name, about)
+    return {
+        "task": task.kind,
+        "columns": columns.model_dump(),
+        "max_length": max_length,
+        "splits": described,
+        "overlaps": [asdict(overlap) for overlap in shared],
+        "warnings": warnings,
+    }
+
+
+def _describe_split(
+    split: Split, task: ClassificationTask | RegressionTask, max_length: int, edges: IntArray
+) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "source": split.source,
+        "num_rows": split.num_rows,
+        "num_dropped": split.num_dropped,
+        "fingerprint": split.fingerprint,
+        "labels": None,
+        "target": None,
+        "tokens": _describe_tokens(split, max_length, edges),
+        "repeats": asdict(repeats(split.samples)),
+    }
+    if split.labels is not None and isinstance(task, ClassificationTask):
+        names = class_names(task)
+        counts = np.bincount(split.labels, minlength=len(names))
+        about["labels"] = [
+            {"name": name, "num_rows": int(count), "share": count / split.num_rows}
+            for name, count in zip(names, counts.tolist(), strict=True)
+        ]
+    elif split.labels is not None:
+        targets = split.labels.astype(np.float64)
+        # The sample standard deviation; of a single row there is none.
+        sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
+        about["target"] = {"mean": float(targets.mean()), "sd": sd, **_quantiles(targets)}
+    return about
+
+
+def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str, Any]:
+    full = split.store.full_lengths.astype(np.int64)
+    counts = np.histogram(full, bins=edges)[0]
+    return {
+        "num_tokens": split.store.num_tokens,
+        "num_tokens_cut": int(full.sum()) - split.store.num_tokens,
+        "num_truncated": split.store.num_truncated,
+        "share_truncated": split.store.num_truncated / split.num_rows,
+        "max_length": max_length,
+        "full_length": {"mean": float(full.mean()), **_quantiles(full)},
+        "histogram": [
+            {"from": int(low), "to": int(high) - 1, "num_rows": int(count)}
+            for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
+        ],
+    }
+
+
+def _quantiles(values: npt.NDArray[Any]) -> dict[str, float]:
+    found = np.quantile(values, list(_QUANTILES.values()))
+    return dict(zip(_QUANTILES, found.tolist(), strict=True))
+
+
+def _bin_edges(lengths: npt.NDArray[Any]) -> IntArray:
+    """Return the edges of at most 13 bins of a round width; the last one reaches to the longest sample."""
+    # Up to the 99th percentile, or one very long sample would leave nothing to see of the others.
+    reach = max(1, int(np.ceil(np.quantile(lengths, 0.99))))
+    width = next(size * 10**power for power in range(12) for size in (1, 2, 5) if size * 10**power * _NUM_BINS >= reach)
+    edges = np.arange(int(lengths.min()) // width * width, reach + width, width)
+    if lengths.max() >= edges[-1]:
+        edges = np.append(edges, lengths.max() + 1)
+    return edges.astype(np.int64)
+
+
+def _warnings(name: str, about: dict[str, Any]) -> list[str]:
+    found = []
+    if about["repeats"]["num_conflicting_texts"]:
+        found.append(
+            f"{name}: {about['repeats']['num_conflicting_texts']} texts occur with different labels "
+            f"({about['repeats']['num_conflicting_rows']} rows)"
+        )
+    absent = [label["name"] for label in about["labels"] or [] if label["num_rows"] == 0]
+    if absent:
+        found.append(f"{name}: no row has the label {', '.join(map(repr, absent))}")
+    if about["num_dropped"]:
+        lacking = ", ".join(f"{count} without {key}" for key, count in about["num_dropped"].items())
+        found.append(f"{name}: rows were left out: {lacking}")
+    return found
+
+
+def render(description: Mapping[str, Any]) -> RenderableType:
+    """Return the description for a terminal; texts from the data are shown as they are, never as mark-up."""
+    columns = ", ".join(
+        f"{key}: {' + '.join(value) if isinstance(value, list) else value}"
+        for key, value in description["columns"].items()
+        if value is not None and key != "separator"
+    )
+    parts: list[RenderableType] = [
+        Text(f"Columns   {columns}"),
+        Text(""),
+        _overview(description["splits"]),
+        _balance(description["splits"]),
+    ]
+    for name, about in description["splits"].items():
+        tokens = about["tokens"]
+        cut = f"{format_share(tokens['share_truncated'])} longer than {tokens['max_length']}"
+        parts += [Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
+    parts += [Text(f"Warning: {warning}", style="yellow") for warning in description["warnings"]]
+    return Group(*parts)
+
+
+def _overview(splits: Mapping[str, Any]) -> Table:
+    table = Table(title="Rows and tokens", title_justify="left")
+    table.add_column("split")
+    table.add_column("source", overflow="fold")
+    for heading in ("rows", "left out", "repeated", "tokens", "median", "p95", "longest", "truncated"):
+        table.add_column(heading, justify="right")
+    for name, about in splits.items():
+        tokens = about["tokens"]
+        table.add_row(
+            name,
+            Text(about["source"]),
+            format_number(about["num_rows"]),
+            format_number(sum(about["num_dropped"].values())),
+            format_number(about["repeats"]["num_rows"]),
+            format_number(tokens["num_tokens"]),
+            *(format_number(tokens["full_length"][key]) for key in ("median", "p95", "max")),
+            format_share(tokens["share_truncated"]),
+        )
+    return table
+
+
+def _balance(splits: Mapping[str, Any]) -> Table:
+    """Return the label balance, or the target's moments and quantiles, one column a split."""
+    table = Table(title="Labels", title_justify="left")
+    table.add_column("label", overflow="fold")
+    for name in splits:
+        table.add_column(name, justify="right")
+    abouts = list(splits.values())
+    if any(about["labels"] is not None for about in abouts):
+        for number, label in enumerate(abouts[0]["labels"]):
+            cells = [about["labels"][number] for about in abouts]
+            shown = [f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells]
+            table.add_row(Text(label["name"]), *shown)
+    else:
+        for key in ("mean", "sd", *_QUANTILES):
+            table.add_row(key, *(format_number((about["target"] or {}).get(key)) for about in abouts))
+    return table
+
+
+def _length_bars(tokens: Mapping[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    for justify in ("right", "left", "right"):
+        table.add_column(justify=justify)
+    most = max(item["num_rows"] for item in tokens["histogram"])
+    for item in tokens["histogram"]:
+        width = round(_BAR_WIDTH * item["num_rows"] / most)
+        bar = "█" * width or ("▏" if item["num_rows"] else "")
+        table.add_row(f"{item['from']}-{item['to']}", bar, format_number(item["num_rows"]))
+    return table

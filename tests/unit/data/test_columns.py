@@ -1,0 +1,107 @@
+"""Selecting columns: what is asked for, what is missing, what is of the wrong kind."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paratune.config.sections import ClassificationTask, Columns, RegressionTask
+from paratune.data.columns import select
+from paratune.errors import DataError
+
+CLASSES = ClassificationTask(kind="classification", labels=["bad", "good"])
+NUMBERS = RegressionTask(kind="regression")
+
+
+def take(columns, task=CLASSES, missing="refuse", *, names=None, **options):
+    named = Columns(**(names or {"text": "text", "label": "label"}))
+    return select(pa.table(columns), named, task, missing, source="here.csv", **options)
+
+
+def test_texts_labels_and_ids_are_taken_in_the_order_of_the_file():
+    samples = take(
+        {"text": ["a", "b"], "other": ["x", "y"], "label": ["good", "bad"], "key": [7, None], "film": ["f", "g"]},
+        names={"text": "text", "text_pair": "other", "label": "label", "id": "key"},
+        group_by="film",
+    )
+    assert (samples.texts, samples.text_pairs) == (["a", "b"], ["x", "y"])
+    assert samples.labels.dtype == np.int64
+    assert samples.labels.tolist() == [1, 0]
+    assert (samples.ids, samples.groups, samples.rows.tolist()) == (["7", ""], ["f", "g"], [0, 1])
+    assert samples.num_dropped == {}
+    assert len(samples) == 2
+
+
+def test_columns_are_joined_by_the_separator():
+    columns = {"title": ["T", "U"], "body": ["b", "c"], "label": ["bad", "bad"]}
+    names = {"text": ["title", "body"], "label": "label", "separator": " | "}
+    assert take(columns, names=names).texts == ["T | b", "U | c"]
+    with pytest.raises(DataError, match=r"text .column title \+ body. in 1 of 2 rows: row 1"):
+        take({**columns, "body": ["b", None]}, names=names)
+
+
+def test_missing_values_are_refused_or_dropped_and_counted():
+    columns = {
+        "text": ["a", "", "  \n", None, "e", "f", "g"],
+        "label": ["good", "good", "bad", "bad", None, " ", "bad"],
+    }
+    with pytest.raises(DataError, match=r"text .* in 3 of 7 rows: rows 1, 2, 3 .*; label .* rows 4, 5 .*missing: drop"):
+        take(columns)
+    samples = take(columns, missing="drop")
+    assert (samples.texts, samples.labels.tolist(), samples.rows.tolist()) == (["a", "g"], [1, 0], [0, 6])
+    assert samples.num_dropped == {"text": 3, "label": 2}
+
+
+def test_no_row_left_is_an_error_even_when_dropping():
+    with pytest.raises(DataError, match="no row is left"):
+        take({"text": ["", None], "label": ["good", "bad"]}, missing="drop")
+
+
+def test_absent_columns_are_named_with_the_nearest():
+    with pytest.raises(
+        DataError, match=r"columns\.text names txt; did you mean text.*columns\.id names key .it has: 'text'"
+    ):
+        take({"text": ["a"], "label": ["bad"]}, names={"text": "txt", "label": "label", "id": "key"})
+    with pytest.raises(DataError, match=r"split\.group_by names film"):
+        take({"text": ["a"], "label": ["bad"]}, group_by="film")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([5, 6], "holds int64, such as 5"),
+        (["5", "6.5"], "nothing but numbers, such as '5'"),
+        ([["a"], ["b"]], "holds list"),
+    ],
+)
+def test_a_text_column_without_text_is_refused(values, said):
+    with pytest.raises(DataError, match=said):
+        take({"text": values, "label": ["good", "bad"]})
+
+
+def test_texts_of_any_arrow_string_type_are_read():
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+        assert take({"text": pa.array(["a", "b"]).cast(kind), "label": ["good", "bad"]}).texts == ["a", "b"]
+
+
+def test_prediction_looks_at_no_label_and_allows_a_number_as_text():
+    samples = take({"text": ["1984"]}, require_labels=False)
+    assert (samples.texts, samples.labels) == (["1984"], None)
+
+
+def test_a_null_target_is_missing_and_a_nan_is_not():
+    samples = take({"text": ["a", "b"], "label": [None, 0.5]}, NUMBERS, "drop")
+    assert samples.labels.dtype == np.float32
+    assert (samples.labels.tolist(), samples.num_dropped) == ([0.5], {"label": 1})
+    with pytest.raises(DataError, match="1 of 2 targets are not finite, such as nan: row 0"):
+        take({"text": ["a", "b"], "label": [float("nan"), 0.5]}, NUMBERS, "drop")
+
+
+def test_rows_without_a_group_are_refused():
+    with pytest.raises(DataError, match=r"film .data\.split\.group_by. is empty in 1 of 2 rows: row 1"):
+        take({"text": ["a", "b"], "label": ["bad", "bad"], "film": ["x", ""]}, group_by="film")
+
+
+def test_take_keeps_what_belongs_together():
+    columns = {"text": ["a", "b", "c"], "label": ["bad", "good", "bad"], "key": ["x", "y", "z"]}
+    some = take(columns, names={"text": "text", "label": "label", "id": "key"}).take(np.asarray([2, 1]))
+    assert (some.texts, some.labels.tolist(), some.ids, some.rows.tolist()) == (["c", "b"], [0, 1], ["z", "y"], [2, 1])

@@ -1,0 +1,100 @@
+"""What `paratune data` tells, against numbers worked out by hand."""
+
+import io
+import json
+import statistics
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tiny import tiny_tokenizer
+
+from paratune.config.sections import ClassificationTask, Columns, RegressionTask
+from paratune.data.columns import Samples
+from paratune.data.describe import describe, render
+from paratune.data.load import Split, samples_fingerprint
+from paratune.data.tokens import tokenize
+
+COLUMNS = Columns(text=["title", "body"], label="stars")
+CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script>", "unused"])
+
+
+def split(tmp_path, name, texts, labels, task, max_length=8, num_dropped=None) -> Split:
+    samples = Samples(list(texts), None, np.asarray(labels), None, np.arange(len(texts)), None, num_dropped or {})
+    store = tokenize(samples, tiny_tokenizer(), max_length=max_length, cache_dir=tmp_path)
+    return Split(name, f"{name}.csv", samples, store, samples_fingerprint(samples, task))
+
+
+@pytest.fixture
+def classes(tmp_path):
+    # Tokens with [CLS] and [SEP]: 3, 4, 3, 12.
+    texts = ["good", "bad film", "good", " ".join(["film"] * 10)]
+    train = split(tmp_path, "train", texts, [0, 1, 1, 0], CLASSES, num_dropped={"text": 2})
+    test = split(tmp_path, "test", ["good ", "book"], [0, 1], CLASSES)
+    return describe({"train": train, "test": test}, CLASSES, COLUMNS, max_length=8)
+
+
+def show(description, width=120) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(render(description))
+    return out.getvalue()
+
+
+def test_classes_tokens_and_repeats(classes):
+    train = classes["splits"]["train"]
+    assert [(label["num_rows"], label["share"]) for label in train["labels"]] == [(2, 0.5), (2, 0.5), (0, 0.0)]
+    tokens = train["tokens"]
+    assert (tokens["num_tokens"], tokens["num_tokens_cut"], tokens["num_truncated"]) == (3 + 4 + 3 + 8, 4, 1)
+    assert (tokens["share_truncated"], tokens["max_length"]) == (0.25, 8)
+    assert tokens["full_length"]["mean"] == 22 / 4
+    assert (tokens["full_length"]["median"], tokens["full_length"]["max"]) == (3.5, 12)
+    assert train["repeats"] == {"num_rows": 1, "num_conflicting_texts": 1, "num_conflicting_rows": 2}
+    assert train["num_dropped"] == {"text": 2}
+    assert classes["overlaps"] == [{"first": "train", "second": "test", "num_rows": 1, "num_rows_of_second": 2}]
+
+
+def test_the_histogram_counts_every_sample_once_in_bins_that_all_splits_share(classes):
+    bins = [about["tokens"]["histogram"] for about in classes["splits"].values()]
+    assert [sum(item["num_rows"] for item in found) for found in bins] == [4, 2]
+    assert [item["from"] for item in bins[0]] == [item["from"] for item in bins[1]]
+    assert {(item["from"], item["num_rows"]) for item in bins[0] if item["num_rows"]} == {(3, 2), (4, 1), (12, 1)}
+
+
+def test_warnings_name_what_a_reader_should_know(classes):
+    text = "\n".join(classes["warnings"])
+    for said in ("1 of 2 rows of test (50.0%)", "1 texts occur with different labels", "'unused'", "2 without text"):
+        assert said in text
+
+
+def test_the_description_is_plain_json(classes):
+    assert json.loads(json.dumps(classes, allow_nan=False)) == classes
+
+
+def test_texts_of_the_data_are_shown_as_they_are(classes):
+    shown = show(classes)
+    assert "[red]<script>" in shown
+    assert "text: title + body, label: stars" in shown
+    assert "Tokens per sample, train (25.0% longer than 8)" in shown
+
+
+def test_targets_are_summed_up(tmp_path):
+    task = RegressionTask(kind="regression")
+    values = [1.0, 2.5, 4.0, 0.5]
+    made = split(tmp_path, "train", ["a", "b", "c", "d"], np.asarray(values, dtype=np.float32), task)
+    about = describe({"train": made}, task, Columns(text="t", label="y"), max_length=8)["splits"]["train"]
+    assert about["labels"] is None
+    assert about["target"]["mean"] == pytest.approx(2.0)
+    assert about["target"]["sd"] == pytest.approx(statistics.stdev(values))
+    assert (about["target"]["min"], about["target"]["median"], about["target"]["max"]) == (0.5, 1.75, 4.0)
+
+
+@pytest.mark.parametrize("count", [1, 3000])
+def test_one_long_sample_does_not_squeeze_the_others(tmp_path, count):
+    texts = ["good " * (1 + number % 30) for number in range(count)] + ["film " * 5000]
+    made = split(tmp_path, "train", texts, [0] * len(texts), CLASSES)
+    bins = describe({"train": made}, CLASSES, COLUMNS, max_length=8)["splits"]["train"]["tokens"]["histogram"]
+    assert sum(item["num_rows"] for item in bins) == len(texts)
+    assert len(bins) <= 14
+    if count == 3000:
+        assert (bins[-1]["to"], bins[-1]["num_rows"]) == (5002, 1)
+        assert max(item["num_rows"] for item in bins) < 1000

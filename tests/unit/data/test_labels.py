@@ -1,0 +1,83 @@
+"""Label values: which match which label of the task, and what is said of the others."""
+
+import numpy as np
+import pytest
+
+from paratune.config.sections import ClassificationTask
+from paratune.data.labels import class_ids, first_rows, targets
+from paratune.errors import DataError
+
+
+def ids(values, labels):
+    task = ClassificationTask(kind="classification", labels=labels)
+    return class_ids(values, range(len(values)), task, "here.csv, column label").tolist()
+
+
+def test_integers_match_however_they_are_written():
+    assert ids([0, "1", 1.0, "0.0", "1.00", 0.0], [0, 1]) == [0, 1, 1, 0, 1, 0]
+    assert ids([1, "-1", -1.0], ["-1", "1"]) == [1, 0, 0]
+
+
+def test_digits_with_leading_zeros_are_text():
+    assert ids(["001", "01"], ["001", "01"]) == [0, 1]
+    with pytest.raises(DataError, match="'001'"):
+        ids(["001"], [1])
+
+
+def test_a_mapping_names_classes_and_equal_names_are_one_class():
+    assert ids([1, 2, 4, 5], {1: "bad", 2: "bad", 4: "good", 5: "good"}) == [0, 0, 1, 1]
+    assert ids(["pos", "neg"], {"neg": "negative", "pos": "positive"}) == [1, 0]
+
+
+def test_booleans_match_true_and_false_or_one_and_zero():
+    assert ids([True, False], ["false", "true"]) == [1, 0]
+    assert ids([True, False], [0, 1]) == [1, 0]
+
+
+def test_unseen_labels_are_listed_with_counts_and_rows():
+    with pytest.raises(DataError) as caught:
+        ids(["good", "maybe", "Good", "maybe"], ["good", "bad"])
+    message = str(caught.value)
+    assert "here.csv, column label: 3 labels are not among task.labels ('good', 'bad')" in message
+    assert "'maybe': rows 1, 3" in message
+    assert "'Good'; did you mean good?: row 2" in message
+
+
+def test_many_unseen_numbers_suggest_regression():
+    with pytest.raises(DataError, match=r"task\.kind: regression"):
+        ids([number / 7 for number in range(30)], ["good", "bad"])
+    with pytest.raises(DataError, match="and 25 more values"):
+        ids([str(number / 7) for number in range(30)], ["good", "bad"])
+
+
+def test_a_label_given_as_number_and_as_text_is_refused():
+    with pytest.raises(DataError, match="'1' twice"):
+        ids([1], [1, "1"])
+
+
+def test_targets_are_numbers_or_say_them():
+    found = targets([1, 0.25, "6.5", " -1e2 "], range(4), "here")
+    assert found.dtype == np.float32
+    assert found.tolist() == [1.0, 0.25, 6.5, -100.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("positive", "1 of 2 targets are not numbers, such as 'positive': row 9 .*task.kind: classification"),
+        ("6,5", "decimal point"),
+        ("1_000", "not numbers"),
+        (True, "not numbers"),
+        (float("inf"), "not finite, such as inf: row 9"),
+        ("nan", "not finite, such as 'nan'"),
+        (1e39, "not finite"),  # beyond float32
+    ],
+)
+def test_bad_targets_are_refused_with_their_row(value, said):
+    with pytest.raises(DataError, match=said):
+        targets([1.0, value], [4, 9], "here")
+
+
+def test_rows_are_listed_up_to_five():
+    assert first_rows([3]) == "row 3 (counted from 0)"
+    assert first_rows([1, 2, 3, 4, 5, 6, 7]) == "rows 1, 2, 3, 4, 5 and 2 more (counted from 0)"

@@ -1,0 +1,144 @@
+"""From the configuration's data section to splits."""
+
+import csv
+import hashlib
+
+import numpy as np
+import pytest
+from tiny import tiny_tokenizer
+
+from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask
+from paratune.data.load import load_samples, load_split, load_splits, samples_fingerprint, split_records
+from paratune.errors import DataError, Stopped
+
+CLASSES = ClassificationTask(kind="classification", labels={"bad": "negative", "good": "positive"})
+
+
+def write_csv(path, rows, header=("text", "label")):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    rows = [(f"film {number}", ("bad", "good")[number % 2]) for number in range(40)]
+    return {
+        "train": write_csv(tmp_path / "train.csv", rows),
+        "test": write_csv(tmp_path / "test.csv", [("film one", "good"), ("", "bad"), ("film two", "bad")]),
+    }
+
+
+def load(tmp_path, task=CLASSES, **data):
+    section = Data(columns=Columns(text="text", label="label"), cache_dir=str(tmp_path / "cache"), **data)
+    return load_splits(section, task, tokenizer=tiny_tokenizer(), max_length=16, need_token_type_ids=True)
+
+
+def test_splits_are_cut_and_read_in_their_order(tmp_path, files):
+    splits = load(tmp_path, **files, split={"validation": 0.25, "stratify": True}, missing="drop")
+    assert list(splits) == ["train", "validation", "test"]
+    assert [split.num_rows for split in splits.values()] == [30, 10, 2]
+    assert np.bincount(splits["validation"].labels).tolist() == [5, 5]
+    for split in splits.values():
+        assert len(split.store) == split.num_rows
+        assert split.store.type_ids is not None
+    rows = np.concatenate([splits["train"].samples.rows, splits["validation"].samples.rows])
+    assert sorted(rows.tolist()) == list(range(40))
+    assert splits["test"].num_dropped == {"text": 1}
+    assert splits["test"].samples.rows.tolist() == [0, 2]
+
+
+def test_positions_in_samples_and_tokens_are_the_same(tmp_path, files):
+    splits = load(tmp_path, train=files["train"], split={"validation": 0.25})
+    for split in splits.values():
+        for index, text in enumerate(split.samples.texts):
+            assert split.store.row(index)[0].tolist() == tiny_tokenizer()(text)["input_ids"]
+            assert text == f"film {split.samples.rows[index]}"
+            assert split.labels[index] == split.samples.rows[index] % 2
+
+
+def test_groups_stay_together(tmp_path):
+    rows = [(f"film {number}", "good", f"g{number // 4}") for number in range(40)]
+    source = write_csv(tmp_path / "train.csv", rows, ("text", "label", "film"))
+    parts = load_samples(
+        Data(
+            train=source,
+            columns=Columns(text="text", label="label"),
+            split={"validation": 0.2, "test": 0.2, "group_by": "film"},
+        ),
+        CLASSES,
+    )
+    groups = [set(samples.groups) for _, samples in parts.values()]
+    assert [len(group) for group in groups] == [6, 2, 2]
+    assert not groups[0] & groups[1]
+    assert not (groups[0] | groups[1]) & groups[2]
+
+
+def test_a_cut_part_and_a_file_of_the_same_name_are_refused(tmp_path, files):
+    with pytest.raises(DataError, match=r"data\.test names a file and data\.split\.test cuts one"):
+        load(tmp_path, **files, split={"test": 0.2}, missing="drop")
+
+
+def test_no_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match="names no file"):
+        load(tmp_path)
+
+
+def test_fingerprints_tell_texts_labels_and_names_apart(files):
+    def fingerprint(task=CLASSES, **changes):
+        ((_, samples),) = load_samples(
+            Data(train=files["train"], columns=Columns(text="text", label="label")), CLASSES
+        ).values()
+        for name, value in changes.items():
+            object.__setattr__(samples, name, value)
+        return samples_fingerprint(samples, task)
+
+    found = {
+        fingerprint(),
+        fingerprint(labels=np.zeros(40, dtype=np.int64)),
+        fingerprint(texts=["x"] * 40),
+        fingerprint(text_pairs=["x"] * 40),
+        fingerprint(ClassificationTask(kind="classification", labels=["bad", "good"])),
+        fingerprint(RegressionTask(kind="regression")),
+    }
+    assert len(found) == 6
+    assert fingerprint() == fingerprint()
+    assert {len(value) for value in found} == {len(hashlib.sha256().hexdigest())}
+
+
+def test_the_record_says_what_run_json_needs(tmp_path, files):
+    records = split_records(load(tmp_path, train=files["train"]))
+    assert (records["validation"], records["test"]) == (None, None)
+    assert records["train"]["source"] == files["train"]
+    assert (records["train"]["num_rows"], records["train"]["num_truncated"]) == (40, 0)
+
+
+def test_progress_runs_over_all_splits_and_stop_is_heard(tmp_path, files):
+    told = []
+    options = {"tokenizer": tiny_tokenizer(), "max_length": 16, "need_token_type_ids": False}
+    section = Data(
+        train=files["train"],
+        columns=Columns(text="text", label="label"),
+        split={"test": 0.25},
+        cache_dir=str(tmp_path / "cache"),
+    )
+    with pytest.raises(Stopped):
+        load_splits(section, CLASSES, **options, stop=lambda: True)
+    load_splits(section, CLASSES, **options, progress=lambda done, total: told.append((done, total)))
+    assert told == [(30, 40), (40, 40)]
+
+
+def test_a_single_file_for_prediction_needs_no_label(tmp_path):
+    source = write_csv(tmp_path / "new.csv", [("a film",), ("42",)], ("text",))
+    split = load_split(
+        "input",
+        source,
+        Columns(text="text", label="label"),
+        CLASSES,
+        tokenizer=tiny_tokenizer(),
+        max_length=16,
+        need_token_type_ids=False,
+        cache_dir=str(tmp_path / "cache"),
+        require_labels=False,
+    )
+    assert (split.num_rows, split.labels, split.store.type_ids) == (2, None, None)

@@ -1,0 +1,143 @@
+"""Batches: padded as transformers pads, dealt so that ranks together are the one process."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_tokenizer
+
+from paratune.data.columns import Samples
+from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
+from paratune.data.tokens import tokenize
+
+TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
+
+
+@pytest.fixture(scope="module")
+def collator(tmp_path_factory) -> Collator:
+    labels = np.arange(len(TEXTS), dtype=np.int64) % 3
+    samples = Samples(TEXTS, None, labels, None, np.arange(len(TEXTS)), None, {})
+    store = tokenize(
+        samples,
+        tiny_tokenizer(),
+        max_length=10,
+        need_token_type_ids=True,
+        cache_dir=tmp_path_factory.mktemp("cache"),
+    )
+    return Collator(store, labels, pad_token_id=0)
+
+
+def test_a_batch_is_what_the_tokenizer_pads(collator):
+    indices = np.asarray([3, 0, 17])
+    batch = collator(indices, 6)
+    theirs = tiny_tokenizer()(
+        [TEXTS[index] for index in indices], truncation=True, max_length=10, padding=True, return_tensors="pt"
+    )
+    for name in ("input_ids", "attention_mask", "token_type_ids"):
+        ours = getattr(batch, name)
+        assert torch.equal(ours, theirs[name])
+        assert ours.dtype == torch.int64
+    assert batch.labels.tolist() == [0, 0, 2]
+    assert batch.index.tolist() == [3, 0, 17]
+    assert batch.row_weight.tolist() == [1.0, 1.0, 1.0]
+    assert (batch.num_samples, batch.loss_denominator) == (3, 6.0)
+    assert (batch.num_tokens, batch.num_padded_tokens) == (int(theirs["attention_mask"].sum()), 3 * batch.max_seqlen)
+
+
+def test_the_pad_token_is_the_one_that_is_given(collator):
+    batch = Collator(collator.store, None, pad_token_id=7)(np.asarray([0, 3]), 2)
+    assert set(batch.input_ids[batch.attention_mask == 0].tolist()) == {7}
+    assert batch.labels is None
+
+
+def test_an_empty_batch_is_one_filler_row_that_counts_nothing(collator):
+    batch = collator(np.asarray([], dtype=np.int64), 6)
+    assert (batch.row_weight.tolist(), batch.index.tolist()) == ([0.0], [-1])
+    assert (batch.num_samples, batch.num_tokens, batch.num_padded_tokens) == (0, 0, batch.input_ids.numel())
+    assert batch.input_ids.shape == batch.attention_mask.shape == batch.token_type_ids.shape
+    assert batch.labels.shape == (1,)
+    assert batch.attention_mask.all()
+
+
+def test_targets_stay_float32(collator):
+    targets = np.linspace(0, 1, len(TEXTS), dtype=np.float32)
+    batch = Collator(collator.store, targets, 0)(np.asarray([1, 2]), 2)
+    assert batch.labels.dtype == torch.float32
+    assert batch.labels.tolist() == targets[1:3].tolist()
+
+
+def train_batches(collator, rank=0, world_size=1, micro_batch_size=8, num_micro_steps=1) -> TrainBatches:
+    return TrainBatches(
+        collator,
+        seed=5,
+        global_batch_size=8,
+        micro_batch_size=micro_batch_size,
+        num_micro_steps=num_micro_steps,
+        data_rank=rank,
+        data_world_size=world_size,
+    )
+
+
+def kept(batches) -> list[int]:
+    return sorted(index for batch in batches for index in batch.index.tolist() if index >= 0)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "micro_batch_size", "num_micro_steps"), [(1, 2, 4), (2, 4, 1), (4, 1, 2), (3, 3, 1)]
+)
+def test_ranks_and_accumulation_see_the_samples_of_one_process(collator, world_size, micro_batch_size, num_micro_steps):
+    alone = train_batches(collator)
+    ranks = [train_batches(collator, rank, world_size, micro_batch_size, num_micro_steps) for rank in range(world_size)]
+    assert alone.steps_per_epoch == 3
+    for step in range(7):
+        made = [rank.step(step) for rank in ranks]
+        assert {len(micro_batches) for micro_batches in made} == {num_micro_steps}
+        assert kept(batch for micro_batches in made for batch in micro_batches) == kept(alone.step(step))
+        denominators = {batch.loss_denominator for micro_batches in made for batch in micro_batches}
+        assert denominators == {7.0 if step % 3 == 2 else 8.0}  # 23 samples in steps of 8
+
+
+def test_an_epoch_is_every_sample_once_and_the_next_is_in_another_order(collator):
+    batches = train_batches(collator)
+    epochs = [[batches.indices(step).tolist() for step in range(start, start + 3)] for start in (0, 3)]
+    for epoch in epochs:
+        assert sorted(index for step in epoch for index in step) == list(range(len(TEXTS)))
+    assert epochs[0] != epochs[1]
+
+
+def test_a_step_can_be_made_without_those_before(collator):
+    batches = train_batches(collator)
+    expected = [batches.step(step)[0].index.tolist() for step in range(6)]
+    assert train_batches(collator).step(4)[0].index.tolist() == expected[4]
+    assert batches.step(1)[0].index.tolist() == expected[1]
+
+
+@pytest.mark.parametrize(("world_size", "batch_size"), [(1, 4), (2, 4), (3, 5), (4, 8), (2, 100)])
+def test_evaluation_counts_every_sample_once(collator, world_size, batch_size):
+    ranks = [
+        list(eval_batches(collator, batch_size=batch_size, data_rank=rank, data_world_size=world_size))
+        for rank in range(world_size)
+    ]
+    count = num_eval_batches(len(TEXTS), batch_size=batch_size, data_world_size=world_size)
+    assert {len(batches) for batches in ranks} == {count}
+    assert kept(batch for batches in ranks for batch in batches) == list(range(len(TEXTS)))
+    assert sum(batch.num_samples for batches in ranks for batch in batches) == len(TEXTS)
+    assert {batch.loss_denominator for batches in ranks for batch in batches} == {float(len(TEXTS))}
+    longest = [batch.max_seqlen for batch in ranks[0]]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_more_ranks_than_samples_get_filler(collator):
+    batches = [list(eval_batches(collator, batch_size=1, data_rank=rank, data_world_size=30)) for rank in (22, 23)]
+    assert [batch.num_samples for (batch,) in batches] == [1, 0]
+
+
+def test_a_single_pass_over_an_order_is_kept_per_epoch(collator, monkeypatch):
+    made = []
+    import paratune.data.loader as module
+
+    whole = module.epoch_order
+    monkeypatch.setattr(module, "epoch_order", lambda *of: made.append(of) or whole(*of))
+    batches = train_batches(collator)
+    for step in range(6):
+        batches.step(step)
+    assert made == [(23, 5, 0), (23, 5, 1)]

@@ -1,0 +1,70 @@
+"""The order of samples and how they are dealt to ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paratune.data.order import deal, epoch_order, random_keys, steps_per_epoch
+
+
+def test_every_epoch_is_another_permutation():
+    orders = [epoch_order(100, 7, epoch) for epoch in range(3)] + [epoch_order(100, 8, 0)]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(100))
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_a_key_depends_on_seed_stream_and_index_alone():
+    assert random_keys(10, 7, 1).tolist() == random_keys(1000, 7, 1)[:10].tolist()
+    assert epoch_order(10, 7, 1).tolist() == np.argsort(random_keys(1000, 7, 1)[:10]).tolist()
+
+
+def test_the_order_never_changes():
+    # Resuming a run on another machine or NumPy must find the same order; written down when the function was made.
+    assert epoch_order(12, 42, 0).tolist() == [0, 1, 4, 10, 2, 6, 8, 5, 11, 9, 7, 3]
+
+
+def test_orders_are_fair():
+    # Each sample is in each place equally often: 2,000 seeds, 5 places; chi-squared with 16 degrees of freedom is below
+    # 45 in all but one of 10,000 such experiments.
+    counts = np.zeros((5, 5))
+    for seed in range(2000):
+        counts[np.arange(5), epoch_order(5, seed, 0)] += 1
+    assert ((counts - 400) ** 2 / 400).sum() < 45
+
+
+@given(st.integers(0, 60), st.integers(1, 7), st.integers(1, 5))
+def test_dealing_gives_every_sample_once_and_equal_counts(num_samples, data_world_size, num_micro_steps):
+    size = max(1, -(-num_samples // (data_world_size * num_micro_steps)))
+    indices = np.arange(num_samples) + 100
+    ranks = [
+        deal(
+            indices,
+            data_rank=rank,
+            data_world_size=data_world_size,
+            micro_batch_size=size,
+            num_micro_steps=num_micro_steps,
+        )
+        for rank in range(data_world_size)
+    ]
+    assert {len(micro_batches) for micro_batches in ranks} == {num_micro_steps}
+    shares = [sum(map(len, micro_batches)) for micro_batches in ranks]
+    assert max(shares) - min(shares) <= 1
+    assert max(len(batch) for batches in ranks for batch in batches) <= size
+    assert sorted(np.concatenate([batch for batches in ranks for batch in batches])) == sorted(indices)
+
+
+def test_dealing_by_hand():
+    options = {"data_world_size": 2, "micro_batch_size": 2, "num_micro_steps": 2}
+    assert [list(part) for part in deal(np.arange(7), data_rank=0, **options)] == [[0, 2], [4, 6]]
+    assert [list(part) for part in deal(np.arange(7), data_rank=1, **options)] == [[1, 3], [5]]
+    assert [list(part) for part in deal(np.arange(1), data_rank=1, **options)] == [[], []]
+    with pytest.raises(ValueError, match="9 samples do not fit into 2 micro-batches of 2 on 2 ranks"):
+        deal(np.arange(9), data_rank=0, **options)
+
+
+def test_the_last_step_takes_what_is_left():
+    assert [steps_per_epoch(samples, 32) for samples in (1, 32, 33)] == [1, 1, 2]
+    with pytest.raises(ValueError, match="0 samples"):
+        steps_per_epoch(0, 32)

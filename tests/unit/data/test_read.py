@@ -1,0 +1,197 @@
+"""Reading tables: every kind of file gives the same rows, and every kind of damage is named."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from paratune.data.read import read_table
+from paratune.errors import DataError
+
+ROWS = [
+    {"text": "a good film", "label": "1"},
+    {"text": 'he said "no", twice', "label": "0"},
+    {"text": "two\nlines\tand a tab", "label": "1"},
+    {"text": "Olá, às três; é isto \u2028 \x85", "label": "001"},
+]
+
+
+def csv_text(separator: str = ",", end: str = "\n") -> str:
+    quoted = [['"' + row["text"].replace('"', '""') + '"', row["label"]] for row in ROWS]
+    return end.join(separator.join(fields) for fields in [["text", "label"], *quoted]) + end
+
+
+def write(folder: Path, name: str, content: bytes) -> str:
+    path = folder / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return str(path)
+
+
+def parquet_bytes() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(ROWS), sink)
+    return sink.getvalue().to_pybytes()
+
+
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+CONTENTS = {
+    "a.csv": csv_text().encode(),
+    "crlf.CSV": csv_text(end="\r\n").encode(),
+    "bom.csv": csv_text().encode("utf-8-sig"),
+    "semicolon.csv": csv_text(";").encode(),
+    "no_last_newline.csv": csv_text().rstrip("\n").encode(),
+    "a.tsv": csv_text("\t").encode(),
+    "a.jsonl": LINES,
+    "a.ndjson": LINES.replace(b"\n", b"\r\n"),
+    "lines.json": LINES,
+    "list.json": json.dumps(ROWS, indent=2).encode(),
+    "a.parquet": parquet_bytes(),
+}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("name", CONTENTS)
+def test_every_kind_of_file_gives_the_same_rows(tmp_path, name, suffix):
+    assert read_table(write(tmp_path, name + suffix, CONTENTS[name])).to_pylist() == ROWS
+
+
+def test_csv_is_read_as_pyarrow_reads_it(tmp_path):
+    source = write(tmp_path, "a.csv", CONTENTS["a.csv"])
+    options = {
+        "parse_options": pyarrow.csv.ParseOptions(newlines_in_values=True),
+        "convert_options": pyarrow.csv.ConvertOptions(column_types={"label": pa.string()}),
+    }
+    assert read_table(source) == pyarrow.csv.read_csv(source, **options)
+
+
+def test_tsv_with_plain_quotes_keeps_them(tmp_path):
+    # As the files of GLUE are: a quote that opens a field need not close.
+    source = write(tmp_path, "glue.tsv", b'text\tlabel\n"Never," he said\t1\n"\t0\nan 8" disk\t1\n')
+    assert read_table(source)["text"].to_pylist() == ['"Never," he said', '"', 'an 8" disk']
+
+
+def test_long_fields_and_blank_lines(tmp_path):
+    long = "x" * 300_000
+    table = read_table(write(tmp_path, "a.csv", f"text,label\n\n{long},1\n\n".encode()))
+    assert table.to_pylist() == [{"text": long, "label": "1"}]
+
+
+def test_json_keeps_types_and_fills_absent_keys_with_null(tmp_path):
+    lines = b'{"a": 1, "b": 0.5, "day": "2020-01-01"}\n{"a": 2, "c": "late"}\n{"a": "x"}\n{"b": NaN}\n'
+    table = read_table(write(tmp_path, "a.jsonl", lines))
+    assert table["a"].to_pylist() == ["1", "2", "x", None]  # of several types: text
+    assert str(table["b"].to_pylist()) == "[0.5, None, None, nan]"
+    assert table["c"].to_pylist() == [None, "late", None, None]
+    assert table["day"].to_pylist()[0] == "2020-01-01"
+
+
+BAD = {
+    "a.csv": [
+        (b"", "is empty"),
+        (b"\n\n", "no header"),
+        (b"text,label\n", "no rows .columns: text, label"),
+        (b"text,label\na,1\nb,1,2\n", "line 3: 3 fields, but the header has 2"),
+        (b'text,label\n"a" b,1\n', "line 2"),
+        (b'text,label\n"a,1\n', "line 2"),
+        (b"text,text\na,1\n", "column text occurs more than once"),
+        (b"text,label\nna\xefve,1\n", "line 2: byte 0xef at offset 13 is not UTF-8"),
+        ("text,label\nnaïve,1\n".encode("utf-16"), "UTF-16"),
+        (b"text,label\n\x00\x01\xff,1\n", "binary"),
+        (b"PK\x03\x04\x00\x00\x00", "binary"),
+    ],
+    "bom.csv": [(b"\xef\xbb\xbfa\n\n\xff\n", "line 3: byte 0xff at offset 6")],
+    "a.tsv": [(b"text\tlabel\na\n", "line 2: 1 fields, but the header has 2")],
+    "a.jsonl": [
+        (b'{"a": 1}\n{"a": \n', "line 2: not JSON"),
+        (b'{"a": 1}\n[1]\n', r"line 2: \[1\] is not an object"),
+        (b'{"a": "\\ud83d"}\n', "column a: half of a surrogate"),
+        (b"\n", "no object"),
+    ],
+    "a.json": [(b"[1, 2]", "item 0: 1 is not an object"), (b'{\n "a": 1\n}', "line 1: not JSON")],
+    "a.parquet": [(b"PAR1 is not all of it", "not a whole Parquet file"), (parquet_bytes()[:-20], "Parquet")],
+    "a.xlsx": [(b"PK", r".xlsx is not a kind of file .* \.csv, \.tsv, \.jsonl")],
+    "noname": [(b"a", "no suffix")],
+}
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [(n, c, s) for n, cases in BAD.items() for c, s in cases])
+def test_bad_files_are_named_with_their_fault(tmp_path, name, content, said):
+    source = write(tmp_path, name, content)
+    with pytest.raises(DataError, match=said) as caught:
+        read_table(source)
+    assert source in str(caught.value)
+
+
+def test_damaged_gzip(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    for content in (b"not gzip", gzip.compress(b"text,label\n" * 100)[:-10]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="damaged or not gzip"):
+            read_table(str(path))
+
+
+def test_absent_files_name_the_nearest(tmp_path):
+    (tmp_path / "train.csv").write_text("text\na\n")
+    with pytest.raises(DataError, match=r"trian\.csv does not exist; did you mean train\.csv"):
+        read_table(str(tmp_path / "trian.csv"))
+    with pytest.raises(DataError, match="nor does its folder"):
+        read_table(str(tmp_path / "nowhere" / "train.csv"))
+    with pytest.raises(DataError, match=r"not one that `datasets` saved.*it holds train\.csv"):
+        read_table(str(tmp_path))
+
+
+def test_embedded_sentences():
+    table = read_table("demo:sentences")
+    assert table.column_names == ["sentence", "label", "source"]
+    assert table.num_rows == 3000
+    counts = table.group_by(["label", "source"]).aggregate([([], "count_all")]).to_pylist()
+    assert [row["count_all"] for row in counts] == [500] * 6
+    assert len(set(table["sentence"].to_pylist())) == 2982
+    with pytest.raises(DataError, match="did you mean sentences"):
+        read_table("demo:sentence")
+
+
+def test_hub_is_not_tried_offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match="HF_HUB_OFFLINE is set"):
+        read_table("hub:imdb")
+
+
+def test_hub_names_are_taken_apart(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    asked = []
+
+    def load_dataset(name, config, revision):
+        asked.append((name, config, revision))
+        if name != "glue":
+            raise FileNotFoundError(name)
+        return {"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS[:1])}
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert read_table("hub:glue/sst2@test", revision="main").num_rows == 1
+    assert asked == [("glue/sst2", None, "main"), ("glue", "sst2", "main")]
+    with pytest.raises(DataError, match="2 splits; name one: hub:glue@train"):
+        read_table("hub:glue")
+    with pytest.raises(DataError, match="owner/name x: owner/name"):
+        read_table("hub:owner/name/x")
+
+
+def test_folders_saved_by_datasets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    one = datasets.Dataset.from_list(ROWS)
+    one.select([2, 0]).save_to_disk(tmp_path / "one")
+    datasets.DatasetDict(train=one, test=one.select([1])).save_to_disk(tmp_path / "two")
+    assert read_table(str(tmp_path / "one")).to_pylist() == [ROWS[2], ROWS[0]]
+    assert read_table(f"{tmp_path}/two#test").to_pylist() == [ROWS[1]]
+    with pytest.raises(DataError, match=r"2 splits; name one: .*two#train"):
+        read_table(str(tmp_path / "two"))
+    with pytest.raises(DataError, match="no split tset; did you mean test"):
+        read_table(f"{tmp_path}/two#tset")
+    with pytest.raises(DataError, match="single split"):
+        read_table(f"{tmp_path}/one#test")

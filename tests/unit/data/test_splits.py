@@ -1,0 +1,98 @@
+"""Cutting splits: exact sizes, every row once, classes in proportion, groups whole."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
+
+from paratune.config.sections import Split
+from paratune.data.splits import cut, largest_remainder
+from paratune.errors import DataError
+
+
+def assert_every_row_once(parts, num_rows):
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(num_rows))
+
+
+def test_sizes_are_the_shares():
+    parts = cut(1000, Split(validation=0.1, test=0.2), None, None)
+    assert {name: len(rows) for name, rows in parts.items()} == {"train": 700, "validation": 100, "test": 200}
+    assert_every_row_once(parts, 1000)
+
+
+def test_largest_remainder_by_hand():
+    # Quotas 5.6, 0.7, 0.7: two seats are left after 5, 0, 0; the remainders .7 come before .6.
+    assert largest_remainder(7, [0.8, 0.1, 0.1]) == [5, 1, 1]
+    assert largest_remainder(10, [0.7, 0.3]) == [7, 3]  # not 6 for 10 * 0.7 = 6.99...
+    assert largest_remainder(0, [0.5, 0.5]) == [0, 0]
+
+
+def test_the_seed_decides_and_nothing_else():
+    split = Split(validation=0.2, seed=3)
+    first = cut(50, split, None, None)["validation"]
+    assert np.array_equal(first, cut(50, split, None, None)["validation"])
+    assert not np.array_equal(first, cut(50, Split(validation=0.2, seed=4), None, None)["validation"])
+
+
+def test_the_cut_of_a_seed_never_changes():
+    # The words of Philox are fixed by NumPy's promise; these rows were written down when the function was made.
+    assert cut(20, Split(validation=0.2), None, None)["validation"].tolist() == [0, 3, 5, 9]
+
+
+def test_stratified_counts_are_exact_as_in_scikit_learn():
+    labels = np.asarray([0] * 70 + [1] * 20 + [2] * 10)
+    parts = cut(100, Split(validation=0.1, test=0.1, stratify=True), labels, None)
+    assert [np.bincount(labels[rows]).tolist() for rows in parts.values()] == [[56, 16, 8], [7, 2, 1], [7, 2, 1]]
+    theirs, _ = train_test_split(np.arange(100), test_size=0.2, stratify=labels, random_state=0)
+    assert np.bincount(labels[theirs]).tolist() == [56, 16, 8]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 11), min_size=30, max_size=120),
+    st.floats(0.05, 0.4),
+    st.floats(0.05, 0.4),
+    st.integers(0, 99),
+    st.booleans(),
+)
+def test_groups_are_never_torn(numbers, validation, test, seed, stratify):
+    groups = [f"g{number}" for number in numbers]
+    if len(set(groups)) < 3:
+        return
+    labels = np.asarray(numbers) % 2
+    parts = cut(len(groups), Split(validation=validation, test=test, seed=seed, stratify=stratify), labels, groups)
+    assert_every_row_once(parts, len(groups))
+    owners = [{groups[row] for row in rows} for rows in parts.values()]
+    assert sum(map(len, owners)) == len(set(groups))
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_groups_come_near_to_the_shares(stratify):
+    rng = np.random.default_rng(0)
+    groups = [f"g{number}" for number in rng.integers(0, 200, 2000)]
+    labels = (rng.random(2000) < 0.2).astype(np.int64)
+    parts = cut(2000, Split(validation=0.1, test=0.2, stratify=stratify), labels, groups)
+    largest = max(groups.count(group) for group in set(groups))
+    for name, share in (("train", 0.7), ("validation", 0.1), ("test", 0.2)):
+        assert abs(len(parts[name]) - 2000 * share) <= largest
+        if stratify:
+            assert labels[parts[name]].mean() == pytest.approx(labels.mean(), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "split", "groups", "said"),
+    [
+        (3, {"validation": 0.1}, None, "the validation part of 3 rows would be empty .its share is 0.1"),
+        (100, {"validation": 0.6, "test": 0.4}, None, "nothing is left to train on"),
+        (4, {"validation": 0.5}, ["a", "a", "a", "a"], "4 rows in 1 groups would be empty"),
+    ],
+)
+def test_empty_parts_are_refused(num_rows, split, groups, said):
+    with pytest.raises(DataError, match=said):
+        cut(num_rows, Split(**split), None, groups)
+
+
+def test_stratifying_needs_classes():
+    with pytest.raises(DataError, match="stratify needs class labels"):
+        cut(4, Split(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)

@@ -1,0 +1,254 @@
+"""Tokenizing: the same tokens as the tokenizer's own, cached whole or not at all, by one process of many."""
+
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import filelock
+import numpy as np
+import pytest
+import transformers
+from tiny import tiny_tokenizer
+
+import paratune.data.tokens as tokens_module
+from paratune.data.columns import Samples
+from paratune.data.token_store import StoreWriter, open_store
+from paratune.data.tokens import cache_folder, token_fingerprint, tokenize, tokenizer_fingerprint
+from paratune.errors import DataError, Stopped
+
+TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
+PAIRS = ["not really", "a poor story and an awful place, and never again this ugly phone", "bad", "one two three"]
+
+
+def samples(texts=TEXTS, pairs=None) -> Samples:
+    return Samples(list(texts), pairs, None, None, np.arange(len(texts)), None, {})
+
+
+def rows_of(store):
+    return [store.row(index)[0].tolist() for index in range(len(store))]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "truncation", "max_length"),
+    [
+        (None, "longest_first", 11),
+        (None, "only_first", 11),
+        (None, "longest_first", 64),
+        (PAIRS, "longest_first", 11),
+        (PAIRS, "longest_first", 64),
+        # The text that is not cut has up to 13 or 14 tokens, beside 3 special ones.
+        (PAIRS, "only_first", 20),
+        (PAIRS, "only_second", 18),
+    ],
+)
+def test_tokens_are_those_of_the_tokenizer_called_alone(tmp_path, monkeypatch, pairs, truncation, max_length):
+    monkeypatch.setattr(tokens_module, "CHUNK_SIZE", 3)
+    tokenizer = tiny_tokenizer()
+    store = tokenize(
+        samples(TEXTS, pairs),
+        tokenizer,
+        max_length=max_length,
+        truncation=truncation,
+        need_token_type_ids=True,
+        cache_dir=tmp_path,
+    )
+    for index, text in enumerate(TEXTS):
+        pair = None if pairs is None else pairs[index]
+        alone = tokenizer(text, pair, truncation=truncation, max_length=max_length)
+        ids, types = store.row(index)
+        assert ids.tolist() == alone["input_ids"]
+        assert types.tolist() == alone["token_type_ids"]
+        assert store.full_lengths[index] == len(tokenizer(text, pair, verbose=False)["input_ids"])
+    assert store.lengths.tolist() == [len(row) for row in rows_of(store)]
+    assert store.num_tokens == sum(store.lengths)
+    assert store.num_truncated == sum(store.full_lengths > max_length)
+    assert (store.tokens.dtype, store.type_ids.dtype) == (np.uint16, np.uint8)
+
+
+def test_slow_tokenizers_work_too(tmp_path):
+    tokenizer = transformers.ByT5Tokenizer()
+    assert not tokenizer.is_fast
+    store = tokenize(samples(["né", "a long text"]), tokenizer, max_length=6, cache_dir=tmp_path)
+    # UTF-8 bytes + 3, and 1 for the end: the definition of ByT5 (Xue et al. 2022).
+    assert rows_of(store) == [[byte + 3 for byte in "né".encode()] + [1], [byte + 3 for byte in b"a lon"] + [1]]
+    assert (store.num_truncated, store.type_ids, store.tokens.dtype) == (1, None, np.uint32)
+    assert tokenizer_fingerprint(tokenizer) == tokenizer_fingerprint(transformers.ByT5Tokenizer())
+    assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(transformers.ByT5Tokenizer(extra_ids=3))
+
+
+def test_the_second_time_tokens_are_found(tmp_path, monkeypatch):
+    told = []
+    first = tokenize(
+        samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: told.append(at)
+    )
+    assert told == [(4, 4)]
+    monkeypatch.setattr(tokens_module, "_encode", None)
+    again = tokenize(
+        samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: told.append(at)
+    )
+    assert rows_of(again) == rows_of(first)
+    assert told == [(4, 4)]
+    assert isinstance(again.tokens, np.memmap)
+
+
+def test_the_fingerprint_is_of_all_that_matters_and_nothing_else(tmp_path):
+    tokenizer = tiny_tokenizer()
+    first = token_fingerprint(samples(), tokenizer, 8, "longest_first", False)
+    tokenizer(TEXTS, truncation=True, max_length=5, padding=True)  # leaves its settings in the Rust tokenizer
+    assert token_fingerprint(samples(), tokenizer, 8, "longest_first", False) == first
+    others = [
+        token_fingerprint(samples(TEXTS[::-1]), tokenizer, 8, "longest_first", False),
+        token_fingerprint(samples(["a good filmb", "ad", *TEXTS[2:]]), tokenizer, 8, "longest_first", False),
+        token_fingerprint(samples(TEXTS, TEXTS), tokenizer, 8, "longest_first", False),
+        token_fingerprint(samples(), tokenizer, 9, "longest_first", False),
+        token_fingerprint(samples(), tokenizer, 8, "only_first", False),
+        token_fingerprint(samples(), tokenizer, 8, "longest_first", True),
+    ]
+    tokenizer.add_tokens(["filmy"])
+    others.append(token_fingerprint(samples(), tokenizer, 8, "longest_first", False))
+    assert len({first, *others}) == len(others) + 1
+
+
+def test_the_tokenizer_is_left_as_it_was(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenize(samples(), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert (tokenizer.backend_tokenizer.truncation, tokenizer.backend_tokenizer.padding) == (None, None)
+    tokenizer(TEXTS, truncation=True, max_length=5, padding=True)
+    tokenize(samples(TEXTS[:2]), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert tokenizer.backend_tokenizer.truncation["max_length"] == 5
+    assert tokenizer.backend_tokenizer.padding is not None
+
+
+def test_stopping_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens_module, "CHUNK_SIZE", 2)
+    asked = []
+
+    def stop():
+        asked.append(None)
+        return len(asked) == 2
+
+    with pytest.raises(Stopped, match=r"tokenizing here\.csv, at sample 2 of 4"):
+        tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, source="here.csv", stop=stop)
+    assert [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_what_a_killed_process_left_is_cleaned(tmp_path):
+    fingerprint = token_fingerprint(samples(), tiny_tokenizer(), 8, "longest_first", False)
+    torn = tmp_path / "tokens" / f"{fingerprint}.1234.tmp"
+    torn.mkdir(parents=True)
+    (torn / "tokens.bin").write_bytes(b"half")
+    tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    assert {path.suffix for path in (tmp_path / "tokens").iterdir()} == {"", ".lock"}
+
+
+@pytest.mark.parametrize("fault", ["tokens.bin", "offsets.npy", "meta.json", "full_lengths.npy", "gone", "foreign"])
+def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
+    good = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    expected = rows_of(good)
+    folder = tmp_path / "tokens" / good.fingerprint
+    if fault == "gone":
+        (folder / "tokens.bin").unlink()
+    elif fault == "foreign":
+        meta = json.loads((folder / "meta.json").read_text())
+        (folder / "meta.json").write_text(json.dumps({**meta, "fingerprint": "other"}))
+    else:
+        content = (folder / fault).read_bytes()
+        (folder / fault).write_bytes(content[: len(content) // 2])
+    with caplog.at_level(logging.WARNING):
+        again = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    assert rows_of(again) == expected
+    assert f"cached tokens in {folder} are damaged" in caplog.text
+
+
+def test_offsets_that_do_not_fit_are_refused(tmp_path):
+    store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    folder = tmp_path / "tokens" / store.fingerprint
+    np.save(folder / "offsets.npy", store.offsets[::-1].copy())
+    with pytest.raises(ValueError, match="offsets do not fit"):
+        open_store(folder)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(errno.ENOSPC, "the disk is full .* free"), (errno.EROFS, "read-only"), (errno.EACCES, "not yours")],
+)
+def test_a_disk_that_takes_nothing_is_explained(tmp_path, monkeypatch, code, said):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(StoreWriter, "add", refuse)
+    with pytest.raises(DataError, match=rf"{said}.*data\.cache_dir") as caught:
+        tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_settings_that_cannot_work_are_refused(tmp_path):
+    def run(made, **options):
+        tokenize(made, tiny_tokenizer(), cache_dir=tmp_path, **options)
+
+    with pytest.raises(DataError, match=r"max_length 2 leaves no room .* 2 special tokens; at least 3"):
+        run(samples(), max_length=2)
+    with pytest.raises(DataError, match="only_second needs a second text"):
+        run(samples(), max_length=8, truncation="only_second")
+    with pytest.raises(DataError, match=r"data: samples cannot be truncated to data\.max_length 8 .*rows 1"):
+        run(samples(TEXTS, PAIRS), max_length=8, truncation="only_first")
+    with pytest.raises(DataError, match="no samples"):
+        run(samples([]), max_length=8)
+
+
+def test_a_text_without_tokens_is_named(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None  # no special tokens, as in GPT-2
+    with pytest.raises(DataError, match=r"no token of row 1"):
+        tokenize(samples(["good", "\u200b\u200b"]), tokenizer, max_length=8, cache_dir=tmp_path)
+
+
+def _tokenize_slowly(folder: Path, queue) -> None:
+    made = []
+    whole = tokens_module._encode
+
+    def slow(*arguments):
+        made.append(None)
+        time.sleep(0.2)
+        return whole(*arguments)
+
+    tokens_module._encode = slow
+    store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=folder)
+    queue.put((len(made), rows_of(store)))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_of_several_processes_one_tokenizes(tmp_path):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    processes = [context.Process(target=_tokenize_slowly, args=(tmp_path, queue)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    answers = [queue.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(count for count, _ in answers) == [0, 0, 1]
+    assert answers[0][1] == answers[1][1] == answers[2][1]
+
+
+def test_waiting_for_another_process_can_be_stopped(tmp_path):
+    fingerprint = token_fingerprint(samples(), tiny_tokenizer(), 8, "longest_first", False)
+    (tmp_path / "tokens").mkdir()
+    with (
+        filelock.FileLock(tmp_path / "tokens" / f"{fingerprint}.lock"),
+        pytest.raises(Stopped, match="another process"),
+    ):
+        tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, stop=lambda: True)
+
+
+def test_where_the_cache_is(monkeypatch):
+    monkeypatch.setenv("PARATUNE_CACHE", "/somewhere")
+    assert cache_folder(None) == Path("/somewhere")
+    assert cache_folder("/here") == Path("/here")
+    monkeypatch.delenv("PARATUNE_CACHE")
+    assert cache_folder(None) == Path.home() / ".cache" / "paratune"
