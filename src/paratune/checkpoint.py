@@ -14,7 +14,6 @@ Floor 4: knows neither models nor strategies; tensors come and go by name.
 
 import errno
 import hashlib
-import json
 import logging
 import os
 import shutil
@@ -212,7 +211,7 @@ def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
     }
     manifest = {"format_version": FORMAT_VERSION, "step": step, "files": files, "tensors": index}
     write_json(folder / MANIFEST, manifest)
-    return sum(int(entry["num_bytes"]) for entry in files.values()) + len(json.dumps(manifest))
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ Exit codes are those of `paratune.errors`; docs/exit_codes.md lists them.
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -27,6 +27,11 @@ Overrides = Annotated[
     Parameter(name="--set", negative=(), help="section.key=value, on top of the file; may be repeated"),
 ]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="print the result as JSON on stdout")]
+TextColumn = Annotated[str | None, Parameter(help="column of the text")]
+PairColumn = Annotated[str | None, Parameter(help="column of the second text of a pair")]
+LabelColumn = Annotated[str | None, Parameter(help="column of the label or target")]
+BatchSize = Annotated[int, Parameter(help="samples of one forward pass")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="where to compute")]
 BEGAN = time.perf_counter()
 
 
@@ -49,6 +54,110 @@ def train(
     return train_command(
         config, set_ or [], num_processes=nproc, resume=resume, overwrite=overwrite, as_json=json, began=BEGAN
     )
+
+
+@app.command
+def evaluate(
+    model: str,
+    *,
+    data: str,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Print the metrics of MODEL - a run, a model folder or a hub name - on a labelled file.
+
+    A model that paratune saved knows its columns; others need --text and --label.
+    """
+    from paratune.commands.infer import evaluate_command
+
+    named = {"text": text, "text_pair": text_pair, "label": label}
+    return evaluate_command(model, data, named=named, batch_size=batch_size, device=device, as_json=json)
+
+
+@app.command
+def predict(
+    model: str,
+    *,
+    input: str,
+    output: Path,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace the output file if it exists")] = False,
+    json: Json = False,
+) -> int:
+    """Write the rows of a file with the predictions of MODEL beside them, as .csv, .jsonl or .parquet."""
+    from paratune.commands.infer import predict_command
+
+    return predict_command(
+        model,
+        input,
+        output,
+        named={"text": text, "text_pair": text_pair},
+        batch_size=batch_size,
+        device=device,
+        overwrite=overwrite,
+        as_json=json,
+    )
+
+
+@app.command
+def report(
+    *runs: Path,
+    out: Annotated[Path | None, Parameter(help="folder for index.html, report.md, report.csv and report.json")] = None,
+    json: Json = False,
+) -> int:
+    """Put finished runs beside each other: a table here, a page with figures in --out."""
+    from paratune.commands.report import report_command
+
+    return report_command(runs, out=out, as_json=json)
+
+
+@app.command
+def data(config: Path, *, set_: Overrides = None, json: Json = False) -> int:
+    """Say what is in the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates."""
+    from paratune.commands.data import data_command
+
+    return data_command(config, set_ or [], as_json=json)
+
+
+@app.command
+def doctor(*, folder: Annotated[Path, Parameter(help="where runs would go")] = Path("runs"), json: Json = False) -> int:
+    """Say what this machine has, what would not work on it, why, and what to do."""
+    from paratune.doctor import run
+
+    return run(json, folder)
+
+
+@config_app.command
+def show(config: Path, *, set_: Overrides = None, json: Json = False) -> int:
+    """Print the whole configuration as it would run, with where each value came from."""
+    from paratune.commands.config import show_command
+
+    return show_command(config, set_ or [], as_json=json)
+
+
+@config_app.command
+def schema() -> int:
+    """Print the JSON schema of configuration files, for editors."""
+    from paratune.commands.config import schema_command
+
+    return schema_command()
+
+
+@config_app.command
+def init(
+    path: Path, *, task: Annotated[Literal["classification", "regression"], Parameter(help="what is learned")]
+) -> int:
+    """Write a commented configuration file with every option to PATH."""
+    from paratune.commands.config import init_command
+
+    return init_command(path, task)
 
 
 def main() -> None:

@@ -18,12 +18,13 @@ from paratune.records import predictions_file
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
-def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str]) -> dict[str, Any]:
+def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
     """Return the columns that say what was predicted.
 
     Args:
         outputs: (N, C) logits, or (N, 1) predicted numbers.
         names: Class names in the order of their ids; empty for regression.
+        by_name: Call scores `score_<class name>`.
 
     Returns:
         `prediction`: the class name, or the number; for classes `score_<class id>`: softmax probabilities, float32.
@@ -33,7 +34,10 @@ def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str]) -> dict[
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     shares = shifted / shifted.sum(axis=1, keepdims=True)
     predicted = [names[index] for index in outputs.argmax(axis=1)]
-    return {"prediction": predicted, **{f"score_{index}": shares[:, index] for index in range(len(names))}}
+    return {
+        "prediction": predicted,
+        **{f"score_{name if by_name else index}": shares[:, index] for index, name in enumerate(names)},
+    }
 
 
 def write_predictions(

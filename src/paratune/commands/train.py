@@ -9,9 +9,11 @@ from typing import Any
 
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path
+from paratune.config.traits import TRAITS
 from paratune.console import print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
 from paratune.launch.local import launch
+from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
 from paratune.run_folder import Mode, check_usable
 
 
@@ -36,16 +38,26 @@ def train_command(
         raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
     mode: Mode = "resume" if resume else "overwrite" if overwrite else "new"
     loaded = load_config(path, overrides)
-    rank = os.environ.get("RANK")
-    if rank in (None, "0"):
+    place = place_from_environment()
+    is_child = RENDEZVOUS_VARIABLE in os.environ
+    if num_processes > 1 and place.world_size > 1 and not is_child:
+        raise LaunchError(
+            f"--nproc {num_processes} in a process that torchrun started (WORLD_SIZE={place.world_size}); leave out "
+            "--nproc or torchrun"
+        )
+    if place.rank == 0:
         check_usable(run_path(loaded.config), mode)
-    if num_processes > 1:
-        if rank is not None:
-            raise LaunchError(
-                f"--nproc {num_processes} inside a process that torchrun started (RANK={rank}); leave one of them out"
-            )
+    if num_processes > 1 and not is_child:
+        _check_strategy(loaded, num_processes)
         return launch(sys.argv[1:], num_processes)
-    return _train_here(loaded, mode, as_json=as_json, began=began, rank=int(rank or 0))
+    return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
+
+
+def _check_strategy(loaded: LoadedConfig, num_processes: int) -> None:
+    """Refuse at once what the processes would refuse after their start."""
+    traits = TRAITS.get(loaded.config.strategy.kind)
+    if traits is not None:
+        check_world_size(traits, num_processes)
 
 
 def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:
@@ -63,7 +75,7 @@ def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary, ensure_ascii=False))  # noqa: T201
         return
-    from paratune.report import read_runs, terminal_table
+    from paratune.report import make, terminal_table
 
-    print_result(terminal_table(read_runs([folder])))
+    print_result(terminal_table(make([folder], None)))
     print_result(f"run: {folder}   model: {folder / 'model'}   report: paratune report {folder}")

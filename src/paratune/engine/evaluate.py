@@ -5,14 +5,24 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from paratune.batch import Batch, BatchModel
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Layout, ReduceOp
+
+
+class Predictor(Protocol):
+    """What an evaluation asks of a strategy; see `protocol.Strategy`."""
+
+    layout: Layout
+
+    def predict(self, batch: Batch) -> Tensor: ...
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class Interrupted(Exception):
 
 
 def evaluate(
-    strategy: Strategy,
+    strategy: Predictor,
     model: BatchModel,
     batches: Iterable[Batch],
     *,
@@ -70,7 +80,7 @@ def evaluate(
 
 
 def _bring_together(
-    strategy: Strategy, index: Tensor, outputs: Tensor, labels: Tensor | None, loss: Tensor
+    strategy: Predictor, index: Tensor, outputs: Tensor, labels: Tensor | None, loss: Tensor
 ) -> Evaluation:
     """Concatenate over ranks, drop filler (index -1), sort by row."""
     real = index >= 0

@@ -7,7 +7,7 @@ device inside a step. docs/measuring.md says what the figures mean.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,7 +29,7 @@ class StepTimes:
 class Clock(Protocol):
     """`with clock("forward"): ...` inside a step; `end_step` closes it."""
 
-    def __call__(self, phase: str) -> "contextmanager[None]":  # type: ignore[type-var]
+    def __call__(self, phase: str) -> AbstractContextManager[None]:
         """Add the time of the block to `phase`; may be entered many times a step."""
         ...
 
@@ -133,7 +133,7 @@ def make_clock(device: torch.device) -> Clock:
 
 
 def _event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 

@@ -1,0 +1,1 @@
+"""Using a trained model: evaluate it on a file, predict a file."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.place import RENDEZVOUS_VARIABLE
 
 POLL_S = 0.05
 GRACE_S = 5.0
@@ -84,7 +85,7 @@ def _environment(rank: int, num_processes: int, scratch: Path) -> dict[str, str]
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(num_processes),
         "LOCAL_WORLD_SIZE": str(num_processes),
-        "PARATUNE_RENDEZVOUS": (scratch / "rendezvous").as_uri(),
+        RENDEZVOUS_VARIABLE: (scratch / "rendezvous").as_uri(),
     }
     # Threads of all ranks together are no more than there are cores: more of them wait for each other.
     environment.setdefault("OMP_NUM_THREADS", str(max(1, _usable_cores() // num_processes)))
@@ -144,10 +145,9 @@ def _explain(failed: Sequence[_Rank], ranks: Sequence[_Rank]) -> int:
     # A rank that was killed explains the errors of the others, also when theirs were seen first.
     first = min(failed, key=lambda rank: rank.code is not None and rank.code >= 0)
     assert first.code is not None
-    how = (
-        f"was killed by {signal.Signals(-first.code).name}" if first.code < 0 else f"ended with exit code {first.code}"
-    )
-    if len(ranks) > 1 and (first.number != 0 or first.code < 0):
+    killed = first.code < 0
+    how = f"was killed by {signal.Signals(-first.code).name}" if killed else f"ended with exit code {first.code}"
+    if len(ranks) > 1 and (first.number != 0 or killed):
         print(f"rank {first.number} of {len(ranks)} {how}; the others were ended", file=sys.stderr)  # noqa: T201
         if first.stderr and (text := first.stderr.read_text("utf-8", "replace").strip()):
             print("\n".join(text.splitlines()[-30:]), file=sys.stderr)  # noqa: T201

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from paratune.config.sections import ClassificationTask, Model, RegressionTask
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
@@ -69,8 +68,12 @@ def load_tokenizer(model: Model) -> Any:
     return tokenizer
 
 
-def load_config(model: Model, num_labels: int) -> Any:
+def load_config(model: Model, num_labels: int | None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
+
+    Args:
+        model: Which one.
+        num_labels: Outputs of the head; None leaves those that it was saved with.
 
     Raises:
         ConfigError: It cannot be loaded, or an override is not one of its options.
@@ -79,9 +82,10 @@ def load_config(model: Model, num_labels: int) -> Any:
 
     source = locate(model.name)
     _require_files(source, ("config.json",))
+    labels = {} if num_labels is None else {"num_labels": num_labels}
     try:
         config = AutoConfig.from_pretrained(
-            source, revision=model.revision, trust_remote_code=model.trust_remote_code, num_labels=num_labels
+            source, revision=model.revision, trust_remote_code=model.trust_remote_code, **labels
         )
     except Exception as error:
         raise ConfigError(_cannot_load("configuration", source, error)) from error
@@ -101,6 +105,8 @@ def load_model(
     tokenizer: Any,
     precision: Precision,
     seed: int,
+    *,
+    head_must_exist: bool = False,
 ) -> SequenceModel:
     """Return the model with a head for `task`, on the CPU, in the policy's parameter dtype.
 
@@ -111,6 +117,7 @@ def load_model(
         tokenizer: Its vocabulary must fit the model's.
         precision: Gives the dtype of the weights.
         seed: Of new weights, so that every process and every strategy starts from the same.
+        head_must_exist: Refuse a model that would get new weights, for use without training.
 
     Raises:
         ConfigError: The model has no sequence-classification head, no safetensors weights, or another vocabulary.
@@ -123,31 +130,16 @@ def load_model(
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(tokenizer, config, model.name)
     torch.manual_seed(seed)
-    hf = _build(model, config).to(precision.param_dtype)
+    hf = _build(model, config, head_must_exist).to(precision.param_dtype)
     return SequenceModel(hf, task.kind)
 
 
-def max_positions(config: Any, tokenizer: Any) -> int | None:
-    """Return the most tokens that a sample may have, or None when neither model nor tokenizer sets a limit."""
-    limits = []
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa numbers positions from pad_token_id + 1, so its table of 514 holds 512 tokens.
-        offset = config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PAD else 0
-        limits.append(positions - offset)
-    if tokenizer.model_max_length < 10**9:
-        limits.append(tokenizer.model_max_length)
-    return min(limits, default=None)
-
-
-_POSITIONS_AFTER_PAD = frozenset(
-    {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text", "esm", "xmod"}
-)
-
-
-def _build(model: Model, config: Any) -> nn.Module:
+def _build(model: Model, config: Any, head_must_exist: bool) -> Any:
     from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging as hf_logging
 
+    hf_logging.disable_progress_bar()
+    hf_logging.set_verbosity_error()  # new weights are said below, in one line
     try:
         if model.from_scratch:
             return AutoModelForSequenceClassification.from_config(config, trust_remote_code=model.trust_remote_code)
@@ -164,6 +156,8 @@ def _build(model: Model, config: Any) -> nn.Module:
     except Exception as error:
         raise ConfigError(_cannot_load("model", model.name, error)) from error
     new = sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])})
+    if new and head_must_exist:
+        raise ConfigError(f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}")
     if new:
         log.info("new weights, because %s has none that fit: %s", model.name, ", ".join(new))
     return hf

@@ -46,7 +46,7 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     Found by structure, so that no table of architectures has to be kept.
     """
 
-    def weight(layers: nn.ModuleList) -> int:
+    def weight(layers: nn.Module) -> int:
         return sum(parameter.numel() for parameter in layers.parameters())
 
     lists = [
@@ -54,7 +54,8 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
         for module in model.modules()
         if isinstance(module, nn.ModuleList) and len(module) > 0 and len({type(layer) for layer in module}) == 1
     ]
-    return list(max(lists, key=weight)) if lists else []
+    largest: nn.ModuleList | None = max(lists, key=weight, default=None)
+    return [] if largest is None else list(largest)
 
 
 def takes_token_types(tokenizer: Any) -> bool:

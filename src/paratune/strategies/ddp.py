@@ -35,18 +35,24 @@ class DDPStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
-        self._options = {"bucket_cap_mb": bucket_cap_mb, "find_unused_parameters": find_unused_parameters}
+        self._bucket_cap_mb = bucket_cap_mb
+        self._find_unused_parameters = find_unused_parameters
         self._model: Any
         self._ddp: DistributedDataParallel
         self._optimizer: Optimizer
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = model.to(self._device)
-        self._ddp = DistributedDataParallel(self._model, gradient_as_bucket_view=True, **self._options)
+        self._ddp = DistributedDataParallel(
+            self._model,
+            bucket_cap_mb=self._bucket_cap_mb,
+            find_unused_parameters=self._find_unused_parameters,
+            gradient_as_bucket_view=True,
+        )
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
-        self._ddp.train()
+        self._ddp.train()  # type: ignore[no-untyped-call]
         *early, last = micro_batches
         # The gradients of all micro-batches travel once, with the last one.
         with self._ddp.no_sync() if early else nullcontext():

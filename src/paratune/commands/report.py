@@ -1,0 +1,23 @@
+"""`paratune report`: finished runs beside each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paratune.console import print_result
+from paratune.errors import EXIT_OK, ConfigError
+from paratune.report import make, terminal_table
+from paratune.report.export import to_json
+
+
+def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool) -> int:
+    """Print the comparison, write the files where `out` says; return the exit code."""
+    if not runs:
+        raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
+    report = make(runs, out)
+    if as_json:
+        print(to_json(report))  # noqa: T201
+        return EXIT_OK
+    print_result(terminal_table(report))
+    for path in report.files:
+        print(path)  # noqa: T201
+    return EXIT_OK

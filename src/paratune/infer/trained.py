@@ -1,0 +1,172 @@
+"""A trained model by the name of its run, its folder, or a hub name, ready to be applied to files."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from paratune.batch import Batch
+from paratune.config.sections import ClassificationTask, Columns, Model, RegressionTask, Task, class_names
+from paratune.data.load import Split
+from paratune.data.loader import Collator, eval_batches, num_eval_batches
+from paratune.engine.evaluate import Evaluation, evaluate
+from paratune.errors import CheckpointError, ConfigError
+from paratune.models.limits import max_positions
+from paratune.models.load import load_config, load_model, load_tokenizer
+from paratune.models.save import TASK_FILE
+from paratune.models.task_model import SequenceModel, takes_token_types
+from paratune.precision import POLICIES, Precision
+from paratune.records import MODEL_FOLDER, RUN_FILE, read_json
+from paratune.strategies.protocol import Layout, ReduceOp
+
+
+@dataclass(frozen=True)
+class Named:
+    """Columns as a user names them on the command line, over what the model's folder says."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with all that it takes to apply it."""
+
+    model: SequenceModel
+    tokenizer: Any
+    task: ClassificationTask | RegressionTask
+    columns: Columns
+    max_length: int
+    truncation: Any
+    missing: Any
+    precision: Precision
+    device: torch.device
+
+    @property
+    def names(self) -> list[str]:
+        """Class names in the order of their ids; empty for regression."""
+        return class_names(self.task)
+
+    @property
+    def takes_token_types(self) -> bool:
+        return takes_token_types(self.tokenizer)
+
+    def apply(self, split: Split, batch_size: int, on_batch: Callable[[int], None]) -> Evaluation:
+        """Return the outputs for every sample of `split`, in its order."""
+        collator = Collator(split.store, split.labels, self.tokenizer.pad_token_id)
+        return evaluate(
+            ForwardOnly(self.model, self.precision, self.device),
+            self.model,
+            eval_batches(collator, batch_size=batch_size),
+            device=self.device,
+            should_stop=lambda: False,
+            on_batch=on_batch,
+        )
+
+    def num_batches(self, split: Split, batch_size: int) -> int:
+        """Return how often `apply` calls `on_batch`."""
+        return num_eval_batches(split.num_rows, batch_size=batch_size, data_world_size=1)
+
+
+class ForwardOnly:
+    """The part of a strategy that an evaluation in one process needs."""
+
+    layout = Layout(rank=0, world_size=1, data_rank=0, data_world_size=1)
+
+    def __init__(self, model: SequenceModel, precision: Precision, device: torch.device) -> None:
+        self._model = model.to(device).eval()
+        self._precision = precision
+        self._device = device
+
+    @torch.inference_mode()
+    def predict(self, batch: Batch) -> Tensor:
+        with self._precision.autocast(self._device):
+            outputs: Tensor = self._model(batch)
+        return outputs
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        return value
+
+
+def load_trained(target: str, named: Named, device: str) -> Trained:
+    """Load a model for use.
+
+    Args:
+        target: A run folder, a model folder, or a hub name.
+        named: Columns from the command line; needed where the folder does not know any.
+        device: auto, cpu or cuda.
+
+    Raises:
+        CheckpointError: The run is not finished, or its folder is damaged.
+        ConfigError: The model has no classification head, or columns are not known.
+    """
+    folder = _model_folder(target)
+    model = Model(name=folder)
+    record = Path(folder) / TASK_FILE
+    known = read_json(record) if record.is_file() else {}
+    tokenizer = load_tokenizer(model)
+    task = _task(known, model)
+    precision = POLICIES[known.get("precision", "fp32")]
+    names = class_names(task)
+    sequence_model = load_model(model, task, names, tokenizer, precision, seed=0, head_must_exist=True)
+    limit = max_positions(sequence_model.hf.config, tokenizer)
+    return Trained(
+        model=sequence_model,
+        tokenizer=tokenizer,
+        task=task,
+        columns=_columns(known.get("columns", {}), named, target),
+        max_length=known.get("max_length") or limit or 512,
+        truncation=known.get("truncation", "longest_first"),
+        missing=known.get("missing", "refuse"),
+        precision=precision,
+        device=torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"),
+    )
+
+
+def class_confusion(evaluation: Evaluation, num_classes: int) -> list[list[int]]:
+    """Return how often each true class (rows) was taken for each class (columns)."""
+    from paratune.metrics.classification import confusion
+
+    assert evaluation.labels is not None
+    return confusion(evaluation.labels, np.asarray(evaluation.outputs).argmax(axis=1), num_classes)
+
+
+def _model_folder(target: str) -> str:
+    path = Path(target)
+    if not (path / RUN_FILE).is_file():
+        return target
+    folder = path / MODEL_FOLDER
+    if not folder.is_dir():
+        raise CheckpointError(f"{target} is a run without a model: it is not finished; go on with it by --resume")
+    return str(folder)
+
+
+def _task(known: dict[str, Any], model: Model) -> ClassificationTask | RegressionTask:
+    """Return the task that the folder was saved with, or the one that the model's own configuration shows."""
+    if "task" in known:
+        try:
+            task: ClassificationTask | RegressionTask = TypeAdapter(Task).validate_python(known["task"])
+        except ValidationError as error:
+            raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
+        return task
+    config = load_config(model, num_labels=None)
+    if config.problem_type == "regression" or len(config.id2label) == 1:
+        return RegressionTask(kind="regression")
+    return ClassificationTask(
+        kind="classification", labels=[config.id2label[index] for index in sorted(config.id2label)]
+    )
+
+
+def _columns(known: dict[str, Any], named: Named, target: str) -> Columns:
+    given = {key: value for key, value in vars(named).items() if value is not None}
+    merged = {"label": "label", **known, **given}
+    if "text" not in merged:
+        raise ConfigError(f"{target} does not say which column holds the text; name it with --text COLUMN")
+    return Columns.model_validate(merged)

@@ -1,0 +1,66 @@
+"""Which of how many processes this is, as torchrun and `paratune train --nproc` tell it.
+
+Floor 1: no torch.
+"""
+
+import os
+from dataclasses import dataclass
+
+from paratune.config.traits import Traits
+from paratune.errors import ConfigError, LaunchError
+
+RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
+"""Set by `paratune train --nproc`: where processes find each other; torchrun's variables are used otherwise."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process of a run."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+def place_from_environment() -> Place:
+    """Read RANK, LOCAL_RANK and WORLD_SIZE; a process that was not launched is the only one.
+
+    Raises:
+        LaunchError: Only some of them are set, or they contradict each other.
+    """
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    if not given:
+        return Place(0, 0, 1)
+    missing = [name for name in names if name not in given]
+    if missing:
+        found = ", ".join(f"{name}={value}" for name, value in given.items())
+        raise LaunchError(
+            f"environment: {found} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
+            f"or unset {', '.join(given)} to run one process"
+        )
+    try:
+        place = Place(*(int(given[name]) for name in names))
+    except ValueError as error:
+        raise LaunchError(f"environment: {given} holds a value that is not a whole number") from error
+    if not 0 <= place.rank < place.world_size:
+        raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
+    return place
+
+
+def check_world_size(traits: Traits, world_size: int) -> None:
+    """Hold the number of processes to what the strategy can do.
+
+    Raises:
+        ConfigError: There are too few or too many of them.
+    """
+    if world_size < traits.min_world_size:
+        raise ConfigError(
+            f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes, and {world_size} was started; "
+            f"start them with --nproc {traits.min_world_size}, or set strategy.kind: single"
+        )
+    if traits.max_world_size is not None and world_size > traits.max_world_size:
+        raise ConfigError(
+            f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
+            "set strategy.kind: ddp, or start one"
+        )
