@@ -4,10 +4,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
-from paratune.config.plain import flatten, one_line
+from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import ClassificationTask, Config
+from paratune.config.sections import ClassificationTask, Config, class_names
 from paratune.config.traits import TRAITS
 from paratune.errors import did_you_mean
 
@@ -114,21 +115,16 @@ def _files(config: Config) -> Iterator[Problem]:
     names = {"data.train": data.train, "data.validation": data.validation, "data.test": data.test}
     seen: dict[str, str] = {}
     for key, name in names.items():
-        # A folder or a hub name can hold several splits; data/ takes from each the one that is asked for.
-        if name is None or name.startswith("hub:") or not _is_one_table(name):
+        if name is None:
             continue
-        place = name if name.startswith("demo:") else os.path.abspath(name)  # noqa: PTH100 - `..` without the disk
+        is_file = not name.startswith(("hub:", "demo:"))
+        place = os.path.abspath(name) if is_file else name  # noqa: PTH100 - takes out `..` without asking the disk
         if place in seen:
-            message = f"{key} is the same as {seen[place]}: {name}; it would be judged by what it was trained on"
+            message = f"{key} is the same as {seen[place]}: {name}; what trains, chooses and tests a model must differ"
             yield Problem(f"{message}; cut parts with data.split", (key, seen[place]))
         seen.setdefault(place, key)
     if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in names.values()):
         yield _no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", tuple(names))
-
-
-def _is_one_table(name: str) -> bool:
-    suffixes = name.lower().removesuffix(".gz").rpartition(".")[2]
-    return name.startswith("demo:") or suffixes in ("csv", "tsv", "json", "jsonl", "parquet", "txt")
 
 
 def _split(config: Config) -> Iterator[Problem]:
@@ -185,12 +181,12 @@ def _labels(config: Config) -> Iterator[Problem]:
     if not isinstance(config.task, ClassificationTask):
         return
     labels = config.task.labels
-    if len(labels) < 2:
-        yield Problem(f"task.labels has {len(labels)} of at least 2 labels: {one_line(labels)}", ("task.labels",))
-    for value in _twice(labels):
+    names, twice = class_names(config.task), _twice(labels)
+    for value in twice:
         yield Problem(f"task.labels has {value} twice; labels are told apart by their text", ("task.labels",))
-    for name in _twice(labels.values() if isinstance(labels, dict) else ()):
-        yield Problem(f"task.labels shows two labels as {name}; each needs a name of its own", ("task.labels",))
+    if len(names) < 2 and not twice:
+        number = f"{len(names)} class" if len(names) == 1 else "no classes"
+        yield Problem(f"task.labels has {number}: {one_line(labels)}; at least 2 are needed", ("task.labels",))
 
 
 def _twice(labels: Iterable[str | int]) -> list[str]:

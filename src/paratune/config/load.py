@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from paratune.config.check import check
+from paratune.config.differences import flatten
 from paratune.config.layers import Layer, label, read_layers
-from paratune.config.plain import flatten, yaml_lines
+from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap
 from paratune.config.sections import Config
 from paratune.config.validate import Findings, validate
@@ -93,12 +94,13 @@ def _cross_problems(config: Config, findings: Findings) -> list[Problem]:
 
 
 def _placed(problem: Problem, layer: Layer) -> Problem:
-    """Return the problem with the place of the first of its keys that was written, or of the section around it."""
+    """Return the problem with the place of the first of its keys that was written, or of something in or around it."""
     if problem.place is not None:
         return problem
-    written = next((layer.places[key] for key in problem.keys if key in layer.places), None)
-    around = next((place for key in problem.keys if (place := layer.place(key))), None)
-    return replace(problem, place=written or around)
+    written = [layer.places[key] for key in problem.keys if key in layer.places]
+    inside = [at for key in problem.keys for name, at in layer.places.items() if name.startswith(f"{key}.")]
+    around = [place for key in problem.keys if (place := layer.place(key))]
+    return replace(problem, place=next(iter((*written, *inside, *around)), None))
 
 
 def _name_run(values: dict[str, Any], path: Path, findings: Findings) -> None:

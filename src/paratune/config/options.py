@@ -115,7 +115,7 @@ def describe(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
         inner = [item for each in arguments[1:] for item in (each.metadata if isinstance(each, FieldInfo) else [each])]
         return describe(arguments[0], (*inner, *constraints))
     if origin in (Union, types.UnionType):
-        words = [describe(each) for each in arguments]
+        words = [describe(each, constraints) for each in arguments]
         return words[0] + "".join(f", or {word}" for word in words[1:])
     if origin is Literal:
         return _either([str(each) for each in arguments])

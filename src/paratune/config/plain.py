@@ -1,4 +1,4 @@
-"""Plain data of a configuration as dotted keys and as YAML text, and what differs between two of them."""
+"""Plain data as YAML text that is read back as the same."""
 
 import json
 import math
@@ -9,32 +9,6 @@ from paratune.config.layers import OPAQUE
 from paratune.config.yaml_tree import is_plain_text
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:-")
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by dotted key.
-
-    Lists, empty mappings and the mapping of labels are leaves.
-    """
-    leaves: dict[str, Any] = {}
-    for key, value in values.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and dotted not in OPAQUE:
-            leaves.update(flatten(value, f"{dotted}."))
-        else:
-            leaves[dotted] = value
-    return leaves
-
-
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return each dotted key whose value is not the same in two resolved configurations, with both values.
-
-    A key that one of them lacks counts as null there. Both are compared as JSON would keep them, so one may come from
-    a record.
-    """
-    flat_a, flat_b = (flatten(json.loads(json.dumps(values))) for values in (a, b))
-    keys = [*flat_a, *(key for key in flat_b if key not in flat_a)]
-    return [(key, flat_a.get(key), flat_b.get(key)) for key in keys if flat_a.get(key) != flat_b.get(key)]
 
 
 def one_line(value: Any) -> str:

@@ -49,9 +49,10 @@ def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigEr
         main_file: How that file is named in places; the name is left out on its own lines.
     """
     assert problems
-    noun = "problem" if len(problems) == 1 else "problems"
-    lines = [f"  {_prefix(problem.place, main_file)}{problem.message}" for problem in _sorted(problems, main_file)]
-    return ConfigError("\n".join([f"{path}: {len(problems)} {noun}", *lines]))
+    ordered = _sorted(problems, main_file)
+    noun = "problem" if len(ordered) == 1 else "problems"
+    lines = [f"  {_prefix(problem.place, main_file)}{problem.message}" for problem in ordered]
+    return ConfigError("\n".join([f"{path}: {len(ordered)} {noun}", *lines]))
 
 
 def _prefix(place: Place | None, main_file: str) -> str:

@@ -98,8 +98,9 @@ class Data(Section):
     """The files, their columns, and how texts become tokens."""
 
     train: Text | None = None
-    """CSV, TSV, JSON lines or Parquet file (also .gz), a folder saved by `datasets`, `demo:sentences`, or
-    `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub."""
+    """CSV, TSV, JSON lines or Parquet file (also .gz), a folder saved by `datasets` (FOLDER#SPLIT where it holds
+    several), `demo:sentences`, or `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub (NAME@SPLIT where it holds
+    several)."""
     validation: Text | None = None
     """As `train`; used for evaluation during training and for keeping the best model."""
     test: Text | None = None
@@ -231,8 +232,6 @@ class DDPStrategy(Section):
     """Size in MiB of the pieces in which gradients travel."""
     find_unused_parameters: bool = False
     """Look in each step for parameters without a gradient; needed only where they differ from step to step."""
-    static_graph: bool = False
-    """Promise that each step uses the same parameters in the same order."""
 
 
 class OutsideStrategy(Section):

@@ -106,43 +106,42 @@ def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, found: F
 
 
 def _subsection(option: Option, value: Any, path: str, found: Findings) -> dict[str, Any]:
-    if option.by_kind and isinstance(value, str):
-        value = {"kind": value}
     if value is None:
         # An empty section, or one whose lines are all commented out, says nothing.
         value = {}
+    if option.by_kind and isinstance(value, str):
+        value = {"kind": value}
     if not isinstance(value, dict):
         known = ", ".join(options_of(option.sections[0]))
         found.add(f"{path} is {describe_value(value)}; allowed: a mapping of options ({known})", path)
-        value = {}
-        if not option.by_kind:
-            return _section(option.sections[0], value, path, path, Findings())
+        return _stand_in(option, path)
     if not option.by_kind:
         return _section(option.sections[0], value, path, path, found)
-    section = _section_of_kind(option, value, path, found)
-    if section is None:
-        stand_in, section = list(kinds(option).items())[-1] if path == "task" else next(iter(kinds(option).items()))
-        return {"kind": stand_in}
-    return _section(section, value, path, value["kind"], found)
+    if value.get("kind") is None and option.default is not None:
+        value = {**value, "kind": option.default.kind}
+    section = _section_of_kind(option, value.get("kind"), path, found)
+    return _section(section, value, path, value["kind"], found) if section else _stand_in(option, path)
 
 
-def _section_of_kind(option: Option, value: Mapping[Any, Any], path: str, found: Findings) -> type[Section] | None:
+def _stand_in(option: Option, path: str) -> dict[str, Any]:
+    """Return values that a section can have, for one whose own cannot be used."""
+    values = {"kind": next(iter(kinds(option)))} if option.by_kind else {}
+    return _section(option.sections[0], values, path, path, Findings())
+
+
+def _section_of_kind(option: Option, kind: Any, path: str, found: Findings) -> type[Section] | None:
     """Return the class that `kind` chooses, or None when it chooses none."""
-    allowed = allowed_kinds(option)
-    if path in found.bad:
-        return None
-    if value.get("kind") is None:
-        found.add(f"{path}.kind is required; allowed: {allowed}", f"{path}.kind", path)
-        return None
-    kind = value["kind"]
-    known = kinds(option)
+    known, outside = kinds(option), outside_kind(option)
     if isinstance(kind, str) and kind in known:
         return known[kind]
-    outside = outside_kind(option)
-    if outside is not None and isinstance(kind, str) and ":" in kind:
+    if isinstance(kind, str) and ":" in kind and outside is not None:
         return outside
+    if kind is None:
+        found.add(f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path)
+        return None
     near = did_you_mean(kind, known) if isinstance(kind, str) else ""
-    found.add(f"{path}.kind is {describe_value(kind)}{near or ''}; allowed: {allowed}", f"{path}.kind", path)
+    message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}"
+    found.add(message, f"{path}.kind", path)
     return None
 
 

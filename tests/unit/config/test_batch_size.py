@@ -1,0 +1,57 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paratune.config.batch_size import ResolvedBatch, resolve_batch
+from paratune.config.sections import BatchSize
+from paratune.errors import ConfigError
+
+
+def batch(**values: int) -> BatchSize:
+    return BatchSize.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks", "resolved"),
+    [
+        # global_batch_size, micro_batch_size, grad_accum_steps
+        ({"global": 32}, 1, (32, 32, 1)),
+        ({"global": 32}, 2, (32, 16, 1)),
+        ({"global": 32, "micro_batch_size": 8}, 1, (32, 8, 4)),
+        ({"global": 32, "micro_batch_size": 8}, 2, (32, 8, 2)),
+        ({"global": 32, "micro_batch_size": 8}, 8, (32, 4, 1)),  # a share of 4 is below "at most 8"
+        ({"per_device": 16}, 1, (16, 16, 1)),
+        ({"per_device": 16}, 4, (64, 16, 1)),
+        ({"per_device": 16, "grad_accum_steps": 2}, 2, (64, 16, 2)),
+    ],
+)
+def test_resolve_batch(said, ranks, resolved):
+    assert resolve_batch(batch(**said), data_world_size=ranks) == ResolvedBatch(*resolved)
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks", "parts"),
+    [
+        ({"global": 32}, 3, ["batch.global is 32", "3 ranks", "30 or 33"]),
+        ({"global": 2}, 4, ["batch.global is 2", "4 ranks", "can: 4"]),
+        ({"global": 32, "micro_batch_size": 5}, 2, ["micro_batch_size is 5", "the 16 samples", "4 or 8"]),
+        ({"global": 7, "micro_batch_size": 3}, 1, ["micro_batch_size is 3", "1 or 7"]),
+    ],
+)
+def test_what_does_not_divide_is_refused_with_the_nearest_that_does(said, ranks, parts):
+    with pytest.raises(ConfigError) as caught:
+        resolve_batch(batch(**said), data_world_size=ranks)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@given(size=st.integers(1, 300), micro=st.none() | st.integers(1, 64), ranks=st.integers(1, 16))
+def test_the_parts_of_a_global_batch_always_make_the_whole(size, micro, ranks):
+    values = {"global": size} | ({"micro_batch_size": micro} if micro else {})
+    try:
+        found = resolve_batch(batch(**values), data_world_size=ranks)
+    except ConfigError:
+        assert size % ranks or (micro and (size // ranks) % micro)
+        return
+    assert found.global_batch_size == size == found.micro_batch_size * found.grad_accum_steps * ranks
+    assert micro is None or found.micro_batch_size <= micro

@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import pytest
+
+from paratune.config import check as check_module
+from paratune.config.load import load_config
+from paratune.config.metric_names import METRICS
+from paratune.config.traits import TRAITS
+
+REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kind: regression\n")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what"),
+    [
+        ("train.epochs=", "train.epochs or train.max_steps is required"),
+        ("train.max_steps=5", "train.epochs: 2.0 and train.max_steps: 5 are both given; keep one of them"),
+        ("train.warmup_steps=5 train.warmup_ratio=0.1", "train.warmup_steps: 5 and train.warmup_ratio: 0.1 are both"),
+        ("train.epochs= train.max_steps=5 train.warmup_steps=6", "train.warmup_steps is 6, more than train.max_steps"),
+        ("batch.global=", "batch.global or batch.per_device is required"),
+        ("batch.per_device=4", "batch.global: 32 and batch.per_device: 4 are both given"),
+        ("batch.global= batch.per_device=4 batch.micro_batch_size=2", "batch.micro_batch_size: 2 has no effect"),
+        ("batch.grad_accum_steps=2", "batch.grad_accum_steps: 2 has no effect with batch.global"),
+        ("batch.micro_batch_size=64", "batch.micro_batch_size: 64 has no effect above batch.global: 32"),
+        ("evaluate.every=steps", "evaluate.steps is required with evaluate.every: steps"),
+        ("evaluate.steps=5", "evaluate.steps: 5 has no effect without evaluate.every: steps (it is epoch)"),
+        ("checkpoint.every=steps", "checkpoint.steps is required with checkpoint.every: steps"),
+        ("checkpoint.steps=5 checkpoint.every=never", "checkpoint.steps: 5 has no effect without checkpoint"),
+        ("evaluate.patience=2", "evaluate.patience: 2 needs evaluate.best"),
+        ("evaluate.min_delta=0.1", "evaluate.min_delta: 0.1 has no effect without evaluate.best"),
+        ("evaluate.best=rmse", "evaluate.best: rmse is not a metric of classification; allowed: accuracy, f1, "),
+        ("evaluate.best=acuracy", "did you mean accuracy?; allowed: "),
+        ("evaluate.best=f1 evaluate.every=never", "evaluate.best: f1 has no effect with evaluate.every: never"),
+        ("evaluate.best=f1 data.split=", "evaluate.best: f1 needs a validation set; give data.validation or"),
+        ("evaluate.every=steps evaluate.steps=2 data.split=", "evaluate.every: steps needs a validation set"),
+        ("data.train=", "data.train is required"),
+        ("data.split= data.validation=train.csv", "data.validation is the same as data.train: train.csv"),
+        ("data.test=./x/../train.csv", "data.test is the same as data.train: ./x/../train.csv"),
+        ("data.split= data.validation=v.csv data.test=v.csv", "data.test is the same as data.validation: v.csv"),
+        ("data.hub_revision=main", "data.hub_revision: main has no effect without a data set named hub:NAME"),
+        ("data.validation=v.csv", "data.split.validation: 0.2 and data.validation: v.csv are both given"),
+        ("data.test=t.csv data.split.test=0.1", "data.split.test: 0.1 and data.test: t.csv are both given"),
+        ("data.split={validation: null, seed: 1}", "data.split cuts nothing"),
+        ("data.split={validation: 0.5, test: 0.5}", "data.split takes 1 of the rows"),
+        ("data.split.stratify=true data.split.group_by=g", "data.split.stratify: true and data.split.group_by: g"),
+        ("data.columns.text=label", "data.columns.text holds label, which is also data.columns.label"),
+        ("data.columns.text_pair=[a,label]", "data.columns.text_pair holds label, which is also data.columns.label"),
+        ("data.columns.text=[a,a]", "data.columns.text names a 2 times"),
+        ("data.columns.text_pair=sentence", "data.columns.text_pair is the same as data.columns.text: sentence"),
+        ("data.columns.separator=x", "data.columns.separator: x has no effect when no columns are joined"),
+        ("data.truncation=only_second", "data.truncation: only_second has no effect without data.columns.text_pair"),
+        ("task.labels=[a]", "task.labels has 1 class: [a]; at least 2 are needed"),
+        ("task.labels=[]", "task.labels has no classes: []"),
+        ("task.labels={0:a,1:a}", "task.labels has 1 class"),
+        ("task.labels=[1,'1']", "task.labels has 1 twice; labels are told apart by their text"),
+        ("model.revision=v1 model.name=demo:minilm", "model.revision: v1 has no effect with model.name: demo:minilm"),
+    ],
+)  # fmt: skip
+def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what):
+    # Flow mappings hold spaces; elsewhere a space parts two settings.
+    settings = [overrides.replace(":a", ": a")] if "{" in overrides else overrides.split(" ")
+    text = complain(
+        *settings, swap=("  split:\n    validation: 0.2\n", "") if "data.split={" in overrides else ("", "")
+    )
+    assert what in text
+    assert text.count("\n  ") == 1, text
+
+
+def test_a_regression_has_no_labels_to_stratify_by(complain):
+    text = complain("data.split.stratify=true", swap=REGRESSION)
+    assert "--set: data.split.stratify: true has no effect in regression, which has no labels" in text
+    assert "evaluate.best: f1 is not a metric of regression" in complain("evaluate.best=f1", swap=REGRESSION)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["evaluate.best=f1_macro", "evaluate.patience=2", "evaluate.min_delta=0.01"],
+        ["evaluate.every=steps", "evaluate.steps=10", "evaluate.best=loss"],
+        ["data.split=", "data.validation=v.csv", "data.test=t.csv"],
+        ["data.split=", "data.train=hub:x@train", "data.validation=hub:x@validation", "data.hub_revision=v1"],
+        ["data.split=", "data.train=folder#train", "data.validation=folder#validation"],
+        ["data.columns.text=[a, b]", "data.columns.separator=' '"],
+        ["data.columns.text_pair=other", "data.truncation=only_second"],
+        ["data.split.group_by=author"],
+        ["train.epochs=", "train.max_steps=5", "train.warmup_steps=5"],
+        ["batch.global=", "batch.per_device=4", "batch.grad_accum_steps=2"],
+        ["task.labels={0: bad, 1: bad, 2: good}"],
+        ["data.split={validation: 0.3, test: 0.3, stratify: true}"],
+    ],
+)
+def test_what_can_be_combined_is_not_refused(good, overrides):
+    load_config(good, overrides)
+
+
+@pytest.mark.parametrize("task", METRICS)
+def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
+    good.write_text(good_text if task == "classification" else good_text.replace(*REGRESSION))
+    for metric in METRICS[task]:
+        assert load_config(good, [f"evaluate.best={metric}"]).config.evaluate.best == metric
+
+
+def test_the_line_is_that_of_the_setting_that_is_wrong(complain, good_text):
+    text = complain(text=good_text + "evaluate:\n  patience: 2\n  min_delta: 0.1\n")
+    assert "line 18: evaluate.patience: 2 needs" in text
+    assert "line 19: evaluate.min_delta: 0.1 has no effect" in text
+    # Of two that exclude each other, one place is enough; of something missing, its section is the place.
+    assert "line 16: batch.global: 32 and batch.per_device: 2" in complain(text=good_text + "  per_device: 2\n")
+    assert "line 13: train.epochs or train.max_steps" in complain(swap=("epochs: 2", "max_grad_norm: 2"))
+
+
+def test_what_a_strategy_excludes_is_refused_with_its_reason(complain, good, monkeypatch):
+    traits = replace(
+        TRAITS["ddp"], excludes={"precision=fp64": "it is only an example", "train.freeze_encoder=true": "x"}
+    )
+    monkeypatch.setattr(check_module, "TRAITS", {**TRAITS, "ddp": traits})
+    text = complain("strategy=ddp", "precision=fp64")
+    assert "precision: fp64 cannot be combined with strategy.kind: ddp: it is only an example" in text
+    assert text.count("\n  ") == 1
+    load_config(good, ["strategy=ddp"])
+    load_config(good, ["precision=fp64"])

@@ -1,0 +1,169 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paratune.config.layers import Layer, merge, read_layers
+from paratune.config.problems import SET, Place
+from paratune.errors import ConfigError
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+
+
+def test_a_file_lies_on_top_of_what_it_extends(tmp_path):
+    write(
+        tmp_path,
+        base="a: {x: 1, y: 2, z: [1, 2]}\nb: 1\nc: {d: 1}\n",
+        top="extends: base.yaml\n\na:\n  y: 3\n  z: [9]\nb:\nc: 4\n",
+    )
+    layer = read_layers(tmp_path / "top.yaml", [])
+    assert layer.values == {"a": {"x": 1, "y": 3, "z": [9]}, "b": None, "c": 4}
+    assert layer.places["a.x"] == Place("base.yaml", 1)
+    assert layer.places["a.y"] == Place("top.yaml", 4)
+    assert layer.places["b"] == Place("top.yaml", 6)
+    assert "c.d" not in layer.places
+    assert "a.z[1]" not in layer.places
+
+
+def test_of_a_list_the_later_file_wins_and_names_are_relative_to_the_file_that_says_them(tmp_path):
+    (tmp_path / "sub").mkdir()
+    write(tmp_path / "sub", one="extends: ../zero.yaml\na: 1\nb: 1\n", two="b: 2\n")
+    write(tmp_path, zero="z: 0\na: 0\n", top="extends: [sub/one.yaml, sub/two.yaml]\n")
+    layer = read_layers(tmp_path / "top.yaml", [])
+    assert layer.values == {"z": 0, "a": 1, "b": 2}
+    assert [layer.places[key].origin for key in "zab"] == ["zero.yaml:1", "sub/one.yaml:2", "sub/two.yaml:1"]
+
+
+def test_a_file_may_be_reached_by_two_ways(tmp_path):
+    write(tmp_path, root="a: 1\n", left="extends: root.yaml\n", right="extends: root.yaml\n")
+    write(tmp_path, top="extends: [left.yaml, right.yaml]\n")
+    assert read_layers(tmp_path / "top.yaml", []).problems == []
+
+
+def test_a_circle_is_a_problem_that_shows_it(tmp_path):
+    write(tmp_path, a="x: 1\nextends: b.yaml\n", b="extends: c.yaml\n", c="extends: a.yaml\n")
+    layer = read_layers(tmp_path / "a.yaml", [])
+    assert [problem.message for problem in layer.problems] == [
+        "extends: a.yaml goes round in a circle: a.yaml -> b.yaml -> c.yaml -> a.yaml"
+    ]
+    assert layer.problems[0].place == Place("c.yaml", 1)
+    assert not layer.whole
+
+
+@pytest.mark.parametrize(
+    ("extends", "what"),
+    [
+        ("bas.yaml", "bas.yaml does not exist; did you mean"),
+        ("nowhere/bas.yaml", "there is no folder"),
+        ("3", "allowed is a file name, or a list of file names"),
+        ("[base.yaml, 3]", "allowed is a file name, or a list of file names"),
+        ("''", "allowed is a file name, or a list of file names"),
+    ],
+)
+def test_what_cannot_be_extended_is_a_problem_of_the_line_that_says_so(tmp_path, extends, what):
+    write(tmp_path, base="a: 1\n", top=f"b: 1\nextends: {extends}\n")
+    layer = read_layers(tmp_path / "top.yaml", [])
+    assert len(layer.problems) == 1
+    assert what in layer.problems[0].message
+    assert layer.problems[0].place == Place("top.yaml", 2)
+    assert not layer.whole
+
+
+def test_set_comes_last_and_the_later_one_wins(tmp_path):
+    write(tmp_path, top="a: {x: 1, y: 2}\nd: 5\n")
+    overrides = ["a.x=5", "a.x=2e-5", "b.c.d=[1, no]", "d=", "e={f: {g: 1}}", "h=a=b"]
+    layer = read_layers(tmp_path / "top.yaml", overrides)
+    assert layer.values == {
+        "a": {"x": 2e-5, "y": 2},
+        "b": {"c": {"d": [1, "no"]}},
+        "d": None,
+        "e": {"f": {"g": 1}},
+        "h": "a=b",
+    }
+    assert {key for key, place in layer.places.items() if place == SET} == {
+        "a.x", "b.c.d", "d", "e", "e.f", "e.f.g", "h",
+    }  # fmt: skip
+    assert layer.places["a"] == Place("top.yaml", 1)
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("train.epochs", "'train.epochs' cannot be set; allowed: section.key=value"),
+        ("=3", "'=3' cannot be set"),
+        ("train..x=3", "'train..x=3' cannot be set"),
+        ("extends=a.yaml", "extends belongs into a file"),
+        ("a.b=[1, 2", "a.b: '[1, 2' is not valid YAML"),
+    ],
+)
+def test_what_cannot_be_set_is_a_problem(tmp_path, override, what):
+    write(tmp_path, top="a: 1\n")
+    layer = read_layers(tmp_path / "top.yaml", [override])
+    assert [problem.place for problem in layer.problems] == [SET]
+    assert what in layer.problems[0].message
+
+
+def test_shorthand_is_the_whole_section_and_a_mapping_adds_to_it(tmp_path):
+    write(tmp_path, base="strategy: {kind: ddp, bucket_cap_mb: 3}\ntask: regression\n")
+    write(tmp_path, word="extends: base.yaml\nstrategy: single\n", more="extends: word.yaml\nstrategy: {x: 1}\n")
+    word = read_layers(tmp_path / "word.yaml", [])
+    assert word.values == {"strategy": {"kind": "single"}, "task": {"kind": "regression"}}
+    assert word.places["strategy.kind"] == Place("word.yaml", 2)
+    assert "strategy.bucket_cap_mb" not in word.places
+    more = read_layers(tmp_path / "more.yaml", ["task.kind=classification"])
+    assert more.values == {"strategy": {"kind": "single", "x": 1}, "task": {"kind": "classification"}}
+    assert more.places["strategy.kind"] == Place("word.yaml", 2)
+
+
+def test_labels_are_replaced_whole(tmp_path):
+    write(tmp_path, base="task: {labels: {0: a, 1: b}}\n", top="extends: base.yaml\ntask: {labels: {x: c, y: d}}\n")
+    assert read_layers(tmp_path / "top.yaml", []).values == {"task": {"labels": {"x": "c", "y": "d"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("goood.yaml", "goood.yaml does not exist; did you mean"),
+        ("zzz.yaml", "; in "),
+        ("no/good.yaml", "there is no folder"),
+        ("", "is a folder; name a YAML file in it"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(good, name, what):
+    with pytest.raises(ConfigError, match=what) as caught:
+        read_layers(good.parent / name, [])
+    assert str(good.parent / name) in str(caught.value)
+    if name != "no/good.yaml":
+        assert "good.yaml" in str(caught.value)
+
+
+def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
+    (tmp_path / "x.yaml").write_bytes(b"a: caf\xe9\n")
+    with pytest.raises(ConfigError, match=r"x.yaml is not UTF-8 text: byte 0xe9 at 6"):
+        read_layers(tmp_path / "x.yaml", [])
+    (tmp_path / "x.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert read_layers(tmp_path / "x.yaml", []).values == {"a": 1}
+
+
+VALUES = st.dictionaries(
+    st.sampled_from("abc"),
+    st.recursive(st.none() | st.integers() | st.lists(st.integers(), max_size=2),
+                 lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3)),
+    max_size=3,
+)  # fmt: skip
+
+
+@given(a=VALUES, b=VALUES, c=VALUES)
+def test_the_top_layer_shows_through_and_merging_again_changes_nothing(a, b, c):
+    merged = merge(merge(Layer(a), Layer(b)), Layer(c)).values
+    assert merge(Layer(merged), Layer(c)).values == merged
+    assert merge(Layer(merged), Layer()).values == merged
+    assert merge(Layer(), Layer(merged)).values == merged
+    for key, value in c.items():
+        if not isinstance(value, dict):
+            assert merged[key] == value
+    assert set(merged) == {*a, *b, *c}

@@ -1,0 +1,206 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paratune.config.differences import flatten
+from paratune.config.load import LoadedConfig, config_from_record, load_config, show_text
+from paratune.config.plain import one_line
+from paratune.config.sections import ClassificationTask, DDPStrategy, OutsideStrategy, RegressionTask
+from paratune.errors import ConfigError
+
+
+def load(path: Path, text: str, *overrides: str) -> LoadedConfig:
+    path.write_text(text)
+    return load_config(path, overrides)
+
+
+def test_a_good_file_loads_with_the_origin_of_every_leaf(good):
+    loaded = load_config(good, ["train.learning_rate=1e-4"])
+    assert loaded.config.train.learning_rate == 1e-4
+    assert loaded.config.batch.global_ == 32
+    assert loaded.source == good
+    assert set(loaded.origin) == set(flatten(loaded.values))
+    assert loaded.origin["task.labels"] == "good.yaml:3"
+    assert loaded.origin["batch.global"] == "good.yaml:16"
+    assert loaded.origin["train.learning_rate"] == "--set"
+    assert loaded.origin["run.seed"] == "default"
+    assert loaded.values["batch"]["global"] == 32
+
+
+def test_the_run_is_named_after_the_file_unless_it_has_a_name(good, good_text):
+    assert load_config(good).config.run.name == "good"
+    assert load_config(good).origin["run.name"] == "default"
+    assert load_config(good, ["run.name=mine"]).values["run"]["name"] == "mine"
+    odd = good.with_name("my run (2).yaml")
+    assert load(odd, good_text).config.run.name == "my-run-2-"
+
+
+def test_a_file_whose_name_cannot_be_a_folder_needs_a_name(good, good_text):
+    odd = good.with_name("é.yaml")
+    with pytest.raises(ConfigError, match=r"run\.name is required: the file's name, é\.yaml"):
+        load(odd, good_text)
+    assert load(odd, good_text, "run.name=e").config.run.name == "e"
+
+
+def test_values_are_what_json_keeps(good, good_text):
+    loaded = load(good, good_text.replace("[negative, positive]", "{0: negative, 1: positive}"))
+    assert json.loads(json.dumps(loaded.values)) == loaded.values
+    assert loaded.config.task == ClassificationTask(kind="classification", labels={0: "negative", 1: "positive"})
+    assert loaded.values["task"]["labels"] == {"0": "negative", "1": "positive"}
+
+
+def test_a_record_gives_the_configuration_back(good):
+    loaded = load_config(good, ["strategy=ddp"])
+    assert config_from_record(json.loads(json.dumps(loaded.values))) == loaded.config
+
+
+def test_a_record_of_another_version_is_refused_by_name(good):
+    values = load_config(good).values
+    values["train"]["magic"] = 3
+    with pytest.raises(ConfigError, match=r"train\.magic is not an option of train"):
+        config_from_record(values)
+
+
+def test_words_stand_for_sections(good, good_text):
+    text = good_text.replace("  kind: classification\n  labels: [negative, positive]\n", "").replace(
+        "task:", "task: regression"
+    )
+    loaded = load(good, text + "strategy: ddp\n")
+    assert loaded.config.task == RegressionTask(kind="regression")
+    assert loaded.config.strategy == DDPStrategy(kind="ddp")
+    assert loaded.origin["strategy.kind"] == "good.yaml:15"
+    assert loaded.origin["strategy.bucket_cap_mb"] == "default"
+
+
+def test_an_outside_strategy_is_named_in_full(good, good_text):
+    loaded = load(good, good_text + "strategy: {kind: 'my.module:Mine', options: {depth: 2}}\n")
+    assert loaded.config.strategy == OutsideStrategy(kind="my.module:Mine", options={"depth": 2})
+    assert load_config(good, ["strategy=my:Other"]).config.strategy.kind == "my:Other"
+
+
+def test_an_empty_section_is_its_defaults(good, good_text):
+    text = good_text + "measure:\nevaluate:\n  # best: accuracy\nstrategy:\n"
+    assert load(good, text).values == load(good, good_text).values
+
+
+def test_show_text_has_an_origin_behind_each_leaf(good):
+    text = show_text(load_config(good, ["run.seed=7"]))
+    assert "  seed: 7  # --set\n" in text
+    assert "  epochs: 2.0  # good.yaml:14\n" in text
+    assert "  keep: 2  # default\n" in text
+    assert text.count("  # ") == len(flatten(load_config(good).values))
+
+
+NAMES = st.text(min_size=1, max_size=12)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    labels=st.lists(NAMES | st.integers(), min_size=2, max_size=4, unique_by=str)
+    | st.dictionaries(st.integers(), NAMES, min_size=2, max_size=3).filter(lambda found: len(set(found.values())) > 1),
+    separator=st.text(max_size=5),
+    overrides=st.dictionaries(NAMES, st.none() | st.floats(allow_nan=False) | st.lists(st.integers()), max_size=3),
+    rate=st.floats(min_value=1e-12, max_value=10),
+    kind=st.sampled_from(["single", "ddp"]),
+)
+def test_show_text_loads_as_the_same_configuration(good, labels, separator, overrides, rate, kind):
+    values = {
+        "task": {"kind": "classification", "labels": labels},
+        "data": {"train": "a", "columns": {"text": ["a", "b"], "label": "c", "separator": separator}},
+        "model": {"name": "m", "overrides": overrides},
+        "train": {"max_steps": 3, "learning_rate": rate},
+        "batch": {"per_device": 2},
+        "strategy": {"kind": kind},
+    }
+    first = load(good, one_line(values))
+    second = load(good, show_text(first))
+    assert second.config == first.config
+    assert second.values == first.values
+    assert second.config.task.labels == labels
+    assert second.config.model.overrides == overrides
+
+
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path, good, good_text):
+    (tmp_path / "x.yaml").write_text(
+        "extends: good.yaml\n"
+        "train:\n"
+        "  learning_rte: 1e-4\n"
+        "  weight_decay: -1\n"
+        "strategy: {kind: single, bucket_cap_mb: 3}\n"
+        "evaluate:\n"
+        "  patience: 2\n"
+        "  patience: 3\n"
+    )
+    good.write_text(good_text.replace("epochs: 2", "epochs: many"))
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "x.yaml", ["precision=fp8", "nonsense"])
+    assert (
+        str(caught.value)
+        == f"""\
+{tmp_path}/x.yaml: 8 problems
+  line 3: train.learning_rte is not an option of train; did you mean learning_rate?
+  line 4: train.weight_decay is -1 (a whole number); allowed: a number at least 0
+  line 5: strategy.bucket_cap_mb is not an option of single; ddp has it (strategy.kind: ddp)
+  line 7: evaluate.patience: 2 needs evaluate.best, the metric that has to become better
+  line 8: evaluate.patience is given twice: lines 7 and 8; keep one of them
+  good.yaml line 14: train.epochs is "many" (text); allowed: a number above 0, or null
+  --set: 'nonsense' cannot be set; allowed: section.key=value
+  --set: precision is "fp8" (text); allowed: fp32, bf16 or fp64"""
+    )
+
+
+def test_one_problem_is_one_problem(complain):
+    assert complain("train.epochs=0").startswith("x.yaml: 1 problem\n  --set: train.epochs is 0")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "x.yaml: 1 problem\n  x.yaml is empty; `paratune config init`"),
+        ("# nothing\n", "x.yaml is empty"),
+        ("- a\n", "line 1: a configuration is a mapping of sections (task:, data:, ...); found a list"),
+        ("hello\n", "found 'hello'"),
+        ("task: [\n", "line 2: not valid YAML"),
+        ("task: a: b\n", "line 1: not valid YAML: mapping values are not allowed here"),
+    ],
+)
+def test_a_file_without_a_configuration_is_refused(complain, text, what):
+    assert what in complain(text=text)
+
+
+def test_a_file_that_cannot_be_read_whole_is_the_only_thing_that_is_said(tmp_path):
+    # Whatever else seems to be missing may be in there.
+    (tmp_path / "x.yaml").write_text("extends: [gone.yaml]\ntrain: {epochs: -1}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "x.yaml")
+    assert "1 problem\n  line 1: extends: " in str(caught.value)
+    assert "gone.yaml does not exist" in str(caught.value)
+
+
+def test_a_missing_file_names_the_nearest(good):
+    with pytest.raises(ConfigError, match=r"god\.yaml does not exist; did you mean .*good\.yaml\?"):
+        load_config(good.with_name("god.yaml"))
+
+
+def test_every_file_in_configs_loads():
+    files = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
+    assert [file.name for file in files if load_config(file).values] == [file.name for file in files]
+    assert len(files) >= 5
+
+
+def test_the_quickstart_is_the_same_experiment_but_for_the_strategy():
+    folder = Path(__file__).parents[3] / "configs" / "quickstart"
+    single, ddp = (flatten(load_config(folder / f"{name}.yaml").values) for name in ("single", "ddp"))
+    different = {key for key in {*single, *ddp} if single.get(key) != ddp.get(key)}
+    assert {key.partition(".")[0] for key in different - {"run.name"}} == {"strategy"}
+
+
+def test_loading_a_configuration_needs_no_torch():
+    code = "import sys, paratune.config.load, paratune.config.schema; print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

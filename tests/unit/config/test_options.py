@@ -1,0 +1,65 @@
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
+from paratune.config.sections import STRATEGY_SECTIONS, Columns, Config, OutsideStrategy, Section, Train
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (bool, "true or false"),
+        (str | None, "text, or null"),
+        (Annotated[int, Field(ge=1)] | None, "a whole number at least 1, or null"),
+        (Annotated[float, Field(gt=0, le=1)], "a number above 0 and at most 1"),
+        (Literal["a"], "a"),
+        (Literal["a", "b", "c"], "a, b or c"),
+        (list[str | int] | dict[str | int, str], "a list of texts or whole numbers, or a mapping of texts or whole "
+         "numbers to texts"),
+        (Annotated[list[float], Field(min_length=2, max_length=2)], "a list of 2 numbers"),
+        (dict[str, Any], "a mapping of texts to anything"),
+        (list[Literal["x", "y"]], "a list of x or y"),
+    ],
+)  # fmt: skip
+def test_describe_says_in_words_what_a_type_takes(annotation, words):
+    assert describe(annotation) == words
+
+
+def test_options_have_their_help_default_and_words():
+    option = options_of(Train)["learning_rate"]
+    assert (option.help, option.default, option.required) == ("Peak learning rate.", 5e-5, False)
+    assert options_of(Columns)["label"].required
+    assert options_of(Train)["betas"].default == [0.9, 0.999]
+
+
+def test_options_are_called_as_in_the_file():
+    assert "global" in options_of(options_of(Config)["batch"].sections[0])
+
+
+def test_kinds_are_those_that_have_sections():
+    strategy = options_of(Config)["strategy"]
+    assert kinds(strategy) == STRATEGY_SECTIONS
+    assert outside_kind(strategy) is OutsideStrategy
+    assert outside_kind(options_of(Config)["task"]) is None
+    assert allowed_kinds(options_of(Config)["task"]) == "classification or regression"
+
+
+def test_find_key_looks_into_sections():
+    assert find_key("label", Config) == "data.columns.label"
+    assert find_key("precision", Config) == "precision"
+    assert find_key("bucket_cap_mb", Config) == "strategy.bucket_cap_mb"
+    assert find_key("kind", Config) is None
+    assert find_key(3, Config) is None
+
+
+def test_every_option_has_a_help_line_that_is_a_sentence():
+    def look(section: type[Section]) -> None:
+        assert (section.__doc__ or "").strip().endswith(".")
+        for option in options_of(section).values():
+            assert option.help.endswith("."), f"{section.__name__}.{option.key}"
+            for inner in option.sections:
+                look(inner)
+
+    look(Config)

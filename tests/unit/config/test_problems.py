@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from paratune.config.problems import SET, Place, Problem, failure, overlap
+
+
+def test_failure_lists_the_main_file_by_line_then_other_files_then_the_command_line():
+    problems = [
+        Problem("no place"),
+        Problem("set", place=SET),
+        Problem("base", place=Place("base.yaml", 1)),
+        Problem("late", place=Place("x.yaml", 20)),
+        Problem("early", place=Place("x.yaml", 3)),
+        Problem("early", place=Place("x.yaml", 3)),
+    ]
+    assert str(failure(Path("configs/x.yaml"), problems, "x.yaml")) == (
+        "configs/x.yaml: 5 problems\n"
+        "  line 3: early\n"
+        "  line 20: late\n"
+        "  base.yaml line 1: base\n"
+        "  --set: set\n"
+        "  no place"
+    )
+
+
+def test_a_place_says_where_a_value_comes_from():
+    assert (Place("a.yaml", 3).origin, SET.origin) == ("a.yaml:3", "--set")
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "expected"),
+    [("a.b", "a.b", True), ("a", "a.b", True), ("a.b.c", "a", True), ("a.bc", "a.b", False), ("a.b", "a.c", False)],
+)
+def test_overlap(key, other, expected):
+    assert overlap(key, other) is expected

@@ -1,0 +1,120 @@
+import math
+
+import pytest
+
+from paratune.config.problems import Place
+from paratune.config.yaml_tree import MAX_NODES, is_plain_text, read_scalar, read_tree
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # https://yaml.org/spec/1.2.2/#103-core-schema; PyYAML itself reads those marked 1.1 otherwise.
+        ("2e-5", 2e-5),  # 1.1: text
+        ("5E3", 5000.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-.inf", -math.inf),
+        ("no", "no"),  # 1.1: false
+        ("Yes", "Yes"),
+        ("on", "on"),
+        ("y", "y"),
+        ("true", True),
+        ("False", False),
+        ("tRUE", "tRUE"),
+        ("010", 10),  # 1.1: 8
+        ("0o10", 8),
+        ("0x1F", 31),
+        ("+3", 3),
+        ("1_000", "1_000"),  # 1.1: 1000
+        ("12:30", "12:30"),  # 1.1: 750
+        ("2024-01-31", "2024-01-31"),  # 1.1: a date
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("'3'", "3"),
+        ("demo:sentences", "demo:sentences"),
+        ("[0.9, 1e-3]", [0.9, 1e-3]),
+        ("{0: no, b: 1}", {0: "no", "b": 1}),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    found = read_scalar(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan_is_a_number():
+    assert math.isnan(read_scalar(".nan"))
+
+
+def test_each_key_and_item_has_its_line():
+    tree = read_tree("a: 1\nb:\n  c:\n    - x\n    - y\n  d: {e: 2}\n", "f.yaml")
+    assert tree.value == {"a": 1, "b": {"c": ["x", "y"], "d": {"e": 2}}}
+    assert {key: place.line for key, place in tree.places.items()} == {
+        "a": 1, "b": 2, "b.c": 3, "b.c[0]": 4, "b.c[1]": 5, "b.d": 6, "b.d.e": 6,
+    }  # fmt: skip
+    assert tree.places["a"] == Place("f.yaml", 1)
+
+
+def test_a_key_given_twice_is_a_problem_with_both_lines_and_the_first_value_stays():
+    tree = read_tree("train:\n  epochs: 1\n  seed: 2\n  epochs: 3\n", "f.yaml")
+    assert [problem.message for problem in tree.problems] == [
+        "train.epochs is given twice: lines 2 and 4; keep one of them"
+    ]
+    assert tree.problems[0].place == Place("f.yaml", 4)
+    assert tree.value == {"train": {"epochs": 1, "seed": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ("a: 1\nb: [1, 2\nc: 3\n", 3, "expected ',' or ']'"),
+        ("a: b: c\n", 1, "mapping values are not allowed here"),
+        ("a: 1\n\tb: 2\n", 2, "'\\t'"),
+        ("a: 1\nb: \x07\n", 2, "character #x0007"),
+        ("a: *nowhere\n", 1, "undefined alias"),
+        ("a: 1\n---\nb: 2\n", 2, "but found another document"),
+        ("a: &x [*x]\n", 1, "an alias that holds itself"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "!!python/object/apply:os.system"),
+        ("a: 1\nb: !mine 3\n", 2, "!mine"),
+        ("a: !!int three\n", 1, "'three' cannot be read as int"),
+        ("? [a, b]\n: 1\n", 1, "a key must be a word or a number"),
+        ("a: 0x\n", None, ""),
+    ],
+)
+def test_what_is_not_plain_yaml_is_a_problem_with_its_line(text, line, what):
+    problems = read_tree(text, "f.yaml").problems
+    if line is None:
+        assert problems == []
+        return
+    assert len(problems) == 1
+    assert what in problems[0].message
+    assert problems[0].place == Place("f.yaml", line)
+
+
+def test_aliases_are_values_and_cannot_grow_without_end():
+    assert read_tree("a: &x {b: 1}\nc: *x\n", "f").value == {"a": {"b": 1}, "c": {"b": 1}}
+    # Ten lists of ten of the one before: 10^6 values from ten lines.
+    bomb = "a0: &a0 [0]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 7))
+    problems = read_tree(bomb, "f").problems
+    assert [problem.message for problem in problems] == [f"not valid YAML: more than {MAX_NODES:,} values"]
+
+
+def test_brackets_without_end_are_a_problem_not_a_crash():
+    assert "nested too deep" in read_tree("[" * 5000, "f").problems[0].message
+
+
+def test_an_empty_document_is_nothing():
+    assert read_tree("# only a remark\n", "f").value is None
+    assert read_tree("", "f").problems == []
+
+
+@pytest.mark.parametrize("text", ["abc", "a/b.csv", "demo:minilm", "a-b"])
+def test_plain_text_needs_no_quotes(text):
+    assert is_plain_text(text)
+
+
+@pytest.mark.parametrize("text", ["1", "true", "null", "", "a: b", "a #b", "-", "---", "a,b", "]", "2e-5", "*a", "a:"])
+def test_other_text_does(text):
+    assert not is_plain_text(text)
