@@ -1,0 +1,241 @@
+"""Holds the floors of the house: imports go down only. Reads the source, so that imports inside functions count.
+
+7  cli, commands                     the command line
+6  train, infer                      composition
+5  engine                            knows strategies by their protocol alone
+4  strategies, checkpoint            never each other, never floor 3
+3  data, models, metrics             never each other
+2  batch, precision                  torch
+1  config, records, hardware         no torch at import; beside them, resting on them: place, console, ...
+0  errors, units                     standard library only
+side rooms, on floors 0 and 1: report, launch, sweep, corpus, doctor (and plan, which may use floors 2 and 3)
+"""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
+
+FLOOR_0 = {"errors", "units"}
+FLOOR_1 = {"config", "records", "hardware"}
+BESIDE_1 = {"console", "demo", "place", "predictions", "run_folder"}
+LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
+FLOOR_2 = {"batch", "precision"}
+FLOOR_3 = {"data", "models", "metrics"}
+FLOOR_4 = {"strategies", "checkpoint"}
+SIDE = {"report", "launch", "sweep", "corpus", "doctor"}
+FLOOR_6 = {"train", "infer"}
+BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine"}
+
+ALLOWED: dict[str, Set[str]] = {
+    **dict.fromkeys(FLOOR_0, frozenset()),
+    **dict.fromkeys(FLOOR_1, FLOOR_0),
+    **dict.fromkeys(BESIDE_1, FLOOR_0 | FLOOR_1),
+    **dict.fromkeys(FLOOR_2, LOW),
+    **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),
+    **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
+    "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4,
+    **dict.fromkeys(FLOOR_6, BELOW_6),
+    **dict.fromkeys(SIDE, LOW),
+    "plan": LOW | FLOOR_2 | FLOOR_3,
+    "commands": BELOW_6 | FLOOR_6 | SIDE | {"plan"},
+    "cli": {"commands"} | LOW | SIDE,
+    "__main__": {"cli"},
+    "__init__": frozenset(),
+}
+"""Which rooms each room may import, besides itself and the version number in `paratune`."""
+
+LIGHT = LOW | SIDE | {"cli", "__main__", "__init__"}
+HEAVY = {"torch", "transformers", "sklearn", "scipy", "matplotlib", "datasets", "deepspeed"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import statement: of which module, where, and whether importing the file runs it."""
+
+    module: str
+    line: int
+    at_import: bool
+
+
+def violations(package: Path) -> list[str]:
+    """Return what breaks the floors in a package folder, one line each."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        if parts[0] not in ALLOWED:
+            found.append(f"{path.relative_to(package)}: {parts[0]} has no floor; give it one in test_floors.py")
+            continue
+        for statement in imports(path, package):
+            reason = reason_against(parts[0], statement)
+            if reason:
+                found.append(f"{path.relative_to(package)}:{statement.line}: {reason}")
+    return found
+
+
+def reason_against(room: str, statement: Import) -> str | None:
+    top, *inner = statement.module.split(".")
+    if top != "paratune":
+        if room in FLOOR_0 and top not in sys.stdlib_module_names:
+            return f"{room} imports {top}; floor 0 rests on the standard library alone"
+        if room in LIGHT and top in HEAVY and statement.at_import:
+            return f"{room} imports {top} when it is imported; move it into the function that needs it"
+        return None
+    target = inner[0] if inner else None
+    if target is None or target == room:
+        return None
+    if target not in ALLOWED[room]:
+        return f"{room} may not import {target}"
+    if room == "engine" and target == "strategies" and inner[1:2] != ["protocol"]:
+        return f"engine may import strategies.protocol, not {statement.module}"
+    if room == "cli" and statement.at_import and target != "errors":
+        return f"cli imports {statement.module} when it is imported; move it into the command"
+    return None
+
+
+def imports(path: Path, package: Path) -> Iterator[Import]:
+    """Yield the imports of a file; of `from x import y`, y is taken for a module when there is one of that name."""
+    module = ("paratune", *path.relative_to(package).with_suffix("").parts)
+    folder = module[:-1]
+
+    def visit(node: ast.AST, at_import: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, at_import) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(folder[: len(folder) - node.level + 1]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            inside = package.joinpath(*base[1:])
+            for alias in node.names:
+                is_module = (inside / f"{alias.name}.py").exists() or (inside / alias.name).is_dir()
+                name = [*base, alias.name] if base[0] == "paratune" and is_module else base
+                yield Import(".".join(name), node.lineno, at_import)
+        inner = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inner)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")), True)
+
+
+def test_imports_go_down_only():
+    assert violations(PACKAGE) == []
+
+
+def test_there_is_something_to_read():
+    rooms = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")}
+    assert {"errors", "config", "batch", "metrics", "strategies", "engine"} <= rooms
+    assert sum(len(list(imports(path, PACKAGE))) for path in PACKAGE.rglob("*.py")) > 100
+
+
+TREE = {
+    "__init__.py": "__version__ = '0'",
+    "errors.py": "import json",
+    "units.py": "",
+    "records.py": "from paratune.errors import ParatuneError",
+    "hardware.py": "def gpus():\n    import torch",
+    "config/__init__.py": "",
+    "config/load.py": "from paratune.config.sections import Config\nfrom paratune import units",
+    "config/sections.py": "",
+    "batch.py": "import torch\nfrom paratune.config.sections import Config",
+    "data/__init__.py": "from paratune.batch import Batch",
+    "metrics/scores.py": "from paratune import records",
+    "strategies/protocol.py": "from paratune.batch import Batch",
+    "strategies/ddp.py": "from . import protocol",
+    "checkpoint.py": "from paratune import records",
+    "engine/loop.py": "from paratune.strategies.protocol import Strategy\nfrom paratune import checkpoint",
+    "train.py": "import paratune.engine.loop\nfrom paratune import __version__",
+    "report/__init__.py": "from paratune import records, __version__",
+    "cli.py": "from paratune.errors import require\ndef train():\n    from paratune.commands import train",
+    "commands/train.py": "from paratune.train import train",
+}
+
+
+def make_tree(folder: Path, **changed: str) -> Path:
+    for name, source in {**TREE, **changed}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return folder
+
+
+def test_a_sound_house_passes(tmp_path):
+    assert violations(make_tree(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        ("errors.py", "import numpy", "errors.py:1: errors imports numpy; floor 0"),
+        ("units.py", "from paratune.errors import X", "units may not import errors"),
+        ("config/load.py", "\n\nimport paratune.records", "config/load.py:3: config may not import records"),
+        ("config/load.py", "from paratune import batch", "config may not import batch"),
+        ("config/load.py", "from .. import records", "config may not import records"),
+        ("config/load.py", "from ..records import X", "config may not import records"),
+        ("records.py", "import torch", "records imports torch when it is imported"),
+        ("config/sections.py", "class A:\n    import torch.nn", "config imports torch when it is imported"),
+        (
+            "report/__init__.py",
+            "try:\n    from transformers import X\nexcept ImportError:\n    pass",
+            "report imports tran",
+        ),
+        ("hardware.py", "from paratune.records import X", "hardware may not import records"),
+        ("batch.py", "from paratune.data import X", "batch may not import data"),
+        (
+            "data/__init__.py",
+            "def f():\n    import paratune.metrics.scores",
+            "data/__init__.py:2: data may not import met",
+        ),
+        ("metrics/scores.py", "from paratune import data", "metrics may not import data"),
+        ("strategies/ddp.py", "from paratune import checkpoint", "strategies may not import checkpoint"),
+        ("strategies/ddp.py", "from paratune.data import X", "strategies may not import data"),
+        ("checkpoint.py", "from paratune.strategies.protocol import X", "checkpoint may not import strategies"),
+        ("checkpoint.py", "from paratune.metrics.scores import X", "checkpoint may not import metrics"),
+        ("engine/loop.py", "from paratune.strategies.ddp import X", "engine may import strategies.protocol, not"),
+        ("engine/loop.py", "from paratune.strategies import ddp", "engine may import strategies.protocol, not"),
+        ("engine/loop.py", "from paratune import strategies", "engine may import strategies.protocol, not"),
+        ("engine/loop.py", "from paratune.train import X", "engine may not import train"),
+        ("train.py", "import paratune.infer", "train may not import infer"),
+        ("report/__init__.py", "from paratune.batch import X", "report may not import batch"),
+        ("doctor/checks.py", "from paratune.metrics.scores import X", "doctor may not import metrics"),
+        ("launch/local.py", "from paratune.report import X", "launch may not import report"),
+        ("cli.py", "from paratune.records import X", "cli imports paratune.records when it is imported"),
+        ("cli.py", "def f():\n    import paratune.engine.loop", "cli may not import engine"),
+        ("attic.py", "", "attic.py: attic has no floor"),
+    ],
+)
+def test_each_rule_catches_what_breaks_it(tmp_path, name, source, said):
+    found = violations(make_tree(tmp_path, **{name: source}))
+    assert len(found) == 1, found
+    assert said in found[0]
+
+
+LIGHT_MODULES = [
+    "paratune.config.load",
+    "paratune.records",
+    "paratune.hardware",
+    "paratune.console",
+    "paratune.doctor",
+    "paratune.report",
+    "paratune.launch.local",
+    "paratune.cli",
+]
+
+
+def test_light_modules_leave_torch_alone():
+    present = [name for name in LIGHT_MODULES if importlib.util.find_spec(name)]
+    assert "paratune.records" in present
+    code = (
+        "import importlib, sys\n"
+        f"for name in {present}:\n"
+        "    importlib.import_module(name)\n"
+        f"    heavy = {HEAVY} & set(sys.modules)\n"
+        "    assert not heavy, f'{name} imports {heavy}'\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
