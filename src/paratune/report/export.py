@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from paratune.report.model import GENERATOR, Report, SeedGroup
+from paratune.report.model import GENERATOR, MAX_CLASSES, Report, SeedGroup, class_names, confusion_of
+from paratune.report.read import RunRecord
 from paratune.report.table import Row
 from paratune.report.text import csv_text, markdown
 from paratune.units import NOT_AVAILABLE
@@ -56,6 +57,8 @@ def to_markdown(report: Report) -> str:
         rows = [[one.key, *(_setting(one.values[run.name]) for run in report.runs)] for one in report.differences]
         parts.append("## Settings that differ\n\n" + _pipe_table(header, rows))
     parts.append(_phase_contents(report))
+    parts.extend(_confusions(report))
+    parts.append(_machines(report))
     if report.unfinished:
         rows = [[run.name, str(run.folder), run.reason] for run in report.unfinished]
         parts.append("## Not finished\n\n" + _pipe_table(["run", "folder", "why"], rows))
@@ -95,6 +98,41 @@ def _seeds(group: SeedGroup, rows: Sequence[Row]) -> str:
 def _phase_contents(report: Report) -> str:
     rows = [[kind, phase, text] for kind, phases in phase_contents(report).items() for phase, text in phases.items()]
     return "## What each phase contains\n\n" + _pipe_table(["strategy", "phase", "contains"], rows)
+
+
+def _confusions(report: Report) -> Iterator[str]:
+    for run in report.runs:
+        split, counts = confusion_of(run)
+        if counts is None or len(counts) > MAX_CLASSES:
+            continue
+        names = class_names(run, len(counts))
+        rows = [[name, *(f"{count:,}" for count in row)] for name, row in zip(names, counts, strict=True)]
+        title = f"## Confusion of {markdown(run.name)} on {split}: true classes down, predicted across"
+        yield f"{title}\n\n" + _lines(["", *map(markdown, names)], [[*map(markdown, row)] for row in rows], right=True)
+
+
+def _machines(report: Report) -> str:
+    """Return hardware and software of each run; what is the same in all runs is said once."""
+    columns = {run.name: [_node(run), _versions(run)] for run in report.runs}
+    if len({json.dumps(column) for column in columns.values()}) == 1:
+        columns = {"all runs" if len(report.runs) > 1 else report.runs[0].name: next(iter(columns.values()))}
+    rows = [
+        [label, *(column[row] for column in columns.values())] for row, label in enumerate(("hardware", "software"))
+    ]
+    return "## Hardware and software\n\n" + _pipe_table(["", *columns], rows)
+
+
+def _node(run: RunRecord) -> str:
+    nodes = run.get("run.hardware")
+    return (
+        "; ".join(json.dumps(node, ensure_ascii=False) for node in nodes) if isinstance(nodes, list) else NOT_AVAILABLE
+    )
+
+
+def _versions(run: RunRecord) -> str:
+    versions = run.get("run.versions")
+    pairs = versions.items() if isinstance(versions, dict) else ()
+    return ", ".join(f"{name} {version}" for name, version in pairs) or NOT_AVAILABLE
 
 
 def phase_contents(report: Report) -> dict[str, dict[str, str]]:

@@ -57,7 +57,11 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
 }
 _WIDTH = 7.6
+MAX_FAINT = 4
+"""With more runs than this in a figure, only the running means are drawn."""
 _MAX_POINTS = 800
+_MAX_RANK_BARS = 16
+"""More ranks than this share the room of so many bars."""
 _NAME_WIDTH = 26
 
 
@@ -81,18 +85,21 @@ def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, prefix:
     by_epoch = len({run.get("run.batch.global_batch_size") for run in runs}) > 1
 
     def draw(axes: Any, hovers: dict[str, str]) -> None:
-        for run in runs:
+        for number, run in enumerate(runs):
+            # Runs of the same experiment coincide: an earlier run stays visible as the edge of the later, thinner line.
+            width = 1.4 + 1.8 * (len(runs) - 1 - number) / max(1, len(runs) - 1)
             colour, dashes = run_style(styles[run.name])
             line = {"color": colour, "dashes": dashes or (None, None)}
             x, y = _points(run.train, by_epoch)
             if len(x) > 1:
-                axes.plot(*_thinned(x, y), color=colour, linewidth=0.6, alpha=0.3)
-                axes.plot(*_thinned(x, _running_mean(y, window_of(len(y)))), linewidth=1.5, **line)
+                if len(runs) <= MAX_FAINT:
+                    axes.plot(*_thinned(x, y), color=colour, linewidth=0.6, alpha=0.3)
+                axes.plot(*_thinned(x, _running_mean(y, window_of(len(y)))), linewidth=width, **line)
             x, y = _points(run.validation, by_epoch)
             axes.plot(x, y, linewidth=0.7, alpha=0.7, **line)
             for position, (at, loss) in enumerate(zip(x, y, strict=True)):
                 gid = f"hover-{styles[run.name]}-{position}"
-                axes.plot([at], [loss], marker="o", markersize=5, color=colour, gid=gid)
+                axes.plot([at], [loss], marker="o", markersize=3.6 + width, color=colour, gid=gid)
                 hovers[gid] = f"{run.name}: validation loss {loss:.4f} at {'epoch' if by_epoch else 'step'} {at:g}"
         axes.set_xlabel("Epoch" if by_epoch else "Optimizer step")
         axes.set_ylabel("Loss")
@@ -124,7 +131,8 @@ def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
                     middle = left[row] + widths[row] / 2
                     axes.text(middle, row, text, ha="center", va="center", color=ON_PHASE, fontsize=9.5)
             left += widths
-        _run_axis(axes, runs)
+        _run_axis(axes, runs, range(len(runs)))
+        axes.set_ylim(len(runs) - 0.5, -0.5)
         axes.set_xlabel(f"Mean time of a measured step ({'s' if in_seconds else 'ms'})")
 
     height = 0.9 + 0.42 * len(runs)
@@ -137,39 +145,46 @@ def memory_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
     unit, size = byte_unit([value for values in memory for value in values])
     kinds = {run.get("summary.memory.kind") for run in runs}
 
+    rooms = [min(_MAX_RANK_BARS, max(1, len(values))) for values in memory]
+    bottoms = [sum(rooms[:row]) + 0.8 * row for row in range(len(runs))]
+
     def draw(axes: Any, hovers: dict[str, str]) -> None:
         for row, (run, values) in enumerate(zip(runs, memory, strict=True)):
-            thick = 0.7 / max(1, len(values))
+            thick = rooms[row] / max(1, len(values))
             for rank, value in enumerate(values):
                 if value is None:
                     continue
                 gid = f"hover-{row}-{rank}"
-                y = row - 0.35 + (rank + 0.5) * thick
-                gap = 0.88 if len(values) <= 16 else 1.0
-                axes.barh([y], [value / size], height=thick * gap, color=RUN_COLOURS[0], alpha=0.85)[0].set_gid(gid)
+                y = bottoms[row] + (rank + 0.5) * thick
+                bar = axes.barh([y], [value / size], height=0.86 * thick, color=RUN_COLOURS[0], alpha=0.85)[0]
+                bar.set_gid(gid)
                 hovers[gid] = f"{run.name}, rank {rank}: {format_bytes(value)}"
-        _run_axis(axes, runs, kinds=len(kinds) > 1)
+        middles = [bottom + room / 2 for bottom, room in zip(bottoms, rooms, strict=True)]
+        _run_axis(axes, runs, middles, kinds=len(kinds) > 1)
+        axes.set_ylim(bottoms[-1] + rooms[-1] + 0.4, -0.4)
         axes.set_xlabel(f"Peak memory of each rank ({unit})")
 
-    bars = sum(min(4, max(1, len(values))) for values in memory)
-    height = 0.8 + 0.26 * bars + 0.12 * len(runs)
-    return _figure(draw, height=height, prefix=prefix, title=f"Peak memory by rank: {_names(runs)}")
+    height = 0.75 + 0.17 * (bottoms[-1] + rooms[-1])
+    return _figure(draw, height=max(1.3, height), prefix=prefix, title=f"Peak memory by rank: {_names(runs)}")
 
 
-def predicted_against_actual(labels: Any, predictions: Any, run: str, *, prefix: str) -> Html:
+def predicted_against_actual(
+    labels: Any, predictions: Any, run: str, *, limits: tuple[float, float], prefix: str
+) -> Html:
     """Draw predictions over labels, beside a histogram of the errors.
 
     Args:
         labels: (N,), finite.
         predictions: (N,), finite.
         run: Name of the run.
+        limits: Lowest and highest value of both axes, the same for runs that are compared.
         prefix: Stands before the ids of the figure.
     """
 
     def draw(figure: Any, hovers: dict[str, str]) -> None:
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
         x, y = _thinned(labels, predictions)
-        low, high = min(labels.min(), predictions.min()), max(labels.max(), predictions.max())
+        low, high = limits
         pad = 0.04 * (high - low) or 0.5
         left.plot([low - pad, high + pad], [low - pad, high + pad], color=MUTED, linewidth=0.8, dashes=(4, 3))
         left.plot(
@@ -252,13 +267,14 @@ def _figure(
     return inline_svg(file.getvalue(), prefix=prefix, title=title, colours=_CSS, hovers=hovers)
 
 
-def _run_axis(axes: Any, runs: Sequence[RunRecord], *, kinds: bool = False) -> None:
+def _run_axis(axes: Any, runs: Sequence[RunRecord], positions: Sequence[float], *, kinds: bool = False) -> None:
     """Put the names of the runs on the vertical axis, the first on top."""
     names = [shorten(run.name, _NAME_WIDTH) for run in runs]
     if kinds:
-        names = [f"{name}\n{plain(run.get('summary.memory.kind'))}" for name, run in zip(names, runs, strict=True)]
-    axes.set_yticks(range(len(runs)), names)
-    axes.set_ylim(len(runs) - 0.5, -0.5)
+        names = [
+            f"{name} ({shorten(run.get('summary.memory.kind'), 16)})" for name, run in zip(names, runs, strict=True)
+        ]
+    axes.set_yticks(positions, names)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
     axes.spines["left"].set_visible(False)

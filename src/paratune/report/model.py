@@ -11,6 +11,8 @@ from paratune.report.table import ALL_PHASES, Row, build_rows
 
 GENERATOR = "paratune report"
 REPORT_SCHEMA_VERSION = 1
+MAX_CLASSES = 24
+"""Confusion matrices of more classes than this are not printed whole."""
 _SPREAD_KEYS = ("train_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
 
 
@@ -99,26 +101,36 @@ def _seed_group(group: Sequence[RunRecord], rows: Sequence[Row]) -> SeedGroup:
 
 
 def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield what a reader has to know; what is true of several runs is said once."""
+    said: dict[str, list[str]] = {}
     for run in runs:
-        measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
-        warm_up = run.number("run.config.measure.warmup_steps")
-        if not measured:
-            yield f"{run.name}: no step was measured; all {_count(steps)} were warm-up. Rates and phases are n/a."
-        else:
-            first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"
-            yield f"{run.name}: {_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}."
-        stops = run.number("summary.num_interruptions")
-        if stops:
-            yield f"{run.name}: interrupted {_count(stops)} times; steps trained again after a resume count once."
-        cost, share = run.number("summary.recorder.cost_ms_per_step"), run.number("summary.recorder.cost_share")
-        if cost is not None and share is not None:
-            yield f"{run.name}: measuring itself cost {cost:.3f} ms a step ({100 * share:.2f}%)."
-        if run.get("summary.stop_reason") == "early_stopping":
-            yield f"{run.name}: stopped early, after {_count(steps)} steps, because validation did not improve."
+        for text in _notes_of(run):
+            said.setdefault(text, []).append(run.name)
+    for text, names in said.items():
+        who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "
+        yield f"{who}{text}" if who else text[0].upper() + text[1:]
     if len({run.get("summary.memory.kind") for run in runs}) > 1:
         yield "Peak memory is of different kinds, which do not compare: see the row Kind."
     if len({run.task for run in runs}) > 1:
         yield "The runs have different tasks; scores and losses of one say nothing about those of another."
+
+
+def _notes_of(run: RunRecord) -> Iterator[str]:
+    measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
+    warm_up = run.number("run.config.measure.warmup_steps")
+    if not measured:
+        yield f"no step was measured: all {_count(steps)} were warm-up, so rates and phases are n/a."
+    else:
+        first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"
+        yield f"{_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}."
+    stops = run.number("summary.num_interruptions")
+    if stops:
+        yield f"interrupted {_count(stops)} times; steps trained again after a resume count once."
+    cost, share = run.number("summary.recorder.cost_ms_per_step"), run.number("summary.recorder.cost_share")
+    if cost is not None and share is not None:
+        yield f"measuring itself cost {cost:.3f} ms a step ({100 * share:.2f}%)."
+    if run.get("summary.stop_reason") == "early_stopping":
+        yield f"stopped early, after {_count(steps)} steps, because validation did not improve."
 
 
 def _count(value: float | None) -> str:
@@ -152,6 +164,24 @@ def rank_memory(run: RunRecord) -> list[float | None]:
         return []
     values = [rank.get("peak_memory_bytes") if isinstance(rank, dict) else None for rank in ranks]
     return [value if isinstance(value, int | float) and not isinstance(value, bool) else None for value in values]
+
+
+def confusion_of(run: RunRecord) -> tuple[str, list[list[int]] | None]:
+    """Return split and confusion matrix (rows true, columns predicted) of test, else of validation; None if neither."""
+    for split in ("test", "validation"):
+        value = run.get(f"summary.confusion.{split}")
+        if isinstance(value, list) and value and all(_is_row(row, len(value)) for row in value):
+            return split, value
+    return "test", None
+
+
+def _is_row(row: object, size: int) -> bool:
+    return isinstance(row, list) and len(row) == size and all(type(count) is int and count >= 0 for count in row)
+
+
+def class_names(run: RunRecord, size: int) -> list[str]:
+    """Return the names of the classes, their ids where the record names another number of them."""
+    return run.labels if len(run.labels) == size else [str(number) for number in range(size)]
 
 
 def _group_dict(group: SeedGroup) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def to_html(report: Report) -> str:
         Html("\n"),
         join([_header(report, sections), *(_section(*section) for section in sections), _footer(report)]),
         id="main",
+        style=f"--num-runs: {len(report.runs)}",
     )
     body = tag("body", tag("a", "Skip to the table", href="#comparison", class_="skip"), Html("\n"), main)
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{body}\n</html>\n'

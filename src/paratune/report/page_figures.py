@@ -8,7 +8,7 @@ from typing import Any
 from paratune.records import predictions_file
 from paratune.report import figures
 from paratune.report.export import phase_contents
-from paratune.report.model import Report, rank_memory, split_shown
+from paratune.report.model import MAX_CLASSES, Report, class_names, confusion_of, rank_memory, split_shown
 from paratune.report.page_tables import phase_contents as phase_contents_table
 from paratune.report.page_tables import run_key
 from paratune.report.read import RunRecord
@@ -16,7 +16,6 @@ from paratune.report.table import ALL_PHASES, MEMORY_KINDS, PHASE_NAMES
 from paratune.report.text import Html, join, plain, tag
 from paratune.units import NOT_AVAILABLE, format_bytes, format_share
 
-_MAX_CLASSES = 24
 _MAX_RANKS = 64
 
 
@@ -31,10 +30,11 @@ def loss(report: Report) -> Html:
             parts.append(tag("h3", task.capitalize()))
         keys = (tag("li", run_key(report, run), run.name) for run in runs)
         window = ", ".join(sorted({f"{figures.window_of(len(run.train.steps))}" for run in runs}, key=int))
-        caption = (
-            f"Faint: training loss of each step. Strong: its running mean over the last {window} steps. "
-            "Points: validation loss."
-        )
+        caption = f"Lines: running mean of the training loss over the last {window} steps. Points: validation loss."
+        if len(runs) <= figures.MAX_FAINT:
+            caption += " Faint: training loss of each step."
+        if len(runs) > 1:
+            caption += " Where runs coincide, the earlier is the wider line."
         svg = _drawn(partial(figures.loss_curves, runs, styles, prefix=f"loss-{number}"))
         legend = tag("ul", *keys, class_="legend") if len(report.runs) > 1 else None
         parts.append(_figure(svg, caption, legend))
@@ -73,9 +73,18 @@ def memory(report: Report) -> Html:
 
 def quality(report: Report) -> Html:
     """Return confusion matrices, or predicted against actual, of each run."""
+    read = {run.name: _predictions(run) for run in report.runs if run.task == "regression"}
+    values = [array for found in read.values() if not isinstance(found, str) for array in found[1:]]
+    limits = (min(array.min() for array in values), max(array.max() for array in values)) if values else (0.0, 1.0)
     parts = []
     for number, run in enumerate(report.runs):
-        content = _confusion(run) if run.task == "classification" else _regression(run, f"predictions-{number}")
+        found = read.get(run.name)
+        if found is None:
+            content = _confusion(run)
+        elif isinstance(found, str):
+            content = tag("p", found)
+        else:
+            content = _regression(run.name, *found, limits, f"predictions-{number}")
         heading = tag("h3", run.name) if len(report.runs) > 1 else None
         parts.append(tag("section", heading, content))
     return tag("div", join(parts), class_="beside")
@@ -107,31 +116,17 @@ def _memory_table(report: Report) -> Html:
 
 
 def _confusion(run: RunRecord) -> Html:
-    split = next((split for split in ("test", "validation") if run.get(f"summary.confusion.{split}")), None)
-    counts = _square(run.get(f"summary.confusion.{split}")) if split else None
+    split, counts = confusion_of(run)
     if counts is None:
         return tag("p", f"No confusion matrix: the record of {run.name} holds none.")
-    names = run.labels if len(run.labels) == len(counts) else [str(number) for number in range(len(counts))]
+    names = class_names(run, len(counts))
     where = f"{run.name}: summary.confusion.{split}"
-    caption = tag(
-        "p",
-        f"Confusion on {split}: counts, and shares of each true class. {sum(map(sum, counts)):,} rows.",
-        class_="caption",
-    )
-    table = (
-        _matrix(counts, names, where, run) if len(counts) <= _MAX_CLASSES else _most_confused(counts, names, where, run)
-    )
-    region = tag(
-        "div", table, class_="scroll", tabindex="0", role="region", aria_label=f"Confusion matrix of {run.name}"
-    )
-    return join([region, caption])
-
-
-def _square(value: Any) -> list[list[int]] | None:
-    """Return the matrix if it is one."""
-    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == len(value) for row in value):
-        return None
-    return value if all(isinstance(count, int) and count >= 0 for row in value for count in row) else None
+    num_rows = sum(map(sum, counts))
+    text = f"Confusion on {split}: counts, and shares of each true class. {num_rows:,} rows."
+    draw = _matrix if len(counts) <= MAX_CLASSES else _most_confused
+    label = f"Confusion matrix of {run.name}"
+    table = tag("div", draw(counts, names, where, run), class_="scroll", tabindex="0", role="region", aria_label=label)
+    return join([table, tag("p", text, class_="caption")])
 
 
 def _matrix(counts: list[list[int]], names: Sequence[str], where: str, run: RunRecord) -> Html:
@@ -175,22 +170,26 @@ def _most_confused(counts: list[list[int]], names: Sequence[str], where: str, ru
     return join([text, tag("table", head, tag("tbody", *rows), class_="figures")])
 
 
-def _regression(run: RunRecord, prefix: str) -> Html:
+def _predictions(run: RunRecord) -> tuple[str, Any, Any] | str:
+    """Return split, labels and predictions of a regression, or why there are none."""
     split = split_shown(run)
     if split is None:
-        return tag("p", f"No figure: {run.name} has no scores on test or validation.")
+        return f"No figure: {run.name} has no scores on test or validation."
     file = predictions_file(split)
     try:
-        labels, predictions = figures.read_predictions(run.folder / file)
+        return (split, *figures.read_predictions(run.folder / file))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        return tag("p", f"No figure: {file} of {run.name} cannot be used: {plain(reason)}")
-    svg = _drawn(partial(figures.predicted_against_actual, labels, predictions, run.name, prefix=prefix))
+        return f"No figure: {file} of {run.name} cannot be used: {plain(reason)}"
+
+
+def _regression(run: str, split: str, labels: Any, predictions: Any, limits: tuple[float, float], prefix: str) -> Html:
+    svg = _drawn(partial(figures.predicted_against_actual, labels, predictions, run, limits=limits, prefix=prefix))
     shown = figures.num_shown(len(labels))
     some = f"{shown:,} evenly spaced rows of {len(labels):,}" if shown < len(labels) else f"{len(labels):,} rows"
-    mean, deviation = float((predictions - labels).mean()), float((predictions - labels).std())
+    errors = predictions - labels
     caption = (
         f"Predictions on {split}; points: {some}; histogram: all rows. Dashed: predicted equals actual. "
-        f"Errors: mean {mean:.3g}, standard deviation {deviation:.3g}."
+        f"Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
     )
     return _figure(svg, caption)

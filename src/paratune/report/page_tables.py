@@ -9,7 +9,7 @@ from typing import Any
 from paratune.report.figures import run_style
 from paratune.report.model import Report, SeedGroup
 from paratune.report.read import RunRecord
-from paratune.report.table import Cell
+from paratune.report.table import Cell, decimals
 from paratune.report.text import Html, join, tag
 from paratune.units import NOT_AVAILABLE, format_bytes
 
@@ -160,12 +160,14 @@ def _seed_table(report: Report, group: SeedGroup) -> Html:
     rows = {row.key: row for row in report.rows}
     lines = []
     for key, one in group.spreads.items():
-        cells = [f"{one.mean:,.5g}", f"{one.deviation:,.2g}", f"{one.low:,.5g}", f"{one.high:,.5g}"]
+        figures = (one.mean, one.deviation, one.low, one.high)
+        places = 4 if rows[key].group.endswith("scores") else decimals(figures)
+        cells = [f"{value:,.{places}f}" for value in figures]
         title = f"computed from {key} of {', '.join(one.runs)}"
         label = f"{rows[key].group}: {rows[key].label}" if rows[key].group.endswith("scores") else rows[key].label
         if key.endswith("_bytes"):
             label = "Peak memory, largest rank"
-            cells = [format_bytes(value) for value in (one.mean, one.deviation, one.low, one.high)]
+            cells = [format_bytes(value) for value in figures]
         elif key == "train_s":
             label = "Training time (s)"
         data = (tag("td", cell, title=title, data_run=" ".join(one.runs)) for cell in (*cells, str(len(one.runs))))

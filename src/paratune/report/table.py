@@ -81,9 +81,15 @@ def build_rows(runs: Sequence[RunRecord]) -> tuple[Row, ...]:
 
 
 def decimals(values: Sequence[float | None]) -> int:
-    """Return how many decimals give the largest of the values three significant digits, at most 3."""
-    largest = max((abs(value) for value in values if value is not None), default=0.0)
-    return 3 if largest == 0 else min(3, max(0, 2 - math.floor(math.log10(largest))))
+    """Return how many decimals give the smallest of the values three significant digits, and the largest at most five.
+
+    At most 3; zeros and unknown values do not count.
+    """
+    known = [abs(value) for value in values if value]
+    if not known:
+        return 3
+    least, most = (math.floor(math.log10(value)) for value in (min(known), max(known)))
+    return min(3, max(0, 2 - least), max(0, 4 - most))
 
 
 def numbers(values: Sequence[float | None]) -> list[str]:
@@ -251,7 +257,8 @@ def _speed_up(runs: Sequence[RunRecord]) -> Row:
 def _phases(runs: Sequence[RunRecord]) -> Iterator[Row]:
     group = "Mean step by phase: ms (share)"
     parts = [step_parts_ms(run) for run in runs]
-    places = decimals([value for part in parts for value in part.values()])
+    # The longest phase of each run gets three digits; the others of its column stand on the same point.
+    places = decimals([max((value for value in part.values() if value), default=None) for part in parts])
     for phase in ALL_PHASES:
         name, source = PHASE_NAMES[phase], f"summary.phases.{phase}"
         means = [part[phase] for part in parts]

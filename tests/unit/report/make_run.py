@@ -114,7 +114,7 @@ def _run(name: str, kind: str, world_size: int, task: str, labels: tuple[str, ..
         ],
         "world_size": world_size,
         "seed": seed,
-        "strategy": {"kind": kind, "traits": {"kind": kind, "phases": PHASE_TEXTS[kind]}, "options": {}},
+        "strategy": {"kind": kind, "traits": {"kind": kind, "phases": dict(PHASE_TEXTS[kind])}, "options": {}},
         "batch": {"global_batch_size": 32, "micro_batch_size": 32 // world_size, "grad_accum_steps": 1},
         "task": task_values,
         "data": {
@@ -140,11 +140,12 @@ def _summary(name: str, world_size: int, task: str, num_classes: int, step_ms: f
         if task == "classification"
         else {"rmse": 0.6123, "mae": 0.4711, "r2": 0.6234, "pearson": 0.7911, "loss": 0.3749}
     )
-    wrong = 300 // (10 * num_classes)
-    confusion = [
-        [300 // num_classes - wrong * (num_classes - 1) if true == column else wrong for column in range(num_classes)]
-        for true in range(num_classes)
-    ]
+    # Of the rows of each class a tenth is taken for the next one.
+    of_class = 300 // num_classes
+    confusion = [[0] * num_classes for _ in range(num_classes)]
+    for true in range(num_classes):
+        confusion[true][true] = of_class - of_class // 10
+        confusion[true][(true + 1) % num_classes] = of_class // 10
     return {
         "schema_version": 1,
         "run_id": name,

@@ -1,0 +1,76 @@
+"""Whether runs trained the same thing, which settings differ, and the spread over seeds."""
+
+import pytest
+from make_run import make_run
+
+from paratune.report.compare import compare, config_differences, seed_groups, spread
+from paratune.report.read import read_runs
+
+
+def _runs(*folders):
+    return read_runs(folders).runs
+
+
+def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2))
+    assert compare(runs).verdict == "same"
+    assert [one.key for one in config_differences(runs)] == ["strategy.kind"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        ("batch.global_batch_size", 16, "global_batch_size"),
+        ("data.train.fingerprint", "cd" * 32, "train_data"),
+        ("data.validation", None, "validation_data"),
+        ("data.test.fingerprint", "cd" * 32, "test_data"),
+        ("model.init_fingerprint", "cd" * 32, "initial_weights"),
+        ("plan.num_steps", 100, "plan"),
+        ("config.train.schedule", "cosine", "train_settings"),
+        ("config.data.max_length", 64, "tokens"),
+        ("config.model.overrides", {"hidden_dropout_prob": 0.0}, "model_overrides"),
+        ("config.evaluate.best", "f1", "kept_model"),
+        ("task.labels", ["positive", "negative"], "task"),
+    ],
+)
+def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, key):
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={path: value}))
+    sameness = compare(runs)
+    assert sameness.verdict == "different"
+    assert [one.key for one in sameness.differ] == [key]
+    assert "did not train the same thing" in sameness.sentence
+
+
+def test_a_difference_names_only_the_settings_that_differ(tmp_path):
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={"config.train.learning_rate": 1e-4}))
+    assert compare(runs).differ[0].values == {"a": {"learning_rate": 5e-5}, "b": {"learning_rate": 1e-4}}
+
+
+def test_runs_that_differ_in_seed_alone_are_seeds_of_one_experiment(tmp_path):
+    runs = _runs(*(make_run(tmp_path / f"s{seed}", seed=seed) for seed in (1, 2, 3)))
+    assert compare(runs).verdict == "other_seeds"
+    assert [[run.name for run in group] for group in seed_groups(runs)] == [["s1", "s2", "s3"]]
+
+
+def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
+    runs = _runs(make_run(tmp_path / "a", seed=1), make_run(tmp_path / "b", seed=2, kind="ddp", world_size=2))
+    assert seed_groups(runs) == []
+
+
+def test_what_is_not_recorded_is_not_taken_for_equal(tmp_path):
+    changes = {"model.init_fingerprint": None}
+    sameness = compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)))
+    assert sameness.verdict == "unknown"
+    assert "init_fingerprint" in sameness.sentence
+
+
+def test_config_differences_carry_the_origin_of_each_value(tmp_path):
+    one = config_differences(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2)))[0]
+    assert one.values == {"a": "single", "b": "ddp"}
+    assert one.origins == {"a": "a.yaml:14", "b": "b.yaml:14"}
+
+
+def test_spread_uses_the_sample_standard_deviation():
+    # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
+    found = spread({"a": 2.0, "b": 4.0, "c": 6.0})
+    assert (found.mean, found.deviation, found.low, found.high) == (4.0, 2.0, 2.0, 6.0)

@@ -1,0 +1,120 @@
+"""The figures: what they may not leave behind, what they may not interpret, and that they are the same each time."""
+
+import re
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from make_run import make_run
+from pyarrow import parquet
+
+from paratune.report import figures
+from paratune.report.read import read_runs
+
+matplotlib = pytest.importorskip("matplotlib")
+HOSTILE = '$\\frac{<script>alert(1)</script>\x1b[31m\u202e日本 "id="x'
+
+
+def _runs(tmp_path, names=("a", "b"), **changes):
+    return read_runs(
+        [make_run(tmp_path / str(n), run_changes={"run_id": name}, **changes) for n, name in enumerate(names)]
+    ).runs
+
+
+def _all(runs):
+    styles = {run.name: position for position, run in enumerate(runs)}
+    labels, predictions = np.arange(20.0), np.arange(20.0) + 0.5
+    return [
+        figures.loss_curves(runs, styles, prefix="loss"),
+        figures.phase_bars(runs, prefix="phases"),
+        figures.memory_bars(runs, prefix="memory"),
+        figures.predicted_against_actual(labels, predictions, runs[0].name, limits=(0, 20), prefix="scatter"),
+    ]
+
+
+def test_figures_leave_no_global_state_behind(tmp_path):
+    before = dict(matplotlib.rcParams)
+    filters = list(warnings.filters)
+    _all(_runs(tmp_path))
+    assert dict(matplotlib.rcParams) == before
+    assert warnings.filters == filters
+
+
+def test_figures_are_the_same_each_time(tmp_path):
+    runs = _runs(tmp_path)
+    assert _all(runs) == _all(runs)
+
+
+def test_hostile_names_are_text_in_figures(tmp_path):
+    for svg in _all(_runs(tmp_path, (HOSTILE, "b"))):
+        assert "<script" not in svg
+        assert "\x1b" not in svg
+        assert "\u202e" not in svg
+    assert "$\\frac" in figures.phase_bars(_runs(tmp_path / "short", ("$\\frac$", "b")), prefix="p")
+
+
+def test_ids_of_figures_are_unique_on_a_page(tmp_path):
+    page = "".join(_all(_runs(tmp_path)))
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert ids
+    assert len(ids) == len(set(ids))
+    targets = re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page)
+    assert set(targets) <= set(ids)
+
+
+def test_figures_follow_the_colours_of_the_page(tmp_path):
+    for svg in _all(_runs(tmp_path)):
+        assert "currentColor" in svg
+        assert not {figures.INK, figures.MUTED, figures.RULE} & set(re.findall(r"#[0-9a-f]{6}", svg))
+        assert "font-family" not in svg
+
+
+def test_bars_tell_their_values_to_the_pointer(tmp_path):
+    # 30% of an 80 ms step.
+    svg = figures.phase_bars(_runs(tmp_path, step_ms=80.0), prefix="p")
+    assert "<title>a: forward 24.0 ms of a mean step</title>" in svg
+
+
+def test_losses_of_runs_with_other_batches_are_drawn_over_epochs(tmp_path):
+    first = make_run(tmp_path / "a")
+    second = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 64})
+    runs = read_runs([first, second]).runs
+    assert ">Epoch<" in figures.loss_curves(runs, {"a": 0, "b": 1}, prefix="l")
+    assert ">Optimizer step<" in figures.loss_curves(runs[:1], {"a": 0}, prefix="l")
+
+
+def test_unknown_losses_and_memory_leave_gaps(tmp_path):
+    folder = make_run(tmp_path / "a", summary_changes={"ranks": [{"rank": 0, "peak_memory_bytes": None}]})
+    (folder / "events.rank0000.jsonl").write_text(
+        '{"event": "step", "time": 1, "step": 1, "epoch": 0.1, "loss": null}\n'
+    )
+    runs = read_runs([folder]).runs
+    assert figures.loss_curves(runs, {"a": 0}, prefix="l").startswith("<svg")
+    assert figures.memory_bars(runs, prefix="m").startswith("<svg")
+
+
+def test_run_styles_differ_for_twelve_runs():
+    assert len({figures.run_style(position) for position in range(12)}) == 12
+
+
+def test_read_predictions_leaves_out_rows_without_a_label(tmp_path):
+    path = tmp_path / "p.parquet"
+    parquet.write_table(pa.table({"label": [1.0, None, 3.0], "prediction": [1.5, 2.0, float("nan")]}), path)
+    labels, predictions = figures.read_predictions(path)
+    assert (labels.tolist(), predictions.tolist()) == ([1.0], [1.5])
+
+
+@pytest.mark.parametrize(
+    "columns", [{"label": [1.0]}, {"label": ["a"], "prediction": ["b"]}, {"label": [None], "prediction": [1.0]}]
+)
+def test_read_predictions_refuses_what_it_cannot_draw(tmp_path, columns):
+    path = tmp_path / "p.parquet"
+    parquet.write_table(pa.table(columns), path)
+    with pytest.raises(ValueError, match=r"."):
+        figures.read_predictions(path)
+
+
+def test_a_long_run_is_drawn_with_few_points(tmp_path):
+    assert figures.num_shown(800) == 800
+    assert figures.num_shown(25_000) == 782  # every 32nd: 25,000 / 800 rounded up

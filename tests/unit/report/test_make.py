@@ -1,0 +1,311 @@
+"""From run folders to files: all formats, hostile text, and what is never overwritten."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from make_run import edit_json, make_run
+from rich.console import Console
+
+from paratune import __version__, report
+from paratune.errors import CheckpointError
+from paratune.report import figures
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+SCRIPT = "<script>alert(1)</script>"
+FILES = {"index.html", "report.md", "report.csv", "report.json"}
+
+
+class Page(HTMLParser):
+    """The elements of a page as a browser would find them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    changes = {
+        "run_id": f"=1+1{SCRIPT}[red]x[/red]\x1b[31m",
+        "versions.torch": SCRIPT,
+        "config.data.columns.text": f"\"'{SCRIPT}",
+        "config_origin": {"data.columns.text": SCRIPT},
+        "strategy.traits.phases.forward": SCRIPT,
+        "strategy.kind": SCRIPT,
+        "hardware": [{"cpu_model": SCRIPT, SCRIPT: 1, "gpus": [{"name": SCRIPT, "memory_bytes": SCRIPT}]}],
+        "command": [SCRIPT],
+        "model.name": SCRIPT,
+    }
+    summary = {
+        f"scores.test.{SCRIPT}": 0.5,
+        "memory.kind": SCRIPT,
+        "stop_reason": SCRIPT,
+        "ranks": [{"device": SCRIPT}],
+    }
+    labels = (SCRIPT, "$\\frac", "=cmd|'/c calc'!A0", "\x1b[31mred")
+    folder = make_run(tmp_path / "<b>$x$", labels=labels, run_changes=changes, summary_changes=summary)
+    unfinished = make_run(tmp_path / "cut", finished=False, run_changes={"run_id": SCRIPT})
+    return [make_run(tmp_path / "good"), folder, unfinished]
+
+
+def test_make_without_a_folder_writes_nothing(tmp_path):
+    folder = make_run(tmp_path / "runs" / "a")
+    before = sorted(tmp_path.rglob("*"))
+    assert report.make([folder], None).files == ()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_make_writes_four_files_and_names_them(tmp_path):
+    made = report.make([make_run(tmp_path / "a")], tmp_path / "out" / "deep")
+    assert {path.name for path in made.files} == FILES
+    assert {path.name for path in (tmp_path / "out" / "deep").iterdir()} == FILES
+
+
+def test_page_asks_for_nothing_and_runs_nothing(tmp_path):
+    report.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression")], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    page = Page(text)
+    assert not {tag for tag, _ in page.elements} & {
+        "script",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "img",
+        "base",
+        "form",
+    }
+    assert "default-src 'none'" in text
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("href", "src"):
+            assert attributes.get(name, "#").startswith("#")
+    assert not re.search(r"url\((?!#)|@import|https?://", text)
+
+
+def test_ids_of_the_page_are_unique_and_links_lead_somewhere(tmp_path):
+    folders = [make_run(tmp_path / name, task="regression", seed=n) for n, name in enumerate("abc")]
+    report.make(folders, tmp_path / "out")
+    elements = Page((tmp_path / "out" / "index.html").read_text()).elements
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {attributes["href"][1:] for _, attributes in elements if "href" in attributes} <= set(ids)
+
+
+def test_every_cell_of_the_page_names_its_run(tmp_path):
+    report.make([make_run(tmp_path / "a"), make_run(tmp_path / "b")], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    table = text[text.index('id="comparison"') : text.index('id="loss"')]
+    cells = [attributes for tag, attributes in Page(table).elements if tag == "td"]
+    assert len(cells) > 40
+    assert all(cell["data-run"] in {"a", "b"} and cell["title"].startswith(f"{cell['data-run']}: ") for cell in cells)
+
+
+def test_hostile_text_does_not_act_in_the_page(tmp_path, hostile):
+    report.make(hostile, tmp_path / "out")
+    page = Page((tmp_path / "out" / "index.html").read_text())
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert SCRIPT in " ".join(page.text)
+    assert not [name for _, attributes in page.elements for name in attributes if "script" in name]
+
+
+def test_hostile_text_does_not_act_in_markdown(tmp_path, hostile):
+    report.make(hostile, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "<script" not in text
+    assert "\x1b" not in text
+
+
+def test_hostile_text_is_no_formula_in_csv(tmp_path, hostile):
+    report.make(hostile, tmp_path / "out")
+    rows = list(csv.reader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    assert rows[2][0].startswith("'=1+1")
+    for cell in (cell for row in rows for cell in row):
+        assert not cell.startswith(("=", "+", "-", "@"))
+
+
+def test_hostile_text_does_not_act_in_a_terminal(tmp_path):
+    folder = make_run(tmp_path / "a", run_changes={"run_id": "[red]x[/red]\x1b[31my"})
+    console = Console(file=io.StringIO(), width=200, color_system="truecolor", force_terminal=True)
+    console.print(report.terminal_table(report.make([folder], None)))
+    text = console.file.getvalue()
+    assert r"[red]x[/red]\x1b[31my" in text
+    assert "\x1b[31m" not in text  # no style of our own is plain red
+
+
+def test_terminal_shows_runs_below_each_other_where_they_do_not_fit(tmp_path):
+    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(6)]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(report.terminal_table(report.make(folders, None)))
+    text = console.file.getvalue()
+    assert text.count("World size") > 1
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(f"run-number-{n}" in text for n in range(6))
+
+
+def test_csv_holds_one_line_a_run_in_base_units(tmp_path):
+    report.make([make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b")], tmp_path / "out")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    assert [row["run"] for row in rows] == ["a", "b"]
+    assert float(rows[0]["train_s"]) == pytest.approx(225 * 0.080)
+    assert float(rows[0]["forward_mean_ms"]) == pytest.approx(24.0)
+
+
+def test_json_is_what_as_dict_returns(tmp_path):
+    made = report.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=1)], tmp_path / "out")
+    value = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert value == made.as_dict()
+    assert value["runs"][0]["sources"]["train_s"] == "summary.time.train_s"
+    assert value["same_experiment"]["verdict"] == "other_seeds"
+    assert value["seed_groups"][0]["spread"]["test_accuracy"]["num_runs"] == 2
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_make_overwrites_nothing_that_is_not_a_report(tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("{}")
+    with pytest.raises(CheckpointError, match=rf"holds {re.escape(name)} that no paratune report wrote"):
+        report.make([make_run(tmp_path / "a")], out)
+    assert [path.name for path in out.iterdir()] == [name]
+    assert (out / name).read_text() == "{}"
+
+
+def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
+    report.make([make_run(tmp_path / "a")], tmp_path / "out")
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    report.make([make_run(tmp_path / "b")], tmp_path / "out")
+    assert "Run b" in (tmp_path / "out" / "index.html").read_text()
+    assert (tmp_path / "out" / "mine.txt").read_text() == "kept"
+
+
+def test_make_refuses_a_file_as_folder(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(CheckpointError, match="out is a file"):
+        report.make([make_run(tmp_path / "a")], tmp_path / "out")
+
+
+def test_make_leaves_the_earlier_report_whole_when_writing_fails(tmp_path, monkeypatch):
+    report.make([make_run(tmp_path / "a")], tmp_path / "out")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        report.make([make_run(tmp_path / "b")], tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_make_refuses_a_damaged_number_before_it_writes(tmp_path):
+    folder = make_run(tmp_path / "a", summary_changes={"time.train_s": "fast"})
+    with pytest.raises(CheckpointError, match=r"time\.train_s is 'fast'"):
+        report.make([folder], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_trained_different_things_are_marked_in_every_format(tmp_path):
+    other = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 16})
+    made = report.make([make_run(tmp_path / "a"), other], tmp_path / "out")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report.terminal_table(made))
+    for text in (
+        console.file.getvalue(),
+        *((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md")),
+    ):
+        assert "did not train the same thing" in text
+    assert made.as_dict()["same_experiment"]["differ"] == {"global_batch_size": {"a": 32, "b": 16}}
+
+
+def test_an_unfinished_run_is_listed_in_every_format(tmp_path):
+    folders = [make_run(tmp_path / "a"), make_run(tmp_path / "cut-off", finished=False)]
+    made = report.make(folders, tmp_path / "out")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report.terminal_table(made))
+    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in FILES - {"report.csv"})):
+        assert "cut-off" in text
+        assert "step 112 of 225" in text
+
+
+def test_confusion_of_many_classes_becomes_a_list(tmp_path):
+    labels = tuple(f"class {number}" for number in range(30))
+    report.make([make_run(tmp_path / "a", labels=labels)], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "The commonest confusions of 30 classes" in text
+
+
+@pytest.mark.parametrize("confusion", [None, {"test": None}, {"test": [[1, 2]]}, {"test": "x"}, {"test": [["a"]]}])
+def test_a_confusion_matrix_that_is_none_is_said(tmp_path, confusion):
+    report.make([make_run(tmp_path / "a", summary_changes={"confusion": confusion})], tmp_path / "out")
+    assert "No confusion matrix" in (tmp_path / "out" / "index.html").read_text()
+
+
+@pytest.mark.parametrize("damage", ["absent", "torn"])
+def test_predictions_that_cannot_be_read_are_said(tmp_path, damage):
+    folder = make_run(tmp_path / "a", task="regression")
+    path = folder / "predictions.test.parquet"
+    path.unlink()
+    if damage == "torn":
+        path.write_bytes(b"PAR1 torn")
+    report.make([folder], tmp_path / "out")
+    assert "predictions.test.parquet of a cannot be used" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_record_of_little_still_makes_a_report(tmp_path):
+    folder = make_run(tmp_path / "a")
+    for name in ("run.json", "summary.json"):
+        value = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
+    (folder / "events.rank0000.jsonl").unlink()
+    report.make([folder], tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+
+
+def test_values_that_json_cannot_say_become_null(tmp_path):
+    folder = make_run(tmp_path / "a")
+    edit_json(folder / "run.json", code={"git_commit": float("nan")})
+    report.make([folder], tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"][0]["code"] == {"git_commit": None}
+
+
+def test_page_without_matplotlib_says_what_to_install_and_keeps_the_tables(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    report.make([make_run(tmp_path / "a")], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "paratune[plots]" in text
+    assert "Real tokens/s" in text
+
+
+def test_report_is_imported_without_torch_and_matplotlib():
+    code = "import sys, paratune.report; print([m for m in ('torch', 'matplotlib', 'jinja2') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["index.html", "report.md"])
+def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    # Figures differ between versions of matplotlib; they have tests of their own.
+    monkeypatch.setattr(figures, "can_draw", lambda: "matplotlib is not installed")
+    folders = [make_run(Path("runs/single")), make_run(Path("runs/ddp"), kind="ddp", world_size=2, step_ms=46.1)]
+    report.make([*folders, make_run(Path("runs/cut"), finished=False)], Path("out"))
+    made = Path("out", name).read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")
+    golden = GOLDEN / f"report_{name}"
+    assert made == golden.read_text(encoding="utf-8"), (
+        f"read the difference; to accept it copy {Path('out', name).resolve()}"
+    )

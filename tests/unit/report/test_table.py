@@ -1,0 +1,69 @@
+"""The comparison table: arithmetic, units, and where each cell came from."""
+
+import pytest
+from make_run import GIB, make_run
+
+from paratune.report.read import read_runs
+from paratune.report.table import build_rows, byte_unit, decimals, numbers, step_parts_ms
+
+
+def _rows(*folders):
+    return {row.key: row for row in build_rows(read_runs(folders).runs)}
+
+
+def test_phase_means_are_totals_over_measured_steps_and_sum_to_the_step(tmp_path):
+    # make_run: 30% of an 80 ms step is forward; five shares sum to 1.
+    run = read_runs([make_run(tmp_path / "a", step_ms=80.0)]).runs[0]
+    parts = step_parts_ms(run)
+    assert parts["forward"] == pytest.approx(24.0)
+    assert sum(parts.values()) == pytest.approx(80.0)
+
+
+def test_every_cell_names_its_run_and_its_record(tmp_path):
+    rows = _rows(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2))
+    assert [cell.run for cell in rows["tokens_per_s"].cells] == ["a", "b"]
+    assert rows["tokens_per_s"].cells[0].source == "summary.throughput.tokens_per_s"
+    assert all(cell.source for row in rows.values() for cell in row.cells)
+
+
+def test_throughput_is_compared_with_the_first_run(tmp_path):
+    rows = _rows(make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b", step_ms=32))
+    assert [cell.text for cell in rows["tokens_per_s_to_first"].cells] == ["1.00×", "2.50×"]
+
+
+def test_memory_is_the_largest_rank_and_the_sum(tmp_path):
+    rows = _rows(make_run(tmp_path / "a", kind="ddp", world_size=2))
+    # 1.2 GiB and 1.25 GiB, cut to whole bytes.
+    assert rows["peak_memory_largest_bytes"].cells[0].value == int(1.25 * GIB)
+    assert rows["peak_memory_sum_bytes"].cells[0].text == "2.45"
+
+
+def test_unknown_values_are_not_available(tmp_path):
+    changes = {"throughput.samples_per_s": None, "phases": None, "scores.test": None}
+    rows = _rows(make_run(tmp_path / "a", summary_changes=changes))
+    assert rows["samples_per_s"].cells[0].text == "n/a"
+    assert rows["forward_mean_ms"].cells[0].text == "n/a"
+    assert "test_accuracy" not in rows
+
+
+def test_scores_of_all_runs_have_a_row(tmp_path):
+    rows = _rows(make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression"))
+    assert [cell.text for cell in rows["test_accuracy"].cells] == ["0.9233", "n/a"]
+    assert [cell.text for cell in rows["test_rmse"].cells] == ["n/a", "0.6123"]
+    assert rows["test_rmse"].label == "RMSE ↓"
+
+
+@pytest.mark.parametrize(
+    ("values", "places"), [([1234.0], 0), ([81.3, 46.1], 1), ([8.1], 2), ([0.00123], 3), ([26.6, 393.6], 1), ([], 3)]
+)
+def test_decimals_give_three_digits(values, places):
+    assert decimals(values) == places
+
+
+def test_decimals_hold_back_where_the_largest_has_many_digits():
+    assert numbers([0.5, 12345.6]) == ["0", "12,346"]
+
+
+@pytest.mark.parametrize(("value", "unit"), [(3 * GIB, "GiB"), (2**20, "MiB"), (5, "KiB")])
+def test_byte_unit_suits_the_largest(value, unit):
+    assert byte_unit([1.0, None, value])[0] == unit

@@ -1,0 +1,50 @@
+"""Text of runs made harmless for each output."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paratune.report.text import Html, csv_text, escape, join, markdown, plain, shorten, tag
+
+
+def test_plain_spells_out_what_would_act():
+    assert plain("a\x1b[31mb\nc\u202ed\ud800") == r"a\x1b[31mb\nc\u202ed\ud800"
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=[])))
+def test_plain_text_is_printable_on_one_line_and_utf8(text):
+    shown = plain(text)
+    shown.encode("utf-8")
+    assert len(shown.splitlines()) <= 1
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(("width", "expected"), [(7, "abcdefg"), (6, "abc…fg"), (5, "ab…fg"), (3, "a…g")])
+def test_shorten_keeps_both_ends(width, expected):
+    assert shorten("abcdefg", width) == expected
+
+
+def test_tag_escapes_children_and_attributes():
+    assert tag("td", "<script>", title='"><b>') == '<td title="&quot;&gt;&lt;b&gt;">&lt;script&gt;</td>'
+
+
+def test_tag_names_attributes_and_leaves_out_none():
+    assert tag("td", 1, class_="na", data_run="a", id=None) == '<td class="na" data-run="a">1</td>'
+
+
+def test_markup_is_escaped_once():
+    assert escape(tag("b", "&")) == "<b>&amp;</b>"
+    assert join(["<", Html("<br>"), None, ""]) == "&lt;\n<br>"
+
+
+def test_markdown_keeps_tables_and_markup_out():
+    assert markdown("a|b<c>*d*[e](http://f)`") == r"a\|b&lt;c&gt;\*d\*\[e\](http&#58;//f)\`"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_csv_text_is_never_a_formula(start):
+    assert csv_text(f"{start}cmd|'/c calc'!A0").startswith("'")
+
+
+def test_csv_text_leaves_other_text_alone():
+    assert csv_text("run-a") == "run-a"
