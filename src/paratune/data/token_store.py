@@ -12,7 +12,7 @@ Floor 3, without torch.
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,22 +178,24 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextmanager
-def disk_errors_explained(folder: Path):  # type: ignore[no-untyped-def]  # a generator of nothing
+def disk_errors_explained(folder: Path) -> Iterator[None]:
     """Turn what a full or read-only disk raises into a DataError that says what to do."""
     try:
         yield
     except OSError as error:
         reasons = {
-            errno.ENOSPC: "the disk is full",
+            errno.ENOSPC: f"the disk is full ({_free(folder)} without them)",
             errno.EDQUOT: "the quota is used up",
             errno.EACCES: "it is not yours to write",
             errno.EPERM: "it is not yours to write",
             errno.EROFS: "it is read-only",
+            errno.ENOENT: "there is no such folder, and it cannot be made",
+            errno.ENOTDIR: "a part of it is a file",
         }
         if error.errno not in reasons:
             raise
         raise DataError(
-            f"tokens cannot be written to {folder}: {reasons[error.errno]}{_free(folder)}; make room, or name another "
+            f"tokens cannot be written to {folder}: {reasons[error.errno]}; make room, or name another "
             "folder with data.cache_dir or $PARATUNE_CACHE"
         ) from error
 
@@ -202,8 +204,5 @@ def _free(folder: Path) -> str:
     """Return how much room is left where `folder` is or would be, for a message."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    try:
-        place = os.statvfs(folder)
-    except OSError:
-        return ""
-    return f" ({format_bytes(place.f_bavail * place.f_frsize)} free)"
+    place = os.statvfs(folder)
+    return f"{format_bytes(place.f_bavail * place.f_frsize)} free"

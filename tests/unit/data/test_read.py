@@ -37,7 +37,7 @@ def parquet_bytes() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
 CONTENTS = {
     "a.csv": csv_text().encode(),
     "crlf.CSV": csv_text(end="\r\n").encode(),

@@ -187,6 +187,12 @@ def test_a_disk_that_takes_nothing_is_explained(tmp_path, monkeypatch, code, sai
     assert [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"] == []
 
 
+def test_a_cache_folder_that_is_a_file_is_explained(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="a part of it is a file"):
+        tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "file")
+
+
 def test_settings_that_cannot_work_are_refused(tmp_path):
     def run(made, **options):
         tokenize(made, tiny_tokenizer(), cache_dir=tmp_path, **options)
