@@ -88,15 +88,16 @@ def _has_problem(findings: Iterable[Finding]) -> bool:
 
 
 def _show(console: Any, findings: list[Finding]) -> None:
-    from rich.padding import Padding
+    from rich.table import Table
     from rich.text import Text
 
     styles = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
+    # Two columns, so that what is wrapped stays beside its level.
+    grid = Table.grid(padding=(0, 1))
     for finding in findings:
-        console.print(Text.assemble((f"{finding.level:<9}", styles[finding.level]), finding.what))
-        for line in (finding.why, finding.remedy and f"-> {finding.remedy}"):
-            if line:
-                console.print(Padding(Text(line), (0, 0, 0, 9)))
+        lines = (finding.what, finding.why, finding.remedy and f"-> {finding.remedy}")
+        grid.add_row(Text(finding.level, styles[finding.level]), Text("\n".join(line for line in lines if line)))
+    console.print(grid)
     counts = {level: sum(one.level == level for one in findings) for level in ("problem", "warning", "note")}
     console.print(", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items()))
 
