@@ -58,18 +58,32 @@ def check_usable(folder: Path, mode: Mode) -> None:
     raise CheckpointError(f"{folder} already holds {state}; change run.name, or say --overwrite to delete it")
 
 
-def check_same_run(folder: Path, values: Mapping[str, Any]) -> None:
+def check_same_run(
+    folder: Path, values: Mapping[str, Any], *, global_batch_size: int, fingerprints: Mapping[str, str]
+) -> None:
     """Look whether the configuration still trains what the run in `folder` trains.
 
+    Args:
+        folder: The run.
+        values: The resolved configuration.
+        global_batch_size: Samples per step with the present number of processes.
+        fingerprints: Of each split's content.
+
     Raises:
-        CheckpointError: It does not; all options that differ are named.
+        CheckpointError: It does not; all that differs is named.
     """
-    old = read_json(folder / RUN_FILE)["config"]
+    record = read_json(folder / RUN_FILE)
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
-        for key, before, now in differences(old, values)
+        for key, before, now in differences(record["config"], values)
         if not any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
     ]
+    size = record["batch"]["global_batch_size"]
+    if size != global_batch_size:
+        changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
+    for split, about in record["data"].items():
+        if about is not None and about["fingerprint"] != fingerprints.get(split):
+            changed.append(f"  data.{split}: the content of {about['source']} is not what it was")
     if changed:
         raise CheckpointError(
             f"{folder} was begun with another configuration, and cannot be gone on with:\n"

@@ -52,7 +52,7 @@ class DDPStrategy:
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
-        self._ddp.train()  # type: ignore[no-untyped-call]
+        whole.set_training(self._model, True)
         *early, last = micro_batches
         # The gradients of all micro-batches travel once, with the last one.
         with self._ddp.no_sync() if early else nullcontext():
@@ -65,7 +65,7 @@ class DDPStrategy:
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         # Not through DDP: its forward would broadcast buffers, and nothing is to be synchronised here.
-        self._model.eval()
+        whole.set_training(self._model, False)
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:

@@ -31,7 +31,7 @@ class SingleStrategy:
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
-        self._model.train()
+        whole.set_training(self._model, True)
         parts = [
             whole.forward_backward_one(
                 self._model, self._model, batch, phases, precision=self._precision, device=self._device
@@ -45,7 +45,7 @@ class SingleStrategy:
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        self._model.eval()
+        whole.set_training(self._model, False)
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:

@@ -11,6 +11,12 @@ from paratune.precision import Precision
 from paratune.strategies.protocol import Phases
 
 
+def set_training(model: nn.Module, training: bool) -> None:
+    """Switch dropout on or off, if it is not so already: going through all modules costs as much as a small layer."""
+    if model.training != training:
+        model.train(training)
+
+
 def forward(model: nn.Module, batch: Batch, precision: Precision, device: torch.device) -> Tensor:
     """Return the outputs of `model` under the policy's autocast."""
     with precision.autocast(device):

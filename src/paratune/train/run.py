@@ -137,7 +137,12 @@ class _Run:
         if self._is_writer:
             try:
                 if self._mode == "resume" and (self._folder / records.RUN_FILE).exists():
-                    check_same_run(self._folder, self._prepared.loaded.values)
+                    check_same_run(
+                        self._folder,
+                        self._prepared.loaded.values,
+                        global_batch_size=self._batch.global_batch_size,
+                        fingerprints={name: split.fingerprint for name, split in self._prepared.splits.items()},
+                    )
                 lock = take(self._folder, self._mode)
             except Exception as problem:
                 error = problem
