@@ -19,8 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 # --overwrite: a second `make quickstart` begins anew.
 quickstart: install
-	$(BIN)/paratune train configs/quickstart/single.yaml --overwrite
-	$(BIN)/paratune train configs/quickstart/ddp.yaml --nproc 2 --overwrite
+	$(BIN)/paratune train configs/quickstart/single.yaml --set run.name=quickstart-single --overwrite
+	$(BIN)/paratune train configs/quickstart/ddp.yaml --set run.name=quickstart-ddp --nproc 2 --overwrite
 	$(BIN)/paratune report runs/quickstart-single runs/quickstart-ddp --out report/quickstart
 
 test: install

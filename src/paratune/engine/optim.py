@@ -92,5 +92,5 @@ def seed_step(seed: int, step: int, rank: int) -> None:
     value = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB) % 2**63
     # torch.manual_seed looks for every kind of accelerator that there is, and takes half a millisecond.
     torch.default_generator.manual_seed(value)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(value)
