@@ -77,7 +77,14 @@ def test_flags_are_unknown_without_cpuinfo(tmp_path):
             },
             None,
         ),
-        ({"proc/self/cgroup": "0::/../outside\n", "sys/fs/outside/cpu.max": "100000 100000\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "0::/../outside\n",
+                "sys/fs/cgroup/cpu.max": "max 100000\n",
+                "sys/fs/outside/cpu.max": "100000 100000\n",
+            },
+            None,
+        ),
         ({}, None),
     ],
 )

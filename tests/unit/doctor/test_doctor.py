@@ -106,6 +106,7 @@ def test_the_page_lists_every_code():
     ("version", "wanted", "met"),
     [
         ("2.13.0+cpu", ">=2.11", True),
+        ("2.11.0+cu130", "<=2.11", True),
         ("2.9.1", ">=2.11", False),
         ("5.0.0", ">=5", True),
         ("5", ">=5.0", True),

@@ -33,7 +33,7 @@ def test_binary_f1_is_not_the_macro_average():
     assert scores["f1_micro"] == pytest.approx(3 / 4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data(), st.integers(2, 5), st.integers(1, 40))
 def test_scores_equal_scikit_learn(data, num_classes, num_samples):
     ids = st.lists(st.integers(0, num_classes - 1), min_size=num_samples, max_size=num_samples)
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_named(logits, labels, offending):
 
 
 def test_confusion_has_true_classes_as_rows():
-    assert confusion([0, 0, 1, 1, 1], [0, 1, 1, 1, 0], 3) == [[1, 1, 0], [1, 2, 0], [0, 0, 0]]
+    assert confusion([0, 0, 0, 1, 1], [0, 1, 1, 1, 2], 3) == [[1, 2, 0], [0, 1, 1], [0, 0, 0]]
 
 
 def test_confusion_of_one_class_and_of_nothing():
