@@ -1,0 +1,49 @@
+"""How long a sample may be.
+
+Floor 3.
+"""
+
+from typing import Any
+
+from paratune.config.sections import Config, class_names
+from paratune.errors import ConfigError
+from paratune.models.load import load_config
+
+_NO_LIMIT = 10**9
+"""transformers says 10**30 where a tokenizer knows no limit."""
+
+
+def token_limit(config: Config, tokenizer: Any) -> int:
+    """Return the tokens per sample that the configuration and the model allow.
+
+    Raises:
+        ConfigError: More is asked for than the model has positions, or neither sets a limit.
+    """
+    model_config = load_config(config.model, num_labels=max(1, len(class_names(config.task))))
+    limit = max_positions(model_config, tokenizer)
+    asked = config.data.max_length
+    if asked is not None and limit is not None and asked > limit:
+        raise ConfigError(
+            f"data.max_length: {asked} is more than {config.model.name} has positions for: at most {limit}"
+        )
+    if asked is None and limit is None:
+        raise ConfigError(f"data.max_length: {config.model.name} sets no limit of its own; give one, such as 512")
+    return asked or limit or 0
+
+
+def max_positions(config: Any, tokenizer: Any) -> int | None:
+    """Return the most tokens that a sample may have, or None when neither model nor tokenizer sets a limit."""
+    limits = []
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        # RoBERTa numbers positions from pad_token_id + 1, so its table of 514 holds 512 tokens.
+        offset = config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PAD else 0
+        limits.append(positions - offset)
+    if tokenizer.model_max_length < _NO_LIMIT:
+        limits.append(tokenizer.model_max_length)
+    return min(limits, default=None)
+
+
+_POSITIONS_AFTER_PAD = frozenset(
+    {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text", "esm", "xmod"}
+)
