@@ -20,6 +20,8 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     """Whether a value fits a schema, as far as the keywords go that pydantic writes for our sections."""
     if "$ref" in schema:
         return fits(value, root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    if not set(schema.get("required", ())) <= set(value if isinstance(value, dict) else ()):
+        return False
     if "anyOf" in schema and not any(fits(value, each, root) for each in schema["anyOf"]):
         return False
     if ("enum" in schema and value not in schema["enum"]) or ("const" in schema and value != schema["const"]):

@@ -14,6 +14,11 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
         ("data.label=1", "data.label is not an option of data; did you mean data.columns.label?"),
         ("train.lr=1", "train.lr is not an option of train; did you mean learning_rate?"),
         ("train.batch_size=1", "train.batch_size is not an option of train; did you mean batch.global?"),
+        ("data.text=1", "data.text is not an option of data; did you mean data.columns.text?"),  # not data.test
+        (
+            "batch.batch_size=1",
+            "batch.batch_size is not an option of batch; did you mean global?",
+        ),  # not micro_batch_size
         ("train.precision=1", "train.precision is not an option of train; did you mean precision?"),
         ("model.weight_decay=1", "model.weight_decay is not an option of model; did you mean train.weight_decay?"),
         ("batch.zzz=1", "batch.zzz is not an option of batch; it has: global, per_device, micro_batch_size"),
