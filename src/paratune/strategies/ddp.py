@@ -42,7 +42,7 @@ class DDPStrategy:
         self._optimizer: Optimizer
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        self._model = model.to(self._device)
+        self._model = whole.place(model, self._device)
         self._ddp = DistributedDataParallel(
             self._model,
             bucket_cap_mb=self._bucket_cap_mb,

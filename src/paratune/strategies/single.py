@@ -27,7 +27,7 @@ class SingleStrategy:
         self._optimizer: Optimizer
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        self._model = model.to(self._device)
+        self._model = whole.place(model, self._device)
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:

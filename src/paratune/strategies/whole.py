@@ -11,6 +11,15 @@ from paratune.precision import Precision
 from paratune.strategies.protocol import Phases
 
 
+def place(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model on `device`, all of it in training mode.
+
+    transformers loads models in eval mode, and a module around one says of itself that it trains: `set_training` would
+    believe it, and dropout would be off until the first evaluation.
+    """
+    return model.to(device).train()
+
+
 def set_training(model: nn.Module, training: bool) -> None:
     """Switch dropout on or off, if it is not so already: going through all modules costs as much as a small layer."""
     if model.training != training:
