@@ -14,12 +14,12 @@ _SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("train_data", "the training data (fingerprint)", lambda run: run.get("run.data.train.fingerprint")),
     ("validation_data", "the validation data (fingerprint)", lambda run: _fingerprint(run, "validation")),
     ("test_data", "the test data (fingerprint)", lambda run: _fingerprint(run, "test")),
-    ("tokens", "how texts become tokens", lambda run: _settings(run, "data", ("columns", "max_length", "truncation"))),
+    ("tokens", "how texts become tokens", lambda run: _tokens(run)),
     ("initial_weights", "the initial weights (init_fingerprint)", lambda run: run.get("run.model.init_fingerprint")),
     ("model_overrides", "model.overrides", lambda run: _settings(run, "model", ("overrides",))),
     ("global_batch_size", "the global batch size", lambda run: run.get("run.batch.global_batch_size")),
     ("plan", "the number of steps and epochs", lambda run: _known(run.get("run.plan"))),
-    ("train_settings", "the optimization (section train)", lambda run: _settings(run, "train", None)),
+    ("train_settings", "the optimization (section train)", lambda run: _optimization(run)),
     ("kept_model", "which model is kept", lambda run: _settings(run, "evaluate", ("best", "patience", "min_delta"))),
     ("seed", "the seed", lambda run: run.get("run.seed")),
 )
@@ -36,7 +36,7 @@ class Difference:
     key: str
     label: str
     values: Mapping[str, Any]
-    """The value of each run, by the run's name."""
+    """The value of each run, by the run's name; a setting that a run does not have has no value for it."""
     origins: Mapping[str, str]
     """Where each run's value came from: a line of a file, --set, or default."""
 
@@ -113,8 +113,8 @@ def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     keys = sorted({key for settings in flat.values() for key in settings} - _OWN_TO_A_RUN)
     differences = []
     for key in keys:
-        values = {name: settings.get(key) for name, settings in flat.items()}
-        if len({_canonical(value) for value in values.values()}) > 1:
+        values = {name: settings[key] for name, settings in flat.items() if key in settings}
+        if len(values) < len(runs) or len({_canonical(value) for value in values.values()}) > 1:
             differences.append(Difference(key, key, values, {run.name: _origin(run, key) for run in runs}))
     return tuple(differences)
 
@@ -159,6 +159,18 @@ def _settings(run: RunRecord, section: str, keys: tuple[str, ...] | None) -> Any
     if not isinstance(values, Mapping):
         return _UNKNOWN
     return dict(values) if keys is None else {key: values.get(key) for key in keys}
+
+
+def _tokens(run: RunRecord) -> Any:
+    """Return how samples were cut into tokens; another tokenizer shows in their number."""
+    settings = _settings(run, "data", ("max_length", "truncation"))
+    return settings and {**settings, "num_tokens": run.get("run.data.train.num_tokens")}
+
+
+def _optimization(run: RunRecord) -> Any:
+    """Return the section train without its length: the plan has that, however it was said."""
+    settings = _settings(run, "train", None)
+    return settings and {key: value for key, value in settings.items() if key not in {"epochs", "max_steps"}}
 
 
 def _known(value: Any) -> Any:

@@ -4,11 +4,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from paratune.report.machine import hardware_facts, setting_text, software_facts
 from paratune.report.model import GENERATOR, MAX_CLASSES, Report, SeedGroup, class_names, confusion_of
-from paratune.report.read import RunRecord
 from paratune.report.table import Row
 from paratune.report.text import csv_text, markdown
 from paratune.units import NOT_AVAILABLE
@@ -54,7 +54,7 @@ def to_markdown(report: Report) -> str:
         parts.append(_seeds(group, report.rows))
     if report.differences:
         header = ["setting", *(run.name for run in report.runs)]
-        rows = [[one.key, *(_setting(one.values[run.name]) for run in report.runs)] for one in report.differences]
+        rows = [[one.key, *(setting_text(one, run.name) for run in report.runs)] for one in report.differences]
         parts.append("## Settings that differ\n\n" + _pipe_table(header, rows))
     parts.append(_phase_contents(report))
     parts.extend(_confusions(report))
@@ -113,7 +113,7 @@ def _confusions(report: Report) -> Iterator[str]:
 
 def _machines(report: Report) -> str:
     """Return hardware and software of each run; what is the same in all runs is said once."""
-    columns = {run.name: [_node(run), _versions(run)] for run in report.runs}
+    columns = {run.name: [_facts(hardware_facts(run)), _facts(software_facts(run))] for run in report.runs}
     if len({json.dumps(column) for column in columns.values()}) == 1:
         columns = {"all runs" if len(report.runs) > 1 else report.runs[0].name: next(iter(columns.values()))}
     rows = [
@@ -122,17 +122,8 @@ def _machines(report: Report) -> str:
     return "## Hardware and software\n\n" + _pipe_table(["", *columns], rows)
 
 
-def _node(run: RunRecord) -> str:
-    nodes = run.get("run.hardware")
-    return (
-        "; ".join(json.dumps(node, ensure_ascii=False) for node in nodes) if isinstance(nodes, list) else NOT_AVAILABLE
-    )
-
-
-def _versions(run: RunRecord) -> str:
-    versions = run.get("run.versions")
-    pairs = versions.items() if isinstance(versions, dict) else ()
-    return ", ".join(f"{name} {version}" for name, version in pairs) or NOT_AVAILABLE
+def _facts(facts: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in facts.items()) or NOT_AVAILABLE
 
 
 def phase_contents(report: Report) -> dict[str, dict[str, str]]:
@@ -146,10 +137,6 @@ def phase_contents(report: Report) -> dict[str, dict[str, str]]:
     for texts in contents.values():
         texts["other"] = "what is left of the step's wall time: logging, bookkeeping, waiting outside the phases"
     return contents
-
-
-def _setting(value: Any) -> str:
-    return "null" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def _pipe_table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:

@@ -15,7 +15,7 @@ from paratune.errors import MissingDependency, require
 from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
 from paratune.report.svg import inline_svg
-from paratune.report.table import ALL_PHASES, PHASE_NAMES, byte_unit, numbers, step_parts_ms
+from paratune.report.table import ALL_PHASES, PHASE_NAMES, byte_unit, decimals, step_parts_ms
 from paratune.report.text import Html, plain, shorten
 from paratune.units import format_bytes
 
@@ -117,12 +117,14 @@ def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
 
     def draw(axes: Any, hovers: dict[str, str]) -> None:
         size = 1000 if in_seconds else 1
+        places = decimals([max(value or 0 for value in part.values()) / size for part in parts])
         left = np.zeros(len(runs))
         for phase in ALL_PHASES:
             values = [part[phase] for part in parts]
             widths = np.array([(value or 0) / size for value in values])
             bars = axes.barh(range(len(runs)), widths, left=left, height=0.62, color=PHASE_COLOURS[phase])
-            for row, (bar, text) in enumerate(zip(bars, numbers([(v or 0) / size for v in values]), strict=True)):
+            for row, bar in enumerate(bars):
+                text = f"{widths[row]:,.{places}f}"
                 gid = f"hover-{phase}-{row}"
                 bar.set_gid(gid)
                 unit = "s" if in_seconds else "ms"

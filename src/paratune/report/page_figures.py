@@ -31,7 +31,9 @@ def loss(report: Report) -> Html:
         keys = (tag("li", run_key(report, run), run.name) for run in runs)
         window = ", ".join(sorted({f"{figures.window_of(len(run.train.steps))}" for run in runs}, key=int))
         caption = f"Lines: running mean of the training loss over the last {window} steps. Points: validation loss."
-        if len(runs) <= figures.MAX_FAINT:
+        if window == "1":
+            caption = "Lines: training loss of each step. Points: validation loss."
+        elif len(runs) <= figures.MAX_FAINT:
             caption += " Faint: training loss of each step."
         if len(runs) > 1:
             caption += " Where runs coincide, the earlier is the wider line."
@@ -86,7 +88,7 @@ def quality(report: Report) -> Html:
         else:
             content = _regression(run.name, *found, limits, f"predictions-{number}")
         heading = tag("h3", run.name) if len(report.runs) > 1 else None
-        parts.append(tag("section", heading, content))
+        parts.append(tag("section", heading, content, class_="matrix" if found is None else None))
     return tag("div", join(parts), class_="beside")
 
 

@@ -1,12 +1,12 @@
 """The tables and texts of the page."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from paratune.report.figures import run_style
+from paratune.report.machine import hardware_facts, setting_text, software_facts, written
 from paratune.report.model import Report, SeedGroup
 from paratune.report.read import RunRecord
 from paratune.report.table import Cell, decimals
@@ -109,7 +109,7 @@ def settings(report: Report) -> Html:
             "tr",
             tag("th", tag("code", one.key), scope="row"),
             *(
-                _text_cell(_written(one.values[run.name]), run.name, f"from {one.origins[run.name] or 'unknown'}")
+                _text_cell(setting_text(one, run.name), run.name, f"from {one.origins[run.name] or 'unknown'}")
                 for run in report.runs
             ),
         )
@@ -126,9 +126,9 @@ def settings(report: Report) -> Html:
 
 def machine(report: Report) -> Html:
     """Return hardware, versions and commands; what is the same in all runs is said once."""
-    parts: list[tuple[str, Callable[[RunRecord], Mapping[str, Any]]]] = [
-        ("Hardware", lambda run: _hardware(run.get("run.hardware"))),
-        ("Software", _software),
+    parts: list[tuple[str, Callable[[RunRecord], Mapping[str, str]]]] = [
+        ("Hardware", hardware_facts),
+        ("Software", software_facts),
     ]
     tables = [tag("section", tag("h3", title), _facts(report, read)) for title, read in parts]
     commands = (
@@ -199,7 +199,7 @@ def _scroll(table: Html, label: str) -> Html:
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, Any]]) -> Html:
+def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, str]]) -> Html:
     """Return a table of facts: one column when they are the same in all runs, else one a run."""
     facts = {run.name: read(run) for run in report.runs}
     keys = list(dict.fromkeys(key for values in facts.values() for key in values))
@@ -212,65 +212,15 @@ def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, Any]]) -> Ht
         tag(
             "tr",
             tag("th", key, scope="row"),
-            *(_text_cell(_written(facts[name].get(key)), name, "run.json") for name in shown),
+            *(_text_cell(facts[name].get(key, NOT_AVAILABLE), name, "run.json") for name in shown),
         )
         for key in keys
     ]
     return _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Facts")
 
 
-def _hardware(nodes: Any) -> dict[str, str]:
-    """Return a readable line for each fact of each node."""
-    if not isinstance(nodes, list):
-        return {}
-    lines: dict[str, str] = {}
-    for number, node in enumerate(node for node in nodes if isinstance(node, dict)):
-        prefix = f"Node {number}: " if len(nodes) > 1 else ""
-        known = {"hostname": "host", "cpu_model": "CPU", "ram_bytes": "memory", "gpus": "GPUs"}
-        for key, value in node.items():
-            label = prefix + known.get(key, str(key).replace("num_", "").replace("_", " "))
-            lines[label] = (
-                _gpus(value) if key == "gpus" else format_bytes(value) if _is_bytes(key, value) else _written(value)
-            )
-    return lines
-
-
-def _gpus(gpus: Any) -> str:
-    if not isinstance(gpus, list) or not gpus:
-        return "none"
-    texts = []
-    for gpu in gpus:
-        values = gpu if isinstance(gpu, dict) else {"name": gpu}
-        size = values.get("memory_bytes")
-        extra = {
-            key: value for key, value in values.items() if key not in {"name", "memory_bytes"} and value is not None
-        }
-        parts = [_written(values.get("name")), format_bytes(size) if _is_bytes("_bytes", size) else "memory n/a"]
-        texts.append(", ".join([*parts, *(f"{key} {_written(value)}" for key, value in extra.items())]))
-    return "; ".join(f"{texts.count(text)} × {text}" for text in dict.fromkeys(texts))
-
-
-def _is_bytes(key: str, value: Any) -> bool:
-    return str(key).endswith("_bytes") and isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _software(run: RunRecord) -> dict[str, Any]:
-    versions = run.get("run.versions")
-    facts = dict(versions) if isinstance(versions, dict) else {}
-    commit, dirty = run.get("run.code.git_commit"), run.get("run.code.git_dirty")
-    if commit is not None:
-        facts["git commit"] = f"{commit}{' with changes' if dirty else ''}"
-    return facts
-
-
 def _command(command: Any) -> str:
-    return " ".join(str(word) for word in command) if isinstance(command, list) else _written(command)
-
-
-def _written(value: Any) -> str:
-    if value is None:
-        return NOT_AVAILABLE
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return " ".join(str(word) for word in command) if isinstance(command, list) else written(command)
 
 
 def _by_value(values: Mapping[str, Any]) -> Html:
@@ -286,11 +236,11 @@ def _brief(value: Any) -> str:
     """Return a value for a sentence: fingerprints by their first characters, mappings as "key value"."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_brief(item)}" for key, item in value.items())
-    text = _written(value)
+    text = written(value)
     if _FINGERPRINT.fullmatch(text):
         return f"{text[:18]}…"
     return text if len(text) <= 90 else f"{text[:88]}…"
 
 
 def _distinct(report: Report, source: str) -> list[str]:
-    return list(dict.fromkeys(_written(run.get(source)) for run in report.runs))
+    return list(dict.fromkeys(written(run.get(source)) for run in report.runs))

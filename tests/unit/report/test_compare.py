@@ -28,6 +28,7 @@ def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
         ("plan.num_steps", 100, "plan"),
         ("config.train.schedule", "cosine", "train_settings"),
         ("config.data.max_length", 64, "tokens"),
+        ("data.train.num_tokens", 71_999, "tokens"),
         ("config.model.overrides", {"hidden_dropout_prob": 0.0}, "model_overrides"),
         ("config.evaluate.best", "f1", "kept_model"),
         ("task.labels", ["positive", "negative"], "task"),
@@ -39,6 +40,18 @@ def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, ke
     assert sameness.verdict == "different"
     assert [one.key for one in sameness.differ] == [key]
     assert "did not train the same thing" in sameness.sentence
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config.train.epochs": None, "config.train.max_steps": 225},
+        {"config.data.columns": {"text": "sentence", "label": "label"}, "config.data.train": "elsewhere.csv"},
+        {"config.precision": "bf16", "batch.micro_batch_size": 8, "batch.grad_accum_steps": 4},
+    ],
+)
+def test_the_same_experiment_said_or_run_otherwise_is_the_same(tmp_path, changes):
+    assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes))).verdict == "same"
 
 
 def test_a_difference_names_only_the_settings_that_differ(tmp_path):
@@ -53,7 +66,9 @@ def test_runs_that_differ_in_seed_alone_are_seeds_of_one_experiment(tmp_path):
 
 
 def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
-    runs = _runs(make_run(tmp_path / "a", seed=1), make_run(tmp_path / "b", seed=2, kind="ddp", world_size=2))
+    runs = _runs(
+        make_run(tmp_path / "a", kind="ddp", seed=1), make_run(tmp_path / "b", kind="ddp", seed=2, world_size=2)
+    )
     assert seed_groups(runs) == []
 
 

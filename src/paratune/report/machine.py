@@ -1,0 +1,80 @@
+"""Hardware, software and settings of a run in words."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paratune.report.compare import Difference
+from paratune.report.read import RunRecord
+from paratune.units import NOT_AVAILABLE, format_bytes
+
+NO_SUCH_SETTING = "no such setting"
+_NAMES = {"hostname": "host", "cpu_model": "CPU", "cpu_flags": "CPU flags", "ram_bytes": "memory", "gpus": "GPUs"}
+_LEFT_OUT = {"python", "free_bytes"}
+"""Told with the software; and what changes from hour to hour. The record has them."""
+
+
+def hardware_facts(run: RunRecord) -> dict[str, str]:
+    """Return what each node of a run was, one readable line a fact."""
+    found = run.get("run.hardware")
+    nodes = [node for node in found if isinstance(node, dict)] if isinstance(found, list) else []
+    lines: dict[str, str] = {}
+    for number, node in enumerate(nodes):
+        prefix = f"node {number}: " if len(nodes) > 1 else ""
+        for key, value in node.items():
+            if key in _LEFT_OUT or (value is None and key.endswith("_limit_bytes")):
+                continue
+            name = _NAMES.get(key, str(key).replace("num_", "").replace("_bytes", "").replace("_", " "))
+            lines[prefix + name] = _gpus(value) if key == "gpus" else _fact(key, value)
+    return lines
+
+
+def software_facts(run: RunRecord) -> dict[str, str]:
+    """Return the versions of what was installed, and the commit of a checkout."""
+    versions = run.get("run.versions")
+    known = versions.items() if isinstance(versions, dict) else ()
+    facts = {str(name): written(version) for name, version in known if version is not None}
+    commit, dirty = run.get("run.code.git_commit"), run.get("run.code.git_dirty")
+    if commit is not None:
+        facts["git commit"] = f"{commit}{' with changes' if dirty else ''}"
+    return facts
+
+
+def setting_text(difference: Difference, run: str) -> str:
+    """Return the value of a setting in a run as a configuration file would have it."""
+    if run not in difference.values:
+        return NO_SUCH_SETTING
+    value = difference.values[run]
+    return "null" if value is None else written(value)
+
+
+def written(value: Any) -> str:
+    """Return a value of a record: texts as they are, others as JSON, None as n/a."""
+    if value is None:
+        return NOT_AVAILABLE
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _fact(key: str, value: Any) -> str:
+    if str(key).endswith("_bytes") and isinstance(value, int | float) and not isinstance(value, bool):
+        return format_bytes(value)
+    if isinstance(value, Mapping):
+        return ", ".join(_parts(value)) or NOT_AVAILABLE
+    return ", ".join(map(written, value)) or "none" if isinstance(value, list) else written(value)
+
+
+def _parts(values: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        if key not in _LEFT_OUT and value is not None:
+            yield f"{str(key).removesuffix('_bytes').replace('_', ' ')} {_fact(key, value)}"
+
+
+def _gpus(gpus: Any) -> str:
+    """Return "4 x name, memory, link" for each kind of GPU."""
+    if not isinstance(gpus, list) or not gpus:
+        return "none"
+    texts = []
+    for gpu in gpus:
+        values = dict(gpu) if isinstance(gpu, dict) else {"name": gpu}
+        texts.append(", ".join([written(values.pop("name", None)), *_parts(values)]))
+    return "; ".join(f"{texts.count(text)} × {text}" for text in dict.fromkeys(texts))

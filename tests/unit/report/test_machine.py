@@ -1,0 +1,41 @@
+"""Hardware, software and settings in words."""
+
+from make_run import GIB, make_run
+
+from paratune.report.compare import config_differences
+from paratune.report.machine import hardware_facts, setting_text, software_facts
+from paratune.report.read import read_runs
+
+
+def _run(tmp_path, **changes):
+    return read_runs([make_run(tmp_path / "a", run_changes=changes)]).runs[0]
+
+
+def test_gpus_are_counted_by_kind(tmp_path):
+    gpu = {"name": "Example GPU", "memory_bytes": 80 * GIB, "link": "NVLink"}
+    facts = hardware_facts(_run(tmp_path, hardware=[{"gpus": [gpu, gpu, gpu | {"link": None}]}]))
+    assert facts["GPUs"] == "2 × Example GPU, memory 80 GiB, link NVLink; 1 × Example GPU, memory 80 GiB"
+
+
+def test_facts_of_several_nodes_name_the_node(tmp_path):
+    facts = hardware_facts(_run(tmp_path, hardware=[{"hostname": "a"}, {"hostname": "b"}]))
+    assert facts == {"node 0: host": "a", "node 1: host": "b"}
+
+
+def test_storage_is_told_without_what_changes_by_the_hour(tmp_path):
+    storage = {"filesystem": "ext4", "kind": None, "free_bytes": 1, "total_bytes": 2 * GIB}
+    facts = hardware_facts(_run(tmp_path, hardware=[{"storage": storage, "ram_bytes": 16 * GIB}]))
+    assert facts == {"storage": "filesystem ext4, total 2 GiB", "memory": "16 GiB"}
+
+
+def test_software_leaves_out_what_is_not_installed(tmp_path):
+    changes = {"versions": {"torch": "2.13.0", "deepspeed": None}, "code": {"git_commit": "abc", "git_dirty": True}}
+    assert software_facts(_run(tmp_path, **changes)) == {"torch": "2.13.0", "git commit": "abc with changes"}
+
+
+def test_setting_text_tells_null_from_a_setting_that_is_not_there(tmp_path):
+    changes = {"config.strategy": {"kind": "ddp", "bucket_cap_mb": None}}
+    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)
+    found = {one.key: one for one in config_differences(read_runs([first, second]).runs)}
+    texts = [setting_text(found["strategy.bucket_cap_mb"], run) for run in "ab"]
+    assert texts == ["no such setting", "null"]
