@@ -74,6 +74,12 @@ def test_groups_stay_together(tmp_path):
     assert not (groups[0] | groups[1]) & groups[2]
 
 
+def test_dropped_rows_of_a_cut_file_are_counted_once(tmp_path):
+    rows = [(f"film {number}" if number % 5 else "", "good") for number in range(20)]
+    splits = load(tmp_path, train=write_csv(tmp_path / "t.csv", rows), split={"test": 0.25}, missing="drop")
+    assert [(split.num_rows, split.num_dropped) for split in splits.values()] == [(12, {"text": 4}), (4, {})]
+
+
 def test_a_cut_part_and_a_file_of_the_same_name_are_refused(tmp_path, files):
     with pytest.raises(DataError, match=r"data\.test names a file and data\.split\.test cuts one"):
         load(tmp_path, **files, split={"test": 0.2}, missing="drop")

@@ -145,9 +145,11 @@ def test_what_a_killed_process_left_is_cleaned(tmp_path):
     assert {path.suffix for path in (tmp_path / "tokens").iterdir()} == {"", ".lock"}
 
 
-@pytest.mark.parametrize("fault", ["tokens.bin", "offsets.npy", "meta.json", "full_lengths.npy", "gone", "foreign"])
+@pytest.mark.parametrize(
+    "fault", ["tokens.bin", "offsets.npy", "meta.json", "full_lengths.npy", "type_ids.bin", "gone", "foreign"]
+)
 def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
-    good = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    good = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     expected = rows_of(good)
     folder = tmp_path / "tokens" / good.fingerprint
     if fault == "gone":
@@ -159,7 +161,7 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
         content = (folder / fault).read_bytes()
         (folder / fault).write_bytes(content[: len(content) // 2])
     with caplog.at_level(logging.WARNING):
-        again = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+        again = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     assert rows_of(again) == expected
     assert f"cached tokens in {folder} are damaged" in caplog.text
 
