@@ -20,7 +20,7 @@ from paratune.report.text import Html, plain, shorten
 from paratune.units import format_bytes
 
 INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
-RUN_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa3377", "#b07c00", "#5a5a5a")
+RUN_COLOURS = ("#0072b2", "#d55e00", "#12a07a", "#4b1d6b", "#5f3a00", "#d0749f")
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
 PHASE_COLOURS = {
     "get_batch": "#e3b23c",
