@@ -1,7 +1,8 @@
 """Checkpoints: whole or absent, hashed, nothing pickled, the same for every strategy and world size.
 
     checkpoints/step_000200/
-      manifest.json              step, sizes and SHA-256 of all other files, which file holds which tensor; written last
+      manifest.json              step, size and SHA-256 of the other files, and its own, which file holds which tensor;
+                                 written last
       progress.json              what the loop has to know to go on
       tensors.00000.safetensors  weights and optimizer states, whole, by name
       ...
@@ -14,6 +15,7 @@ Floor 4: knows neither models nor strategies; tensors come and go by name.
 
 import errno
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -89,7 +91,7 @@ class Reader:
     """A whole checkpoint, open for reading; tensors are read when asked for."""
 
     def __init__(self, folder: Path) -> None:
-        manifest = read_json(folder / MANIFEST)
+        manifest = _read_manifest(folder)
         self.folder = folder
         self.step: int = manifest["step"]
         self.progress: Any = read_json(folder / PROGRESS)
@@ -119,12 +121,7 @@ def verify(folder: Path) -> None:
     Raises:
         CheckpointError: Something is missing, cut short or changed; the message names it.
     """
-    manifest = read_json(folder / MANIFEST)
-    if manifest.get("format_version") != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{folder} has checkpoint format {manifest.get('format_version')}; this version reads {FORMAT_VERSION}"
-        )
-    for name, expected in manifest["files"].items():
+    for name, expected in _read_manifest(folder)["files"].items():
         path = folder / name
         if not path.is_file():
             raise CheckpointError(f"{folder} is damaged: {name} is missing")
@@ -160,24 +157,41 @@ def find_newest(checkpoints: Path) -> Path | None:
 def list_checkpoints(checkpoints: Path) -> list[Path]:
     """Return the checkpoint folders in the order of their steps, without looking into them."""
     found = [path for path in checkpoints.glob("step_*") if path.is_dir() and path.name[5:].isdigit()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
+    return sorted(found, key=_step_of)
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
     """Return the loop's state in a checkpoint; empty when it is damaged."""
     try:
-        progress: dict[str, Any] = read_json(folder / PROGRESS)
+        progress = read_json(folder / PROGRESS)
     except CheckpointError:
         return {}
-    return progress
+    return progress if isinstance(progress, dict) else {}
 
 
-def prune(checkpoints: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints."""
-    for folder in list_checkpoints(checkpoints)[:-keep]:
+def prune(checkpoints: Path, keep: int, *, step: int) -> None:
+    """Delete what a run that has just saved `step` needs no more.
+
+    That is all but the newest `keep` checkpoints up to `step`; those beyond it, which were passed over as damaged when
+    the run was gone on with, and would count as the newest; and what interrupted writes left.
+
+    Args:
+        checkpoints: Folder of the checkpoints.
+        keep: How many stay, at least 1.
+        step: Of the newest one.
+    """
+    folders = list_checkpoints(checkpoints)
+    beyond = [folder for folder in folders if _step_of(folder) > step]
+    for folder in [*folders[: len(folders) - len(beyond)][:-keep], *beyond]:
         # The manifest goes first, so that a half-deleted checkpoint is never taken for a whole one.
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+    for remains in checkpoints.glob(".*.tmp"):
+        shutil.rmtree(remains, ignore_errors=True)
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step_"))
 
 
 def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
@@ -210,8 +224,24 @@ def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
         path.name: {"sha256": _sha256(path), "num_bytes": path.stat().st_size} for path in sorted(folder.iterdir())
     }
     manifest = {"format_version": FORMAT_VERSION, "step": step, "files": files, "tensors": index}
-    write_json(folder / MANIFEST, manifest)
+    write_json(folder / MANIFEST, {**manifest, "sha256": _digest(manifest)})
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict):
+        raise CheckpointError(f"{folder} is damaged: {MANIFEST} holds no manifest")
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}")
+    if manifest.pop("sha256", None) != _digest(manifest):
+        raise CheckpointError(f"{folder} is damaged: {MANIFEST} does not match its own SHA-256")
+    return manifest
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

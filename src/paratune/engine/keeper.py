@@ -127,19 +127,25 @@ class RunKeeper:
         seconds = time.perf_counter() - begin
         progress.seconds["checkpoint"] += seconds
         if self._is_writer:
-            checkpoint.prune(self._checkpoints, self._config.checkpoint.keep)
+            checkpoint.prune(self._checkpoints, self._config.checkpoint.keep, step=progress.step)
             self._drop_old_best(progress)
         self._recorder.add(
             "checkpoint", step=progress.step, time_s=round(seconds, 4), num_bytes=num_bytes, reason=reason
         )
 
     def load_best(self, progress: Progress) -> int:
-        """Load the weights of the best evaluation, when one is kept; return the step that the model is now from."""
+        """Load the weights of the best evaluation, when one is kept; return the step that the model is now from.
+
+        Raises:
+            CheckpointError: Their file is damaged.
+        """
         if progress.best is None:
             return progress.step
         step: int = progress.best["step"]
         if step != progress.step:
-            reader = checkpoint.Reader(best_folder(self._checkpoints, step))
+            folder = best_folder(self._checkpoints, step)
+            checkpoint.verify(folder)
+            reader = checkpoint.Reader(folder)
             self._strategy.state().load(reader.read, reader.keys(MODEL_PREFIX))
         return step
 

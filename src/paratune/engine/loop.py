@@ -5,7 +5,7 @@ Nothing here knows which strategy, task or device it runs.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import torch
 
@@ -92,7 +92,7 @@ def run(loop: Loop, progress: Progress) -> None:
             return
         _step(loop, progress)
         if loop.stop.agreed(loop.strategy):
-            _save_and_stop(loop, progress)
+            save_and_stop(loop, progress)
 
 
 def _step(loop: Loop, progress: Progress) -> None:
@@ -129,13 +129,20 @@ def _pause(loop: Loop, progress: Progress) -> None:
         if save:
             loop.keeper.save(progress, "scheduled")
     except Interrupted:
-        _save_and_stop(loop, progress)
+        save_and_stop(loop, progress)
     loop.clock.restart()
 
 
-def _save_and_stop(loop: Loop, progress: Progress) -> None:
+def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
+    """End the run in good order after a signal, with a checkpoint of this step.
+
+    Raises:
+        Stopped: Always.
+    """
     loop.recorder.flush()
-    loop.keeper.save(progress, "signal")
+    # A checkpoint of this step that is there already holds all of it; writing it again could only lose it.
+    if progress.saved_step < progress.step:
+        loop.keeper.save(progress, "signal")
     signal = loop.stop.signal or "a signal on another rank"
     loop.recorder.add("stop", step=progress.step, signal=signal)
     raise Stopped(f"stopped by {signal} after step {progress.step}; a checkpoint was saved, --resume goes on from it")

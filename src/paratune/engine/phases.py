@@ -63,6 +63,7 @@ class HostClock:
             self._spent[phase] += time.perf_counter() - begin
 
     def restart(self) -> None:
+        self._spent = dict.fromkeys(PHASES, 0.0)
         self._begin = time.perf_counter()
 
     def end_step(self) -> None:

@@ -69,7 +69,7 @@ class DDPStrategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
-        return whole.WholeState(self._model, self._optimizer)
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)

@@ -49,7 +49,7 @@ class SingleStrategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
-        return whole.WholeState(self._model, self._optimizer)
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return value

@@ -79,33 +79,32 @@ def clip_and_step(optimizer: Optimizer, parameters: Iterable[nn.Parameter], max_
 class WholeState:
     """Weights and optimizer states of a model that each rank holds whole (see `protocol.State`)."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, *, rank: int) -> None:
         self._optimizer = optimizer
+        self._is_first = rank == 0
         self._parameters = dict(model.named_parameters())  # a tied one appears once
         persistent = model.state_dict(keep_vars=True)
         self._buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
+        self._weights: dict[str, Tensor] = {**self._parameters, **self._buffers}
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         for key, tensor in self._all():
             if key.startswith(prefix):
-                yield key, tensor.detach().cpu()
+                yield key, tensor.detach().cpu() if self._is_first else None
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
         for key in keys:
             kind, _, rest = key.partition("/")
             if kind == "model":
-                self._copy(key, self._weights()[rest], read(key))
+                self._copy(key, self._weights[rest], read(key))
             elif kind == "optimizer":
                 name, _, state_name = rest.rpartition("/")
                 self._load_optimizer_state(key, self._parameters[name], state_name, read(key))
             else:
                 raise KeyError(key)
 
-    def _weights(self) -> dict[str, Tensor]:
-        return {**self._parameters, **self._buffers}
-
     def _all(self) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in self._weights().items():
+        for name, tensor in self._weights.items():
             yield f"model/{name}", tensor
         for name, parameter in self._parameters.items():
             for state_name, value in self._optimizer.state.get(parameter, {}).items():
@@ -114,8 +113,10 @@ class WholeState:
     def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, value: Tensor) -> None:
         if value.ndim > 0 and value.shape != parameter.shape:
             raise ValueError(f"{key} has shape {tuple(value.shape)}, the parameter {tuple(parameter.shape)}")
-        # AdamW(fused) keeps its step count beside the weights, as float32.
-        self._optimizer.state[parameter][name] = value.to(parameter.device, copy=True)
+        # The moments have the parameter's dtype (a run may go on in another precision); AdamW(fused) keeps its step
+        # count, a scalar, beside them as float32.
+        dtype = parameter.dtype if value.ndim > 0 and value.is_floating_point() else value.dtype
+        self._optimizer.state[parameter][name] = value.to(parameter.device, dtype, copy=True)
 
     @staticmethod
     def _copy(key: str, target: Tensor, value: Tensor) -> None:

@@ -1,0 +1,47 @@
+import inspect
+import types
+
+import pytest
+
+from paratune.config.sections import STRATEGY_SECTIONS
+from paratune.config.traits import TRAITS
+from paratune.errors import ConfigError
+from paratune.strategies import STRATEGIES, protocol, strategy_class
+
+VERBS = [name for name, member in vars(protocol.Strategy).items() if isinstance(member, types.FunctionType)]
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_each_kind_has_its_verbs_traits_and_options(kind: str):
+    strategy = strategy_class(kind)
+    assert strategy.traits is TRAITS[kind]
+    assert strategy.traits.kind == kind
+    for verb in VERBS:
+        if not verb.startswith("_"):
+            expected = inspect.signature(getattr(protocol.Strategy, verb)).parameters
+            assert list(inspect.signature(getattr(strategy, verb)).parameters) == list(expected), verb
+    taken = set(inspect.signature(strategy).parameters) - {"device", "precision", "rank", "world_size"}
+    assert taken == set(STRATEGY_SECTIONS[kind].model_fields) - {"kind"}
+
+
+def test_the_tables_of_kinds_are_the_same():
+    assert list(STRATEGIES) == list(TRAITS) == list(STRATEGY_SECTIONS)
+
+
+def test_an_outside_strategy_is_named_in_full():
+    assert strategy_class("collections:OrderedDict").__name__ == "OrderedDict"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("dpp", "dpp is none of single, ddp, nor package.module:Class; did you mean ddp?"),
+        ("absent_package:Thing", "No module named 'absent_package'"),
+        ("collections:Absent", "collections:Absent cannot be imported"),
+    ],
+)
+def test_a_kind_that_there_is_not_is_refused(kind: str, said: str):
+    with pytest.raises(ConfigError) as caught:
+        strategy_class(kind)
+    assert kind in str(caught.value)
+    assert said in str(caught.value)
