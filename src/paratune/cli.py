@@ -3,6 +3,8 @@
 Exit codes are those of `paratune.errors`; docs/exit_codes.md lists them.
 """
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -143,7 +145,7 @@ def show(config: Path, *, set_: Overrides = None, json: Json = False) -> int:
 
 
 @config_app.command
-def schema() -> int:
+def schema(*, json: Json = True) -> int:
     """Print the JSON schema of configuration files, for editors."""
     from paratune.commands.config import schema_command
 
@@ -152,19 +154,30 @@ def schema() -> int:
 
 @config_app.command
 def init(
-    path: Path, *, task: Annotated[Literal["classification", "regression"], Parameter(help="what is learned")]
+    path: Path,
+    *,
+    task: Annotated[Literal["classification", "regression"], Parameter(help="what is learned")],
+    json: Json = False,
 ) -> int:
     """Write a commented configuration file with every option to PATH."""
     from paratune.commands.config import init_command
 
-    return init_command(path, task)
+    return init_command(path, task, as_json=json)
 
 
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
     try:
         code = app(result_action="return_value")
+        sys.stdout.flush()
     except ParatuneError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         code = error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Who read the output has enough of it (`| head`); what Python still holds must not be written at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
     sys.exit(code if isinstance(code, int) else EXIT_OK)

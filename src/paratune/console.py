@@ -5,6 +5,7 @@ Floor 1: no torch.
 
 import functools
 import logging
+import logging.handlers
 import sys
 import time
 from collections.abc import Iterator
@@ -110,13 +111,20 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
         handler.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     handler.setLevel(logging.INFO if speaks else logging.ERROR)
     logger.addHandler(handler)
+    # What is said before the run folder is made goes into its file as well.
+    logger.addHandler(logging.handlers.MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1))
 
 
 def log_to_file(folder: Path, rank: int) -> None:
     """Keep the log of this rank in the run folder as well."""
     handler = logging.FileHandler(folder / f"log.rank{rank:04d}.txt", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.getLogger("paratune").addHandler(handler)
+    logger = logging.getLogger("paratune")
+    for early in [each for each in logger.handlers if isinstance(each, logging.handlers.MemoryHandler)]:
+        early.setTarget(handler)
+        early.close()
+        logger.removeHandler(early)
+    logger.addHandler(handler)
 
 
 def print_result(renderable: Any) -> None:

@@ -36,13 +36,17 @@ def check_usable(folder: Path, mode: Mode) -> None:
     """Look whether a run may write into `folder`, before anything slow is done.
 
     Raises:
-        CheckpointError: It holds a run and neither --resume nor --overwrite was said, or it is something else.
+        CheckpointError: It holds a run and neither --resume nor --overwrite was said, or it is something else, or
+            there can be no folder.
     """
+    above = next((path for path in folder.parents if path.exists()), None)
+    if above is not None and not above.is_dir():
+        raise CheckpointError(f"{folder} cannot be made, because {above} is a file; change run.folder")
     if not folder.exists():
         return
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; the run folder needs this name: change run.name or run.folder")
-    if not any(folder.iterdir()):
+    if all(_is_beginning(path.name) for path in folder.iterdir()):
         return
     if not (folder / RUN_FILE).exists():
         raise CheckpointError(
@@ -96,16 +100,24 @@ def take(folder: Path, mode: Mode) -> FileLock:
     """Make the folder (emptied first, with overwrite) and hold it until the returned lock is released.
 
     Raises:
-        CheckpointError: Another process is training in it.
+        CheckpointError: Another process is training in it, or it cannot be made or emptied.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
+        if mode == "overwrite":
+            for path in folder.iterdir():
+                if path.name != LOCK_FILE:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
     except Timeout as error:
         raise CheckpointError(f"{folder} is in use by another process that trains; change run.name") from error
-    if mode == "overwrite":
-        for path in folder.iterdir():
-            if path.name != LOCK_FILE:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError as error:
+        lock.release()
+        raise CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change run.folder") from error
     return lock
+
+
+def _is_beginning(name: str) -> bool:
+    """Return whether a file is one that a process leaves when it is killed before it has written run.json."""
+    return name == LOCK_FILE or name.endswith(".tmp") or name.startswith(("log.rank", "events.rank"))

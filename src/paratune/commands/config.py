@@ -25,7 +25,7 @@ def schema_command() -> int:
     return EXIT_OK
 
 
-def init_command(path: Path, task: str) -> int:
+def init_command(path: Path, task: str, *, as_json: bool = False) -> int:
     """Write a template; return the exit code.
 
     Raises:
@@ -38,5 +38,6 @@ def init_command(path: Path, task: str) -> int:
         raise ConfigError(f"{path} exists and was not touched; name another file") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}") from error
-    print(f"{path}: fill in the data files, columns and model; then: paratune data {path}")  # noqa: T201
+    text = f"{path}: fill in the data files, columns and model; then: paratune data {path}"
+    print(json.dumps({"path": str(path), "task": task}) if as_json else text)  # noqa: T201
     return EXIT_OK

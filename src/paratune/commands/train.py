@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sections import run_path
+from paratune.config.sections import Config, run_path
 from paratune.config.traits import TRAITS
 from paratune.console import print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
 from paratune.launch.local import launch
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
 from paratune.run_folder import Mode, check_usable
+
+EACH_RANK_HAS_ITS_OWN_DATA = ("single", "ddp")
+"""Strategies of which it is known without their class to how many ranks a batch is dealt."""
 
 
 def train_command(
@@ -45,26 +49,32 @@ def train_command(
             f"--nproc {num_processes} in a process that torchrun started (WORLD_SIZE={place.world_size}); leave out "
             "--nproc or torchrun"
         )
+    num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
+    _check_processes(loaded.config, num_ranks)
     if place.rank == 0:
         check_usable(run_path(loaded.config), mode)
     if num_processes > 1 and not is_child:
-        _check_strategy(loaded, num_processes)
         return launch(sys.argv[1:], num_processes)
     return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
 
 
-def _check_strategy(loaded: LoadedConfig, num_processes: int) -> None:
+def _check_processes(config: Config, num_processes: int) -> None:
     """Refuse at once what the processes would refuse after their start."""
-    traits = TRAITS.get(loaded.config.strategy.kind)
+    traits = TRAITS.get(config.strategy.kind)
     if traits is not None:
         check_world_size(traits, num_processes)
+    if config.strategy.kind in EACH_RANK_HAS_ITS_OWN_DATA:
+        resolve_batch(config.batch, data_world_size=num_processes)
 
 
 def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:
     set_up_logging(speaks=rank == 0, rank=rank)
+    from paratune.engine.stop import StopRequest
+
+    stop = StopRequest().install()  # before the seconds that importing torch takes
     from paratune.train.run import train
 
-    summary = train(loaded, mode=mode, began=began)
+    summary = train(loaded, mode=mode, stop=stop, began=began)
     if rank == 0:
         show(summary, run_path(loaded.config), as_json=as_json)
     return EXIT_OK

@@ -1,16 +1,17 @@
-"""Signals that ask a run to end: noted when they come, acted on between two steps, by all ranks together."""
+"""Signals that ask a run to end: noted when they come, acted on between two steps, by all ranks together.
 
-import logging
+Torch is imported late here, so that signals can be taken over before the seconds that importing it takes.
+"""
+
 import os
 import signal
 from types import FrameType
-
-import torch
+from typing import TYPE_CHECKING
 
 from paratune.errors import Stopped
-from paratune.strategies.protocol import Strategy
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from paratune.strategies.protocol import Strategy
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -25,6 +26,8 @@ class StopRequest:
         """Take over the signals. Only the main thread may call it."""
         for number in SIGNALS:
             signal.signal(number, self._note)
+        # `paratune.launch.local` starts processes with them blocked; one that came too early is delivered now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def came(self) -> bool:
@@ -40,8 +43,10 @@ class StopRequest:
         if self.signal is not None:
             raise Stopped(f"stopped by {self.signal} while {doing}; nothing was trained since the last checkpoint")
 
-    def agreed(self, strategy: Strategy) -> bool:
+    def agreed(self, strategy: "Strategy") -> bool:
         """Return whether any rank was asked to stop; the same answer on every rank. Collective."""
+        import torch
+
         flag = torch.tensor([float(self.came())])
         if strategy.layout.world_size == 1:
             return bool(flag)

@@ -6,6 +6,7 @@ needs no port: processes find each other through a file.
 """
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -13,15 +14,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.place import RENDEZVOUS_VARIABLE
 
 POLL_S = 0.05
 GRACE_S = 5.0
 """Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
+STOP_GRACE_S = 20.0
+"""Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 
@@ -35,6 +38,25 @@ class _Rank:
     code: int | None = None
 
 
+@dataclass
+class _Ranks:
+    """The processes, and the signals that they were sent."""
+
+    all: list[_Rank] = field(default_factory=list)
+    signals: list[int] = field(default_factory=list)
+
+    def add(self, rank: _Rank) -> None:
+        self.all.append(rank)
+        for number in self.signals:
+            rank.process.send_signal(number)
+
+    def send(self, number: int) -> None:
+        self.signals.append(number)
+        for rank in self.all:
+            if rank.process.poll() is None:
+                rank.process.send_signal(number)
+
+
 def launch(arguments: Sequence[str], num_processes: int) -> int:
     """Run `python -m paratune ARGUMENTS` in several processes and wait for them.
 
@@ -43,20 +65,22 @@ def launch(arguments: Sequence[str], num_processes: int) -> int:
         num_processes: At least 1.
 
     Returns:
-        0, the exit code of the rank that failed first, or 5 when a signal killed it.
+        0, 75 when a signal stopped the run, the exit code of the rank that failed first, or 5 when a signal killed it.
     """
+    ranks = _Ranks()
     with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
-        ranks = [_start(arguments, rank, num_processes, Path(scratch)) for rank in range(num_processes)]
-        previous = {number: signal.signal(number, lambda got, _frame: _send(ranks, got)) for number in FORWARDED}
+        previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in FORWARDED}
         try:
+            for rank in range(num_processes):
+                ranks.add(_start(arguments, rank, num_processes, Path(scratch)))
             failed = _wait(ranks)
         finally:
             _end(ranks)
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if failed:
-            return _explain(failed, ranks)
-        return EXIT_STOPPED if any(rank.code == EXIT_STOPPED for rank in ranks) else EXIT_OK
+            return _explain(failed, num_processes)
+        return EXIT_STOPPED if any(rank.code == EXIT_STOPPED for rank in ranks.all) else EXIT_OK
 
 
 def _start(arguments: Sequence[str], rank: int, num_processes: int, scratch: Path) -> _Rank:
@@ -70,7 +94,7 @@ def _start(arguments: Sequence[str], rank: int, num_processes: int, scratch: Pat
             stdout=None if rank == 0 else subprocess.DEVNULL,
             stderr=file,
             start_new_session=True,  # a Ctrl-C reaches them through this process only, once
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_in_the_child,
         )
     finally:
         if file:
@@ -99,40 +123,42 @@ def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _end_with_parent() -> None:
-    """Ask Linux to send SIGTERM to this process when the launcher dies, however it dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _in_the_child() -> None:
+    """Hold back signals until the run listens to them (`StopRequest.install`), and end with the launcher."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    if sys.platform == "linux":
+        # SIGTERM to this process when the launcher dies, however it dies.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait(ranks: Sequence[_Rank]) -> list[_Rank]:
+def _wait(ranks: _Ranks) -> list[_Rank]:
     """Wait until all ranks ended well, or one did not; return the failed ones in the order in which they were seen."""
     failed: list[_Rank] = []
     deadline = None
-    while any(rank.code is None for rank in ranks):
+    while any(rank.code is None for rank in ranks.all):
         time.sleep(POLL_S)
-        for rank in ranks:
-            if rank.code is None and (code := rank.process.poll()) is not None:
-                rank.code = code
-                if code not in (EXIT_OK, EXIT_STOPPED):
-                    failed.append(rank)
-                    # Others meet an error of their own in a moment; what cannot hear waits in a collective.
-                    deadline = deadline or time.monotonic() + GRACE_S
+        for rank in ranks.all:
+            if rank.code is not None or (code := rank.process.poll()) is None:
+                continue
+            rank.code = code
+            if code == EXIT_STOPPED and deadline is None:
+                # A rank that was stopped while it prepared leaves others waiting for it where they hear nothing.
+                ranks.send(signal.SIGTERM)
+                deadline = time.monotonic() + STOP_GRACE_S
+            if code not in (EXIT_OK, EXIT_STOPPED):
+                # Others meet an error of their own in a moment; what cannot hear waits in a collective.
+                deadline = min(deadline or math.inf, time.monotonic() + GRACE_S) if not failed else deadline
+                failed.append(rank)
         if deadline and time.monotonic() > deadline:
             break
     return failed
 
 
-def _send(ranks: Sequence[_Rank], number: int) -> None:
-    for rank in ranks:
-        if rank.process.poll() is None:
-            rank.process.send_signal(number)
-
-
-def _end(ranks: Sequence[_Rank]) -> None:
+def _end(ranks: _Ranks) -> None:
     """Ask those that are still there to end, then make them."""
-    _send(ranks, signal.SIGTERM)
+    ranks.send(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
-    for rank in ranks:
+    for rank in ranks.all:
         try:
             rank.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -140,15 +166,21 @@ def _end(ranks: Sequence[_Rank]) -> None:
             rank.process.wait()
 
 
-def _explain(failed: Sequence[_Rank], ranks: Sequence[_Rank]) -> int:
+def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
     """Print which rank was the first to fail, and what it said; return the exit code."""
     # A rank that was killed explains the errors of the others, also when theirs were seen first.
     first = min(failed, key=lambda rank: rank.code is not None and rank.code >= 0)
     assert first.code is not None
     killed = first.code < 0
-    how = f"was killed by {signal.Signals(-first.code).name}" if killed else f"ended with exit code {first.code}"
-    if len(ranks) > 1 and (first.number != 0 or killed):
-        print(f"rank {first.number} of {len(ranks)} {how}; the others were ended", file=sys.stderr)  # noqa: T201
+    # What all ranks find wrong (a file, an option), rank 0 has said already.
+    is_said = (
+        not killed
+        and first.code != EXIT_FAILED
+        and any(rank.number == 0 and rank.code == first.code for rank in failed)
+    )
+    if num_processes > 1 and not is_said:
+        how = f"was killed by {signal.Signals(-first.code).name}" if killed else f"ended with exit code {first.code}"
+        print(f"rank {first.number} of {num_processes} {how}; the others were ended", file=sys.stderr)  # noqa: T201
         if first.stderr and (text := first.stderr.read_text("utf-8", "replace").strip()):
             print("\n".join(text.splitlines()[-30:]), file=sys.stderr)  # noqa: T201
     return first.code if first.code > 0 else EXIT_LAUNCH

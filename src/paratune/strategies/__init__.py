@@ -27,5 +27,5 @@ def strategy_class(kind: str) -> Any:
     module, _, name = target.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"strategy.kind: {kind} cannot be imported: {error}") from error
+    except Exception as error:  # whatever a user's module raises when it is run
+        raise ConfigError(f"strategy.kind: {kind} cannot be imported: {type(error).__name__}: {error}") from error

@@ -4,6 +4,8 @@ What can go wrong with the user's files goes wrong here, before the run folder i
 and tokenization, which can take long, happens under no barrier.
 """
 
+import importlib
+import inspect
 import logging
 import time
 from dataclasses import dataclass
@@ -13,17 +15,19 @@ import torch
 
 from paratune import hardware
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config
+from paratune.config.sections import Config, OutsideStrategy
+from paratune.config.traits import Traits
 from paratune.console import Display
 from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
-from paratune.errors import ConfigError, DataError, LaunchError
+from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError
 from paratune.models.limits import token_limit
 from paratune.models.load import load_tokenizer
 from paratune.models.task_model import takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
+from paratune.strategies.protocol import Strategy
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if config.data.train is None:
         raise ConfigError(f"{loaded.source}: data.train is missing; training needs it")
     strategy_type = strategy_class(config.strategy.kind)
+    check_options(strategy_type, config)
     check_world_size(strategy_type.traits, place.world_size)
     device = choose_device(config.device, place)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
@@ -86,8 +91,59 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         raise DataError(
             f"data.train: {num_rows} rows cannot be dealt to {place.world_size} processes; start at most {num_rows}"
         )
+    size = config.batch.global_
+    if size is not None and size > num_rows:
+        log.warning("batch.global is %d, more than the %d rows: each step takes all of them", size, num_rows)
+    import_scorers()
     stop.raise_if_came("preparing")
     return Prepared(loaded, place, device, precision, strategy_type, tokenizer, max_length, splits, tokenize_s)
+
+
+def check_options(strategy_type: Any, config: Config) -> None:
+    """Look whether a class of the user's own is a strategy, and takes the options that it is given.
+
+    Raises:
+        ConfigError: It is not, or does not.
+    """
+    kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
+    if not isinstance(strategy_type, type) or not isinstance(traits, Traits):
+        raise ConfigError(f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/strategies.md)")
+    own = dict.fromkeys(("device", "precision", "rank", "world_size"))
+    try:
+        inspect.signature(strategy_type).bind(**{**strategy_options(config), **own})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"strategy.options of {kind}: {error} (see docs/strategies.md)") from error
+
+
+def strategy_options(config: Config) -> dict[str, Any]:
+    """Return the keyword arguments of the strategy's class."""
+    if isinstance(config.strategy, OutsideStrategy):
+        return dict(config.strategy.options)
+    return config.strategy.model_dump(exclude={"kind"})
+
+
+def make_strategy(prepared: Prepared) -> Strategy:
+    """Construct the strategy; the process group must be up.
+
+    Raises:
+        ConfigError: A class of the user's own takes offence at one of its options.
+    """
+    place, config = prepared.place, prepared.config
+    arguments = {
+        "device": prepared.device,
+        "precision": prepared.precision,
+        "rank": place.rank,
+        "world_size": place.world_size,
+    }
+    try:
+        strategy: Strategy = prepared.strategy_type(**strategy_options(config), **arguments)
+    except Exception as error:  # whatever the constructor of a user's class raises
+        if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
+            raise
+        raise ConfigError(
+            f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    return strategy
 
 
 def _say_what_was_read(splits: dict[str, Split]) -> None:
@@ -101,6 +157,12 @@ def _say_what_was_read(splits: dict[str, Split]) -> None:
             split.store.num_tokens,
             split.store.num_truncated,
         )
+
+
+def import_scorers() -> None:
+    """Import what computes scores, or the first evaluation would seem to take two seconds more than the others."""
+    for module in ("scipy.stats", "sklearn.metrics"):
+        importlib.import_module(module)
 
 
 def choose_device(name: str, place: Place) -> torch.device:

@@ -7,10 +7,10 @@ from typing import Any
 
 from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.sections import Config, OutsideStrategy, class_names
+from paratune.config.sections import Config, class_names
 from paratune.data.load import split_records
 from paratune.models.task_model import SequenceModel, count_parameters, weights_fingerprint
-from paratune.train.prepare import Prepared
+from paratune.train.prepare import Prepared, strategy_options
 
 
 def model_facts(model: SequenceModel, name: str) -> dict[str, Any]:
@@ -85,10 +85,3 @@ def task_facts(config: Config) -> dict[str, Any]:
     """Return the task's kind and the names of its classes."""
     names = class_names(config.task)
     return {"kind": config.task.kind, **({"labels": names} if names else {})}
-
-
-def strategy_options(config: Config) -> dict[str, Any]:
-    """Return the keyword arguments of the strategy's class."""
-    if isinstance(config.strategy, OutsideStrategy):
-        return dict(config.strategy.options)
-    return config.strategy.model_dump(exclude={"kind"})

@@ -17,9 +17,9 @@ from paratune.config.sections import Config, class_names, run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
 from paratune.data.order import steps_per_epoch
-from paratune.engine.evaluate import Evaluation
+from paratune.engine.evaluate import Evaluation, Interrupted
 from paratune.engine.keeper import RunKeeper
-from paratune.engine.loop import Loop, Progress
+from paratune.engine.loop import Loop, Progress, save_and_stop
 from paratune.engine.loop import run as run_loop
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import make_clock
@@ -35,19 +35,21 @@ from paratune.place import place_from_environment
 from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.strategies.process_group import close_process_group, open_process_group
-from paratune.strategies.protocol import Strategy
-from paratune.train.prepare import Prepared, prepare
-from paratune.train.record import model_facts, run_record, strategy_options, task_record
+from paratune.train.prepare import Prepared, make_strategy, prepare
+from paratune.train.record import model_facts, run_record, task_record
 
 log = logging.getLogger(__name__)
 
 
-def train(loaded: LoadedConfig, *, mode: Mode = "new", began: float | None = None) -> dict[str, Any]:
+def train(
+    loaded: LoadedConfig, *, mode: Mode = "new", stop: StopRequest | None = None, began: float | None = None
+) -> dict[str, Any]:
     """Run a configuration in this process, one of the run's, to its end.
 
     Args:
         loaded: The configuration and where its values came from.
         mode: new, resume or overwrite, for a run folder that exists.
+        stop: Already installed; by default it is installed here, which only the main thread may do.
         began: `time.perf_counter()` of the start of the command.
 
     Returns:
@@ -58,7 +60,7 @@ def train(loaded: LoadedConfig, *, mode: Mode = "new", began: float | None = Non
         Stopped: A signal ended the run in good order.
     """
     began = time.perf_counter() if began is None else began
-    stop = StopRequest().install()
+    stop = stop or StopRequest().install()
     place = place_from_environment()
     display = Display(speaks=place.rank == 0)
     prepared = prepare(loaded, place, stop, display)
@@ -90,13 +92,7 @@ class _Run:
         self._folder = run_path(self._config)
         self._names = class_names(self._config.task)
         self._is_writer = prepared.place.rank == 0
-        self._strategy: Strategy = prepared.strategy_type(
-            device=prepared.device,
-            precision=prepared.precision,
-            rank=prepared.place.rank,
-            world_size=prepared.place.world_size,
-            **strategy_options(self._config),
-        )
+        self._strategy = make_strategy(prepared)
         self._batch = resolve_batch(self._config.batch, data_world_size=self._strategy.layout.data_world_size)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
         self._num_steps = _num_steps(self._config, self._steps_per_epoch)
@@ -222,7 +218,11 @@ class _Run:
             run_loop(loop, progress)
             recorder.flush()
         recorder.add("end", step=progress.step)
-        return self._finish(model, keeper, recorder, progress, startup_s)
+        try:
+            return self._finish(model, keeper, recorder, progress, startup_s)
+        except Interrupted:
+            # The best weights may be loaded by now; what is trained is done, and a resumed run needs no others.
+            save_and_stop(loop, progress)
 
     def _keeper(self, model: SequenceModel, recorder: Recorder) -> RunKeeper:
         task = self._config.task.kind
