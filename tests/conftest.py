@@ -1,6 +1,9 @@
 """Lets every test import the helpers that lie in this folder (`from tiny import tiny_model`)."""
 
+import os
 import sys
 from pathlib import Path
 
+# Before torch is imported: the models of the tests are so small that threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))

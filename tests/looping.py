@@ -1,0 +1,126 @@
+"""The real loop around small parts, for tests of the engine: `from looping import Bench`."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from exact import RowModel, row_steps
+from torch import nn
+
+from paratune import records
+from paratune.batch import Batch
+from paratune.config.sections import Train
+from paratune.engine import loop
+from paratune.engine.optim import OptimizerFactory
+from paratune.engine.phases import Clock, HostClock
+from paratune.engine.recorder import Recorder
+from paratune.engine.stop import StopRequest
+from paratune.precision import POLICIES
+from paratune.records import EventLog
+from paratune.strategies.single import SingleStrategy
+
+CPU = torch.device("cpu")
+
+
+def single(precision: str = "fp32") -> SingleStrategy:
+    """Return the strategy for one process, not prepared yet."""
+    return SingleStrategy(device=CPU, precision=POLICIES[precision], rank=0, world_size=1)
+
+
+@dataclass
+class NotedKeeper:
+    """A `loop.Keeper` that notes what it is asked for."""
+
+    calls: list[Any]
+    on_evaluate: Callable[[loop.Progress], None] = lambda progress: None
+
+    def evaluate(self, progress: loop.Progress) -> None:
+        self.calls.append(("evaluate", progress.step))
+        self.on_evaluate(progress)
+        progress.evaluated_step = progress.step
+
+    def save(self, progress: loop.Progress, reason: loop.Reason) -> None:
+        progress.saved_step = progress.step
+        self.calls.append(("save", progress.step, reason))
+
+
+@dataclass
+class Bench:
+    """A loop put together; `run()` runs it and returns the events."""
+
+    folder: Path
+    num_steps: int = 6
+    model: nn.Module = field(default_factory=RowModel)
+    strategy: Any = None
+    batches: Iterable[Sequence[Batch]] | None = None
+    keeper: Any = None
+    clock: Clock = field(default_factory=HostClock)
+    stop: StopRequest = field(default_factory=StopRequest)
+    steps_per_epoch: int = 3
+    log_every: int = 1
+    warmup_steps: int = 0
+    train: Train = field(default_factory=lambda: Train(learning_rate=0.01))
+    make_optimizer: Callable[[OptimizerFactory], Any] = lambda factory: factory
+    evaluation_due: Callable[[int], bool] = lambda step: False
+    checkpoint_due: Callable[[int], bool] = lambda step: False
+    on_log: Callable[[dict[str, Any]], None] = lambda event: None
+    calls: list[Any] = field(default_factory=list)
+    seed: int = 42
+    is_prepared: bool = False
+    recorder: Recorder = field(init=False)
+    loop_ms: float = 0.0
+    """How long the loop ran, seen from outside."""
+
+    def run(self, progress: loop.Progress | None = None) -> list[dict[str, Any]]:
+        progress = progress or loop.Progress()
+        built = self.build(progress)
+        begin = time.perf_counter()
+        try:
+            loop.run(built, progress)
+            self.loop_ms = 1000 * (time.perf_counter() - begin)
+            self.recorder.flush()
+        finally:
+            self.events.close()
+        return self.logged()
+
+    def build(self, progress: loop.Progress) -> loop.Loop:
+        factory = OptimizerFactory(self.train, self.num_steps)
+        self.strategy = self.strategy or single()
+        if not self.is_prepared:
+            self.strategy.prepare(self.model, [], self.make_optimizer(factory))
+        self.events = EventLog(self.folder, 0)
+        self.recorder = Recorder(
+            self.events,
+            self.strategy,
+            self.clock,
+            warmup_steps=self.warmup_steps,
+            log_every=self.log_every,
+            peak_memory=lambda: 1000,
+            on_log=self.on_log,
+        )
+        self.keeper = self.keeper or NotedKeeper(self.calls)
+        return loop.Loop(
+            strategy=self.strategy,
+            optimizer=factory,
+            batches=iter(self.batches or row_steps(self.num_steps)[progress.step :]),
+            keeper=self.keeper,
+            recorder=self.recorder,
+            clock=self.clock,
+            stop=self.stop,
+            device=CPU,
+            seed=self.seed,
+            num_steps=self.num_steps,
+            steps_per_epoch=self.steps_per_epoch,
+            max_grad_norm=1.0,
+            evaluation_due=self.evaluation_due,
+            checkpoint_due=self.checkpoint_due,
+        )
+
+    def logged(self) -> list[dict[str, Any]]:
+        return list(records.read_events(self.folder))
+
+    def steps(self) -> list[dict[str, Any]]:
+        return [event for event in self.logged() if event["event"] == "step"]

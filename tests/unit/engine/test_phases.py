@@ -1,0 +1,291 @@
+"""The clock: where an injected sleep shows up, and the arithmetic of CUDA events.
+
+On a busy machine a sleep lasts longer than it is told, and anything may be held up: so a phase is compared with how
+long the sleep really was, and the smallest figure of several steps is taken.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from exact import RowModel, row_steps
+from looping import Bench, NotedKeeper
+from torch import Tensor
+
+from paratune.batch import Batch
+from paratune.engine import phases
+from paratune.engine.optim import OptimizerFactory
+from paratune.engine.phases import CudaClock, HostClock, make_clock
+from paratune.records import PHASES
+
+SLEEP_MS = 50.0
+NUM_STEPS = 6
+SLEPT_MS: list[float] = []
+"""How long each `pause` of the test took."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_slept_yet() -> None:
+    SLEPT_MS.clear()
+
+
+def pause() -> None:
+    begin = time.perf_counter()
+    time.sleep(SLEEP_MS / 1000)
+    SLEPT_MS.append(1000 * (time.perf_counter() - begin))
+
+
+class SlowForward(RowModel):
+    def forward(self, batch: Batch) -> Tensor:
+        pause()
+        return super().forward(batch)
+
+
+class _SleepInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        pause()
+        return gradient
+
+
+class SlowBackward(RowModel):
+    def forward(self, batch: Batch) -> Tensor:
+        return _SleepInBackward.apply(super().forward(batch))
+
+
+def slow_batches() -> Iterator[Sequence[Batch]]:
+    for batches in row_steps(NUM_STEPS):
+        pause()
+        yield batches
+
+
+def slow_optimizer(factory: OptimizerFactory) -> Callable[..., torch.optim.Optimizer]:
+    def make(named: Any) -> torch.optim.Optimizer:
+        optimizer = factory(named)
+        optimizer.register_step_pre_hook(lambda *_: pause())
+        return optimizer
+
+    return make
+
+
+CASES: dict[str, dict[str, Callable[[], Any]]] = {
+    "get_batch": {"batches": slow_batches},
+    "forward": {"model": SlowForward},
+    "backward": {"model": SlowBackward},
+    "optimizer": {"make_optimizer": lambda: slow_optimizer},
+}
+
+
+@pytest.mark.parametrize("slow", PHASES)
+def test_a_sleep_shows_up_in_its_phase_and_nowhere_else(tmp_path: Path, slow: str):
+    bench = Bench(tmp_path, num_steps=NUM_STEPS, **{key: make() for key, make in CASES[slow].items()})
+    bench.run()
+    steps = bench.steps()
+    more_ms = [step["phases_ms"][slow] - slept for step, slept in zip(steps, SLEPT_MS, strict=True)]
+    assert -0.01 <= min(more_ms) <= 0.05 * SLEEP_MS
+    for phase in {*PHASES, "other"} - {slow}:
+        assert min(step["phases_ms"][phase] for step in steps) < 0.2 * SLEEP_MS, phase
+    for step in steps:
+        assert sum(step["phases_ms"].values()) == pytest.approx(step["wall_ms"], rel=0.01)
+        if slow == "get_batch":
+            assert step["get_batch_host_ms"] >= SLEEP_MS
+    # Steps follow each other without a gap: together they are the time of the loop.
+    assert 0.9 * bench.loop_ms < sum(step["wall_ms"] for step in steps) <= bench.loop_ms
+
+
+def test_what_is_between_the_phases_is_other(tmp_path: Path):
+    bench = Bench(tmp_path, num_steps=NUM_STEPS, on_log=lambda event: pause())
+    bench.run()
+    # The log of a step is written after it ended: its time is in the next one.
+    other = [step["phases_ms"]["other"] for step in bench.steps()]
+    more_ms = [ms - slept for ms, slept in zip(other[1:], SLEPT_MS, strict=False)]
+    assert 0 <= min(more_ms) <= 0.05 * SLEEP_MS
+
+
+def test_an_evaluation_is_in_no_step(tmp_path: Path):
+    keeper = NotedKeeper([], on_evaluate=lambda progress: pause())
+    bench = Bench(tmp_path, num_steps=NUM_STEPS, keeper=keeper, evaluation_due=lambda step: step > 0)
+    bench.run()
+    assert [call[0] for call in keeper.calls] == ["evaluate"] * NUM_STEPS
+    assert min(step["wall_ms"] for step in bench.steps()) < 0.5 * SLEEP_MS
+
+
+def test_phases_add_up_over_micro_batches():
+    clock = HostClock()
+    for _ in range(3):
+        with clock("forward"):
+            time.sleep(0.005)
+    clock.end_step()
+    (step,) = clock.take()
+    assert step.phases_ms["forward"] >= 15.0
+    assert step.phases_ms["backward"] == 0.0
+    assert clock.take() == []
+
+
+def test_a_restart_forgets_what_was_begun():
+    clock = HostClock()
+    with clock("forward"):
+        time.sleep(0.005)
+    clock.restart()
+    clock.end_step()
+    (step,) = clock.take()
+    assert step.phases_ms["forward"] == 0.0
+    assert step.wall_ms < 5.0
+
+
+def test_a_phase_that_raises_is_still_timed():
+    clock = HostClock()
+
+    def fail() -> None:
+        with clock("backward"):
+            time.sleep(0.002)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    clock.end_step()
+    assert clock.take()[0].phases_ms["backward"] >= 2.0
+
+
+class Timeline:
+    """A host and a device, each with its own time in milliseconds; the device does what it is given in order."""
+
+    def __init__(self) -> None:
+        self.host = 0.0
+        self.device = 0.0
+        self.synchronized: list[float] = []
+
+    def works_on_host(self, ms: float) -> None:
+        self.host += ms
+
+    def launches(self, ms: float) -> None:
+        """Put `ms` of work into the stream; launching takes the host no time."""
+        self.device = max(self.device, self.host) + ms
+
+    def perf_counter(self) -> float:
+        return self.host / 1000
+
+    def event(self) -> "FakeEvent":
+        return FakeEvent(self)
+
+
+class FakeEvent:
+    """A torch.cuda.Event: recorded when the device comes to it."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.at = float("nan")
+
+    def record(self) -> None:
+        self.at = max(self._timeline.device, self._timeline.host)
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return end.at - self.at
+
+    def synchronize(self) -> None:
+        self._timeline.synchronized.append(self.at)
+
+
+@pytest.fixture
+def timeline(monkeypatch: pytest.MonkeyPatch) -> Timeline:
+    line = Timeline()
+    monkeypatch.setattr(phases.torch.cuda, "Event", lambda enable_timing: line.event())
+    monkeypatch.setattr(phases, "time", line)
+    return line
+
+
+def one_step(
+    clock: CudaClock, line: Timeline, *, get_batch: float, before_forward: float = 0.0, forward: float, backward: float
+) -> None:
+    with clock("get_batch"):
+        line.works_on_host(get_batch)
+    line.works_on_host(before_forward)
+    with clock("forward"):
+        line.launches(forward)
+    with clock("backward"):
+        line.launches(backward)
+    with clock("optimizer"):
+        line.launches(1.0)
+    clock.end_step()
+
+
+def test_cuda_a_device_that_waits_for_the_batch_is_in_get_batch(timeline: Timeline):
+    clock = CudaClock()
+    one_step(clock, timeline, get_batch=8.0, forward=10.0, backward=20.0)
+    (step,) = clock.take()
+    assert step.phases_ms == {"get_batch": 8.0, "forward": 10.0, "backward": 20.0, "optimizer": 1.0, "other": 0.0}
+    assert step.wall_ms == 39.0
+    assert step.get_batch_host_ms == 8.0
+
+
+def test_cuda_a_batch_that_is_made_while_the_device_works_costs_nothing(timeline: Timeline):
+    clock = CudaClock()
+    one_step(clock, timeline, get_batch=8.0, forward=10.0, backward=20.0)
+    # The host is 31 ms ahead of the device now; its next 8 ms are hidden behind the first step.
+    one_step(clock, timeline, get_batch=8.0, forward=10.0, backward=20.0)
+    step = clock.take()[1]
+    assert step.phases_ms == {"get_batch": 0.0, "forward": 10.0, "backward": 20.0, "optimizer": 1.0, "other": 0.0}
+    assert step.wall_ms == 31.0
+    assert step.get_batch_host_ms == pytest.approx(8.0)
+
+
+def test_cuda_a_batch_that_is_hidden_in_part_counts_in_part(timeline: Timeline):
+    clock = CudaClock()
+    one_step(clock, timeline, get_batch=0.0, forward=2.0, backward=3.0)
+    one_step(clock, timeline, get_batch=8.0, forward=2.0, backward=3.0)
+    step = clock.take()[1]
+    assert step.phases_ms["get_batch"] == pytest.approx(2.0)  # of 8 ms, the device was busy for 6
+    assert step.wall_ms == pytest.approx(8.0)
+
+
+def test_cuda_idle_time_that_is_not_the_batch_is_other(timeline: Timeline):
+    clock = CudaClock()
+    one_step(clock, timeline, get_batch=8.0, before_forward=4.0, forward=10.0, backward=20.0)
+    (step,) = clock.take()
+    assert step.phases_ms["get_batch"] == 8.0
+    assert step.phases_ms["other"] == 4.0
+    assert sum(step.phases_ms.values()) == step.wall_ms == 43.0
+
+
+def test_cuda_micro_batches_add_up(timeline: Timeline):
+    clock = CudaClock()
+    for _ in range(3):
+        with clock("forward"):
+            timeline.launches(4.0)
+        with clock("backward"):
+            timeline.launches(5.0)
+    clock.end_step()
+    (step,) = clock.take()
+    assert (step.phases_ms["forward"], step.phases_ms["backward"], step.wall_ms) == (12.0, 15.0, 27.0)
+
+
+def test_cuda_an_evaluation_is_in_no_step(timeline: Timeline):
+    clock = CudaClock()
+    one_step(clock, timeline, get_batch=1.0, forward=2.0, backward=3.0)
+    timeline.works_on_host(1000.0)
+    timeline.launches(1000.0)
+    clock.restart()
+    one_step(clock, timeline, get_batch=1.0, forward=2.0, backward=3.0)
+    assert [step.wall_ms for step in clock.take()] == [7.0, 6.0]
+
+
+def test_cuda_events_are_waited_for_once_when_they_are_read(timeline: Timeline):
+    clock = CudaClock()
+    for _ in range(4):
+        one_step(clock, timeline, get_batch=0.0, forward=2.0, backward=3.0)
+    assert timeline.synchronized == []
+    assert len(clock.take()) == 4
+    assert timeline.synchronized == [24.0]
+    assert clock.take() == []
+    assert timeline.synchronized == [24.0]
+
+
+def test_a_cpu_gets_the_host_clock():
+    assert isinstance(make_clock(torch.device("cpu")), HostClock)
