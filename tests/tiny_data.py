@@ -1,0 +1,23 @@
+"""A split of random token rows without files, for tests of whole runs: `from tiny_data import tiny_collator`."""
+
+import numpy as np
+from tiny import VOCABULARY
+
+from paratune.data.loader import Collator
+from paratune.data.token_store import TokenStore
+
+
+def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> Collator:
+    """Return samples of 3 to 20 tokens; `num_classes` 0 gives numbers as targets.
+
+    The first token and the label go together, so that there is something to learn.
+    """
+    random = np.random.default_rng(seed)
+    lengths = random.integers(3, 21, num_samples)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    tokens = random.integers(5, len(VOCABULARY), offsets[-1]).astype(np.uint16)
+    kinds = random.integers(0, max(2, num_classes), num_samples)
+    tokens[offsets[:-1]] = 5 + kinds
+    labels = kinds.astype(np.int64) if num_classes else (kinds - 0.5 + random.normal(0, 0.1, num_samples))
+    store = TokenStore(tokens, None, offsets, lengths.astype(np.int32), 20, "0" * 64)
+    return Collator(store, labels if num_classes else labels.astype(np.float32), pad_token_id=0)
