@@ -12,7 +12,7 @@ from torch import nn
 
 from paratune import records
 from paratune.batch import Batch
-from paratune.config.sections import Train
+from paratune.config.sections import Config, Train
 from paratune.engine import loop
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import Clock, HostClock
@@ -28,6 +28,21 @@ CPU = torch.device("cpu")
 def single(precision: str = "fp32") -> SingleStrategy:
     """Return the strategy for one process, not prepared yet."""
     return SingleStrategy(device=CPU, precision=POLICIES[precision], rank=0, world_size=1)
+
+
+def tiny_run_config(best: str | None = "accuracy", *, keep: int = 2, **evaluate: Any) -> Config:
+    """Return a configuration whose evaluate and checkpoint sections matter."""
+    return Config.model_validate(
+        {
+            "task": {"kind": "classification", "labels": ["a", "b", "c"]},
+            "data": {"train": "train.csv", "columns": {"text": "text", "label": "label"}},
+            "model": {"name": "model"},
+            "train": {"epochs": 1},
+            "batch": {"global": 4},
+            "evaluate": {"best": best, **evaluate},
+            "checkpoint": {"keep": keep},
+        }
+    )
 
 
 @dataclass
@@ -69,7 +84,7 @@ class Bench:
     on_log: Callable[[dict[str, Any]], None] = lambda event: None
     calls: list[Any] = field(default_factory=list)
     seed: int = 42
-    is_prepared: bool = False
+    factory: OptimizerFactory | None = None
     recorder: Recorder = field(init=False)
     loop_ms: float = 0.0
     """How long the loop ran, seen from outside."""
@@ -86,11 +101,16 @@ class Bench:
             self.events.close()
         return self.logged()
 
+    def prepare(self) -> OptimizerFactory:
+        """Prepare the strategy, once."""
+        if self.factory is None:
+            self.factory = OptimizerFactory(self.train, self.num_steps)
+            self.strategy = self.strategy or single()
+            self.strategy.prepare(self.model, [], self.make_optimizer(self.factory))
+        return self.factory
+
     def build(self, progress: loop.Progress) -> loop.Loop:
-        factory = OptimizerFactory(self.train, self.num_steps)
-        self.strategy = self.strategy or single()
-        if not self.is_prepared:
-            self.strategy.prepare(self.model, [], self.make_optimizer(factory))
+        factory = self.prepare()
         self.events = EventLog(self.folder, 0)
         self.recorder = Recorder(
             self.events,

@@ -204,7 +204,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_first(tmp
     assert bench.keeper.calls == [("evaluate", 2), ("save", 2, "signal")]
     assert (progress.evaluated_step, progress.saved_step) == (0, 2)
     calls: list[Any] = []
-    again = replace(bench, keeper=None, calls=calls, is_prepared=True, batches=None)
+    again = replace(bench, keeper=None, calls=calls, batches=None)
     again.run(loop.Progress(**progress.as_dict()))
     # What was saved is not saved again.
     assert calls == [

@@ -1,0 +1,233 @@
+"""Between steps: which evaluation was the best, what is kept of it, and checkpoints."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from exact import RowModel, row_batch
+from looping import Bench, single, tiny_run_config
+
+from paratune import checkpoint
+from paratune.config.sections import Config
+from paratune.console import Display
+from paratune.engine.keeper import RunKeeper, best_folder
+from paratune.engine.loop import Progress
+from paratune.engine.stop import StopRequest
+from paratune.errors import CheckpointError, Stopped
+from paratune.metrics.scores import is_better
+
+CPU = torch.device("cpu")
+
+
+class Kept(Bench):
+    """A loop whose evaluations give the scores that the test wants, one after another."""
+
+    def with_scores(self, values: Iterable[float | None], settings: Config, name: str = "accuracy") -> "Kept":
+        self.strategy = single()
+        self.settings, self.name, self.values = settings, name, iter(values)
+        self.batches_seen = 0
+        return self
+
+    def build(self, progress: Progress) -> Any:
+        built = super().build(progress)
+        keeper = RunKeeper(
+            config=self.settings,
+            strategy=self.strategy,
+            model=self.model,
+            device=CPU,
+            checkpoints=self.folder / "checkpoints",
+            batches_of=lambda split: (2, iter([row_batch(range(4), 7), row_batch(range(4, 7), 7)])),
+            score=lambda outputs, labels: {self.name: next(self.values)},
+            is_better=is_better,
+            recorder=self.recorder,
+            stop=self.stop,
+            display=Display(speaks=False),
+            steps_per_epoch=self.steps_per_epoch,
+        )
+        self.keeper = keeper
+        return type(built)(**{**vars(built), "keeper": keeper})
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Kept:
+    return Kept(tmp_path, num_steps=5, evaluation_due=lambda step: step > 0)
+
+
+def evaluations(bench: Bench) -> list[dict[str, Any]]:
+    return [event for event in bench.logged() if event["event"] == "evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "best_steps"),
+    [
+        ("accuracy", [0.5, 0.4, 0.6, 0.6, 0.5], [1, 3]),
+        ("rmse", [0.5, 0.6, 0.4, 0.4, 0.5], [1, 3]),
+        ("accuracy", [None, 0.1, math.nan, 0.2, 0.1], [2, 4]),
+    ],
+)
+def test_the_best_is_the_first_of_the_highest_or_lowest_by_its_metric(
+    bench: Kept, metric: str, values: list[float | None], best_steps: list[int]
+):
+    settings = tiny_run_config("accuracy")
+    settings = settings.model_copy(update={"evaluate": settings.evaluate.model_copy(update={"best": metric})})
+    progress = Progress()
+    bench.with_scores(values, settings, metric).run(progress)
+    assert [event["step"] for event in evaluations(bench) if event["is_best"]] == best_steps
+    assert progress.best == {"step": best_steps[-1], "metric": metric, "value": values[best_steps[-1] - 1]}
+    # Only the best snapshot stays, because no checkpoint refers to another.
+    assert [path.name for path in (bench.folder / "checkpoints").iterdir()] == [f"best_{best_steps[-1]:06d}"]
+
+
+def test_min_delta_is_how_much_better_it_must_be(bench: Kept):
+    progress = Progress()
+    bench.with_scores([0.5, 0.55, 0.59, 0.62, 0.63], tiny_run_config(min_delta=0.1)).run(progress)
+    assert progress.best is not None
+    assert progress.best["step"] == 4
+
+
+def test_patience_counts_evaluations_without_gain(bench: Kept):
+    progress = Progress()
+    bench.with_scores([0.5, 0.4, 0.6, 0.6, 0.5, 0.9], tiny_run_config(patience=2)).run(progress)
+    assert progress.is_stopped_early
+    assert (progress.step, progress.num_without_gain) == (5, 2)
+    bench = Kept(bench.folder / "b", num_steps=5, evaluation_due=lambda step: step > 0)
+    bench.folder.mkdir()
+    bench.with_scores([0.5, 0.4, 0.4, 0.9], tiny_run_config(patience=1)).run(progress := Progress())
+    assert (progress.step, progress.is_stopped_early) == (2, True)
+
+
+def test_without_a_best_metric_nothing_is_kept_and_nothing_stops(bench: Kept):
+    progress = Progress()
+    bench.with_scores([0.5, 0.4, 0.3, 0.2, 0.1], tiny_run_config(None)).run(progress)
+    assert (progress.best, progress.is_stopped_early, progress.step) == (None, False, 5)
+    assert not (bench.folder / "checkpoints").exists()
+
+
+def test_an_evaluation_is_logged_with_its_scores_and_loss(bench: Kept):
+    bench.with_scores([0.5] * 5, tiny_run_config()).run()
+    first = evaluations(bench)[0]
+    assert (first["step"], first["split"], first["num_samples"], first["is_best"]) == (1, "validation", 7, True)
+    assert first["epoch"] == pytest.approx(1 / 3)
+    assert first["scores"]["accuracy"] == 0.5
+    assert first["scores"]["loss"] > 0
+    assert first["time_s"] >= 0
+
+
+def test_the_best_weights_come_back_at_the_end(bench: Kept):
+    kept: dict[int, torch.Tensor] = {}
+
+    def values() -> Iterable[float]:
+        for value in (0.5, 0.9, 0.4, 0.3, 0.2):
+            kept[len(kept) + 1] = bench.model.head.weight.detach().clone()
+            yield value
+
+    progress = Progress()
+    bench.with_scores(values(), tiny_run_config()).run(progress)
+    assert not torch.equal(bench.model.head.weight, kept[2])
+    assert bench.keeper.load_best(progress) == 2
+    assert torch.equal(bench.model.head.weight, kept[2])
+
+
+def test_when_the_last_is_the_best_or_none_is_kept_nothing_is_loaded(bench: Kept):
+    progress = Progress()
+    bench.with_scores([0.1, 0.2, 0.3, 0.4, 0.5], tiny_run_config()).run(progress)
+    assert bench.keeper.load_best(progress) == 5
+    assert bench.keeper.evaluation_at(5) is not None
+    assert bench.keeper.evaluation_at(4) is None
+    progress.best = None
+    assert bench.keeper.load_best(progress) == 5
+
+
+def test_a_damaged_snapshot_of_the_best_is_named_and_not_loaded(bench: Kept):
+    progress = Progress()
+    bench.with_scores([0.5, 0.9, 0.4, 0.3, 0.2], tiny_run_config()).run(progress)
+    path = best_folder(bench.folder / "checkpoints", 2) / "tensors.00000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    before = bench.model.head.weight.detach().clone()
+    with pytest.raises(CheckpointError, match=r"best_000002 is damaged: tensors.00000.safetensors"):
+        bench.keeper.load_best(progress)
+    assert torch.equal(bench.model.head.weight, before)
+
+
+def test_a_snapshot_that_a_checkpoint_refers_to_stays(bench: Kept):
+    # The checkpoint of step 3 knows the best of step 1; a run that goes on from there needs it.
+    bench.checkpoint_due = lambda step: step == 3
+    bench.with_scores([0.5, 0.4, 0.4, 0.6, 0.7], tiny_run_config()).run()
+    names = sorted(path.name for path in (bench.folder / "checkpoints").iterdir())
+    assert names == ["best_000001", "best_000005", "step_000003"]
+
+
+def test_checkpoints_are_logged_and_old_ones_go(bench: Kept):
+    bench.checkpoint_due = lambda step: step > 0
+    progress = Progress()
+    bench.with_scores([0.5] * 5, tiny_run_config(None, keep=2)).run(progress)
+    folder = bench.folder / "checkpoints"
+    assert sorted(path.name for path in folder.iterdir()) == ["step_000004", "step_000005"]
+    events = [event for event in bench.logged() if event["event"] == "checkpoint"]
+    assert [(event["step"], event["reason"]) for event in events] == [(step, "scheduled") for step in range(1, 6)]
+    size = sum(path.stat().st_size for path in (folder / "step_000005").iterdir())
+    assert events[-1]["num_bytes"] == size
+    assert progress.seconds["checkpoint"] > 0
+    assert progress.seconds["evaluate"] > 0
+    saved = Progress(**checkpoint.read_progress(folder / "step_000005"))
+    assert (saved.step, saved.saved_step, saved.evaluated_step) == (5, 5, 5)
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_is_not_counted(
+    bench: Kept, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    bench.checkpoint_due = lambda step: step == 2
+    progress = Progress()
+    with pytest.raises(CheckpointError, match=r"step_000002 could not be written: the disk is full"):
+        bench.with_scores([0.5] * 5, tiny_run_config(None)).run(progress)
+    assert progress.saved_step == 0
+    assert list((bench.folder / "checkpoints").iterdir()) == []
+
+
+def test_another_rank_hears_that_the_writer_failed(bench: Kept, monkeypatch: pytest.MonkeyPatch):
+    bench.with_scores([0.5], tiny_run_config(None)).build(Progress())
+    bench.events.close()
+    bench.keeper._is_writer = False
+    monkeypatch.setattr(bench.strategy, "reduce", lambda value, op: torch.ones_like(value), raising=False)
+    with pytest.raises(CheckpointError, match=r"rank 0 could not write .*step_000000"):
+        bench.keeper.save(Progress(), "scheduled")
+
+
+def test_a_signal_during_an_evaluation_saves_the_step_before_it(bench: Kept):
+    stop = bench.stop
+    asked = itertools.count()
+
+    class InTheSecondBatch(StopRequest):
+        def came(self) -> bool:
+            # Asked once after each step, and before each of two batches: the third time is within an evaluation.
+            if next(asked) == 2:
+                self.signal = "SIGTERM"
+            return self.signal is not None
+
+    bench.stop = InTheSecondBatch()
+    assert not stop.came()
+    progress = Progress()
+    with pytest.raises(Stopped, match="SIGTERM after step 1"):
+        bench.with_scores([0.5] * 5, tiny_run_config()).run(progress)
+    (folder,) = checkpoint.list_checkpoints(bench.folder / "checkpoints")
+    saved = Progress(**checkpoint.read_progress(folder))
+    assert (saved.step, saved.evaluated_step, saved.best) == (1, 0, None)
+    assert evaluations(bench) == []
+
+
+def test_models_of_any_kind_are_kept(tmp_path: Path):
+    bench = Kept(tmp_path, num_steps=2, model=RowModel(tied=True), checkpoint_due=lambda step: step == 2)
+    bench.with_scores([], tiny_run_config(None)).run()
+    reader = checkpoint.Reader(tmp_path / "checkpoints" / "step_000002")
+    assert torch.equal(reader.read("model/hidden.weight"), bench.model.hidden.weight)
+    assert torch.equal(reader.read("model/seen"), bench.model.seen)
