@@ -1,0 +1,195 @@
+"""The same experiment: every strategy against one process, in float64 with dropout off.
+
+A strategy that is added gets a row in STRATEGIES. Only the strategy protocol is used: gradients show as AdamW's first
+moments, whose decay rate is 0 here.
+
+Tolerance: float64 holds 16 digits. Ranks and micro-batches only change the order of sums of some thousand terms, which
+costs three or four of them, and ten steps of AdamW, which divides small numbers by small numbers, some more.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from ranks import GLOBAL_BATCH_SIZE, Job, Outcome, spawn, train
+
+RTOL = 1e-9
+WORLD_SIZE = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy with its options."""
+
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return "-".join([self.kind, *(f"{key}={value}" for key, value in self.options.items())])
+
+
+STRATEGIES = [
+    Row("ddp"),
+    Row("ddp", {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
+]
+
+CASES = {
+    "classification": Job("classification"),
+    "classification, 4 micro-batches": Job("classification, 4 micro-batches", accumulation=4),
+    "regression": Job("regression", num_classes=0),
+    "regression, 4 micro-batches": Job("regression, 4 micro-batches", num_classes=0, accumulation=4),
+    # The last step of an epoch has one sample: the second rank has nothing but filler.
+    "a rank without samples": Job("a rank without samples", num_samples=25, accumulation=4, num_evaluated=3),
+}
+VIOLATIONS = ("mean of means", "order")
+
+
+def _job(row: Row, case: str) -> Job:
+    return replace(CASES[case], name=f"{row.name}, {case}", strategy=row.kind, options=row.options)
+
+
+def _all_jobs() -> list[Job]:
+    jobs = [_job(row, case) for row in STRATEGIES for case in CASES]
+    jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", save_at=5) for row in STRATEGIES]
+    jobs += [replace(_job(row, "classification"), name=f"{row.name}, goes on", load_from="alone") for row in STRATEGIES]
+    jobs += [
+        replace(_job(STRATEGIES[0], "classification"), name=violation, violation=violation) for violation in VIOLATIONS
+    ]
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything is run once: the single process here, all ranks in one pair of processes."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if worker else root
+    done = root / "contract"
+    with FileLock(root / "contract.lock"):
+        if not done.exists():
+            aside = root / "contract.aside"
+            shutil.rmtree(aside, ignore_errors=True)
+            _run_all(aside)
+            aside.rename(done)
+    return done
+
+
+def _run_all(aside: Path) -> None:
+    for name, case in {**CASES, "alone": replace(CASES["classification"], name="alone", save_at=5)}.items():
+        (aside / name).mkdir(parents=True)
+        train(case, 0, 1, aside / name)
+    spawn(aside, _all_jobs(), WORLD_SIZE)
+
+
+def losses(folder: Path, name: str, rank: int = 0) -> list[float]:
+    return Outcome(folder / name).rank(rank)["losses"]
+
+
+every_row = pytest.mark.parametrize("row", STRATEGIES, ids=lambda row: row.name)
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@every_row
+@every_case
+def test_losses_and_norms_are_those_of_one_process(folder: Path, row: Row, case: str):
+    alone, together = Outcome(folder / case).rank(), Outcome(folder / f"{row.name}, {case}").rank()
+    assert len(alone["losses"]) == CASES[case].num_steps
+    assert len(set(alone["losses"])) == CASES[case].num_steps
+    np.testing.assert_allclose(together["losses"], alone["losses"], rtol=RTOL)
+    np.testing.assert_allclose(together["norms"], alone["norms"], rtol=RTOL)
+    # The second rank tells the same.
+    assert Outcome(folder / f"{row.name}, {case}").rank(1)["losses"] == together["losses"]
+
+
+@every_row
+@every_case
+def test_the_first_gradients_are_those_of_one_process(folder: Path, row: Row, case: str):
+    alone = Outcome(folder / case).tensors("first")
+    together = Outcome(folder / f"{row.name}, {case}").tensors("first")
+    gradients = [key for key in alone if key.endswith("/exp_avg")]
+    assert len(gradients) > 30
+    for key in gradients:
+        torch.testing.assert_close(together[key], alone[key], rtol=RTOL, atol=1e-13, msg=key)
+    assert sum(float(alone[key].abs().sum()) > 1e-3 for key in gradients) > 20
+
+
+@every_row
+@every_case
+def test_the_trained_weights_are_those_of_one_process(folder: Path, row: Row, case: str):
+    alone = Outcome(folder / case).tensors("last")
+    together = Outcome(folder / f"{row.name}, {case}").tensors("last")
+    assert sorted(together) == sorted(alone)
+    for key, value in alone.items():
+        if key.startswith("model/"):
+            torch.testing.assert_close(together[key], value, rtol=1e-6, atol=1e-8, msg=key)
+
+
+@every_row
+@every_case
+def test_every_sample_is_trained_once_an_epoch_and_ranks_share_each_step(folder: Path, row: Row, case: str):
+    alone = Outcome(folder / case).rank()["indices"]
+    parts = [Outcome(folder / f"{row.name}, {case}").rank(rank)["indices"] for rank in range(WORLD_SIZE)]
+    for step, together in enumerate(zip(*parts, strict=True)):
+        assert sorted(chain(*together)) == sorted(alone[step])
+    per_epoch = -(-CASES[case].num_samples // GLOBAL_BATCH_SIZE)
+    assert sorted(chain(*alone[:per_epoch])) == list(range(CASES[case].num_samples))
+
+
+@every_row
+@every_case
+def test_an_evaluation_counts_every_sample_once_and_scores_as_one_process(folder: Path, row: Row, case: str):
+    alone = Outcome(folder / case).rank()["evaluation"]
+    assert len(alone["outputs"]) == CASES[case].num_evaluated
+    for rank in range(WORLD_SIZE):
+        together = Outcome(folder / f"{row.name}, {case}").rank(rank)["evaluation"]
+        assert together["labels"] == alone["labels"]
+        np.testing.assert_allclose(together["outputs"], alone["outputs"], rtol=1e-6, atol=1e-8)
+        assert together["loss"] == pytest.approx(alone["loss"], rel=1e-7)
+
+
+@every_row
+def test_checkpoints_go_from_one_process_to_several_and_back(folder: Path, row: Row, tmp_path: Path):
+    whole = losses(folder, "classification")
+    np.testing.assert_allclose(losses(folder, f"{row.name}, goes on"), whole[5:], rtol=RTOL)
+    saved = folder / f"{row.name}, saves"
+    shutil.copytree(saved, tmp_path / "saved")
+    back = tmp_path / "back"
+    back.mkdir()
+    train(replace(CASES["classification"], load_from="saved"), 0, 1, back)
+    np.testing.assert_allclose(losses(tmp_path, "back"), whole[5:], rtol=RTOL)
+
+
+def test_a_loss_that_is_averaged_rank_by_rank_is_caught(folder: Path):
+    whole, spoilt = losses(folder, "classification"), losses(folder, "mean of means")
+    # All goes well until the fourth step, whose 3 samples two ranks cannot share evenly.
+    np.testing.assert_allclose(spoilt[:3], whole[:3], rtol=RTOL)
+    assert abs(spoilt[3] - whole[3]) > 1e-3 * whole[3]
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(spoilt, whole, rtol=RTOL)
+
+
+def test_another_order_of_the_data_is_caught(folder: Path):
+    whole, spoilt = losses(folder, "classification"), losses(folder, "order")
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(spoilt[:1], whole[:1], rtol=RTOL)
+
+
+def test_values_are_combined_over_ranks(folder: Path):
+    for rank in range(WORLD_SIZE):
+        outcome = Outcome(folder / "reduce").rank(rank)
+        assert outcome["sum"] == [3.0, 10.0]
+        assert outcome["max"] == [2.0, 10.0]
+        assert outcome["min"] == [1.0, 0.0]
+        assert outcome["concat"] == [1.0, 0.0, 2.0, 10.0]
+        assert outcome["left alone"] == [1.0 + rank, 10.0 * rank]
+        assert outcome["rows"] == [[0, 1], [2, 3], [4, 5], [100, 101]]
+        assert outcome["one is empty"] == [[100, 101]]
+        assert (outcome["nobody stops"], outcome["one stops"]) == (False, True)
