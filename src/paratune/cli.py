@@ -180,4 +180,7 @@ def main() -> None:
         # Who read the output has enough of it (`| head`); what Python still holds must not be written at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(code if isinstance(code, int) else EXIT_OK)

@@ -143,6 +143,6 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     # A checkpoint of this step that is there already holds all of it; writing it again could only lose it.
     if progress.saved_step < progress.step:
         loop.keeper.save(progress, "signal")
-    signal = loop.stop.signal or "a signal on another rank"
+    signal = loop.stop.said()
     loop.recorder.add("stop", step=progress.step, signal=signal)
     raise Stopped(f"stopped by {signal} after step {progress.step}; a checkpoint was saved, --resume goes on from it")

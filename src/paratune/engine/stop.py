@@ -43,6 +43,10 @@ class StopRequest:
         if self.signal is not None:
             raise Stopped(f"stopped by {self.signal} while {doing}; nothing was trained since the last checkpoint")
 
+    def said(self) -> str:
+        """Return the name of the signal, which may have come to another process."""
+        return self.signal or "a signal on another rank"
+
     def agreed(self, strategy: "Strategy") -> bool:
         """Return whether any rank was asked to stop; the same answer on every rank. Collective."""
         import torch

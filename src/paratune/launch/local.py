@@ -23,7 +23,7 @@ from paratune.place import RENDEZVOUS_VARIABLE
 POLL_S = 0.05
 GRACE_S = 5.0
 """Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
-STOP_GRACE_S = 20.0
+STOP_GRACE_S = 10.0
 """Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
@@ -80,7 +80,7 @@ def launch(arguments: Sequence[str], num_processes: int) -> int:
                 signal.signal(number, handler)
         if failed:
             return _explain(failed, num_processes)
-        return EXIT_STOPPED if any(rank.code == EXIT_STOPPED for rank in ranks.all) else EXIT_OK
+        return EXIT_OK if all(rank.code == EXIT_OK for rank in ranks.all) else EXIT_STOPPED
 
 
 def _start(arguments: Sequence[str], rank: int, num_processes: int, scratch: Path) -> _Rank:
@@ -134,22 +134,25 @@ def _in_the_child() -> None:
 def _wait(ranks: _Ranks) -> list[_Rank]:
     """Wait until all ranks ended well, or one did not; return the failed ones in the order in which they were seen."""
     failed: list[_Rank] = []
-    deadline = None
+    deadline = math.inf
     while any(rank.code is None for rank in ranks.all):
         time.sleep(POLL_S)
         for rank in ranks.all:
             if rank.code is not None or (code := rank.process.poll()) is None:
                 continue
             rank.code = code
-            if code == EXIT_STOPPED and deadline is None:
+            if code == EXIT_OK:
+                continue
+            if code == EXIT_STOPPED or -code in ranks.signals:
                 # A rank that was stopped while it prepared leaves others waiting for it where they hear nothing.
-                ranks.send(signal.SIGTERM)
-                deadline = time.monotonic() + STOP_GRACE_S
-            if code not in (EXIT_OK, EXIT_STOPPED):
+                if deadline == math.inf:
+                    ranks.send(signal.SIGTERM)
+                deadline = min(deadline, time.monotonic() + STOP_GRACE_S)
+            else:
                 # Others meet an error of their own in a moment; what cannot hear waits in a collective.
-                deadline = min(deadline or math.inf, time.monotonic() + GRACE_S) if not failed else deadline
+                deadline = min(deadline, time.monotonic() + GRACE_S)
                 failed.append(rank)
-        if deadline and time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             break
     return failed
 

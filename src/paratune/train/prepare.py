@@ -59,7 +59,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
 
     Raises:
         ConfigError, DataError, LaunchError: Something in the configuration, the files or the machine does not fit.
-        Stopped: A signal came.
+        Stopped: A signal came, in the only process or while tokenizing.
     """
     config = loaded.config
     if config.data.train is None:
@@ -95,7 +95,8 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if size is not None and size > num_rows:
         log.warning("batch.global is %d, more than the %d rows: each step takes all of them", size, num_rows)
     import_scorers()
-    stop.raise_if_came("preparing")
+    if place.world_size == 1:  # several processes stop together, once they have met
+        stop.raise_if_came("preparing")
     return Prepared(loaded, place, device, precision, strategy_type, tokenizer, max_length, splits, tokenize_s)
 
 

@@ -26,7 +26,7 @@ from paratune.engine.phases import make_clock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.engine.summary import summarise
-from paratune.errors import LaunchError
+from paratune.errors import LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
 from paratune.models.load import load_model
 from paratune.models.save import save_model
@@ -99,6 +99,8 @@ class _Run:
 
     def to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
+        if self._stop.agreed(self._strategy):
+            raise Stopped(f"stopped by {self._stop.said()} before the first step; --resume begins or goes on")
         model = load_model(
             config.model, config.task, self._names, prepared.tokenizer, prepared.precision, config.run.seed
         )
