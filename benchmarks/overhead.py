@@ -1,0 +1,252 @@
+"""What paratune's loop costs a step, beside a loop written by hand, on the very same batches.
+
+    OMP_NUM_THREADS=1 python benchmarks/overhead.py
+
+Three loops take turns, in blocks of steps and in an order that rotates from round to round, so that what else the
+machine does meets them all alike: `plain` (peers/plain_loop.py), `paratune` (engine.loop with the single strategy, the
+recorder and the stop flag) and `unmeasured` (the same without clock and recorder). Dropout is off, so that all three
+must end with the same weights: that they do the same work is checked, not assumed.
+"""
+
+import argparse
+import copy
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import machine_lines
+from peers.plain_loop import PlainLoop
+from transformers import BertConfig, BertForSequenceClassification
+
+from paratune.batch import Batch
+from paratune.config.sections import ClassificationTask, Model, Train
+from paratune.engine.loop import Loop, Progress, run
+from paratune.engine.optim import OptimizerFactory
+from paratune.engine.phases import HostClock
+from paratune.engine.recorder import Recorder
+from paratune.engine.stop import StopRequest
+from paratune.models.load import load_model, load_tokenizer
+from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.precision import POLICIES
+from paratune.records import EventLog
+from paratune.strategies.single import SingleStrategy
+from paratune.train.run import hardware_peak
+
+CPU = torch.device("cpu")
+LEARNING_RATE = 1e-5
+NUM_BATCHES = 8
+DROPOUT_OFF = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+TASK = ClassificationTask(kind="classification", labels=["a", "b"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and the size of its batches."""
+
+    name: str
+    make: Callable[[], SequenceModel]
+    B: int
+    """Samples a batch."""
+    S: int
+    """Tokens a sample."""
+    vocab_size: int
+    num_steps: int
+    """Steps of a block."""
+    num_rounds: int
+
+
+class Unclocked:
+    """See `phases.Clock`: measures nothing."""
+
+    def __call__(self, phase: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def restart(self) -> None: ...
+
+    def end_step(self) -> None: ...
+
+
+class Unrecorded:
+    """See `recorder.Recorder`: notes nothing."""
+
+    def step(self, **values: Any) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class NoKeeper:
+    """See `loop.Keeper`; nothing is due in this benchmark."""
+
+
+def main() -> None:
+    """Time all cases and print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, help="blocks of each loop; default: 30 of the demo model, 60 of the tiny")
+    options = parser.parse_args()
+    cases = [
+        Case("demo:minilm, 8 x 32 tokens", _demo_model, 8, 32, 30_000, num_steps=10, num_rounds=options.rounds or 30),
+        Case("2 layers of width 32, 8 x 16 tokens", _tiny_model, 8, 16, 1_000, 100, num_rounds=options.rounds or 60),
+    ]
+    print("\n".join(machine_lines()))
+    for case in cases:
+        print("\n".join(["", *_measured(case)]), flush=True)
+
+
+def _demo_model() -> SequenceModel:
+    section = Model(name="demo:minilm", overrides=DROPOUT_OFF)
+    return load_model(section, TASK, ["a", "b"], load_tokenizer(section), POLICIES["fp32"], seed=1)
+
+
+def _tiny_model() -> SequenceModel:
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=1_000,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        **DROPOUT_OFF,
+    )
+    return SequenceModel(BertForSequenceClassification(config), "classification")
+
+
+def _measured(case: Case) -> list[str]:
+    """Run the three loops in turn and return the lines to print."""
+    model = case.make()
+    batches = list(_batches(case))
+    with tempfile.TemporaryDirectory() as scratch:
+        loops: dict[str, Callable[[], None]] = {}
+        models: dict[str, torch.nn.Module] = {}
+        for name in ("plain", "paratune", "unmeasured"):
+            models[name] = copy.deepcopy(model).hf if name == "plain" else copy.deepcopy(model)
+            loops[name] = (
+                _plain(case, models[name], batches)
+                if name == "plain"
+                else _ours(case, models[name], batches, Path(scratch) if name == "paratune" else None)
+            )
+        for loop in loops.values():
+            loop()  # warm-up: the first steps make optimizer states and fill the allocator
+        times = _times(case, loops)
+    weights = {
+        name: torch.cat([p.detach().flatten() for p in made.parameters()]).double() for name, made in models.items()
+    }
+    apart = max(float((weights["plain"] - weights[name]).abs().max()) for name in ("paratune", "unmeasured"))
+    return _report(case, times, apart)
+
+
+def _batches(case: Case) -> Iterator[Batch]:
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(NUM_BATCHES):
+        yield Batch(
+            input_ids=torch.randint(5, case.vocab_size, (case.B, case.S), generator=generator),
+            row_weight=torch.ones(case.B),
+            index=torch.arange(case.B),
+            num_samples=case.B,
+            num_tokens=case.B * case.S,
+            num_padded_tokens=case.B * case.S,
+            loss_denominator=float(case.B),
+            attention_mask=torch.ones(case.B, case.S, dtype=torch.int64),
+            token_type_ids=torch.zeros(case.B, case.S, dtype=torch.int64),
+            max_seqlen=case.S,
+            labels=torch.randint(0, 2, (case.B,), generator=generator),
+        )
+
+
+def _plain(case: Case, model: torch.nn.Module, batches: Sequence[Batch]) -> Callable[[], None]:
+    names = ("input_ids", "attention_mask", "token_type_ids", "labels")
+    inputs = [{name: getattr(batch, name) for name in names} for batch in batches]
+    loop = PlainLoop(model, learning_rate=LEARNING_RATE, weight_decay=0.01)
+    return lambda: loop.run(itertools.islice(itertools.cycle(inputs), case.num_steps))
+
+
+def _ours(case: Case, model: SequenceModel, batches: Sequence[Batch], folder: Path | None) -> Callable[[], None]:
+    """Return one block of the real loop; with clock and recorder when there is a folder for the events."""
+    train = Train(max_steps=case.num_steps, learning_rate=LEARNING_RATE, schedule="constant", weight_decay=0.01)
+    optimizer = OptimizerFactory(train, case.num_steps)
+    strategy = SingleStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+    strategy.prepare(model, find_blocks(model), optimizer)
+    clock: Any = HostClock() if folder else Unclocked()
+    recorder: Any = Unrecorded()
+    if folder:
+        recorder = Recorder(
+            EventLog(folder, 0),
+            strategy,
+            clock,
+            warmup_steps=5,
+            log_every=10,
+            peak_memory=lambda: hardware_peak(CPU),
+            on_log=lambda event: None,
+        )
+
+    def block() -> None:
+        steps = ([batch] for batch in itertools.islice(itertools.cycle(batches), case.num_steps))
+        loop = Loop(
+            strategy=strategy,
+            optimizer=optimizer,
+            batches=steps,
+            keeper=NoKeeper(),  # type: ignore[arg-type]
+            recorder=recorder,
+            clock=clock,
+            stop=StopRequest(),
+            device=CPU,
+            seed=1,
+            num_steps=case.num_steps,
+            steps_per_epoch=case.num_steps,
+            max_grad_norm=1.0,
+            evaluation_due=lambda step: False,
+            checkpoint_due=lambda step: False,
+        )
+        run(loop, Progress())
+        recorder.flush()
+
+    return block
+
+
+def _times(case: Case, loops: dict[str, Callable[[], None]]) -> dict[str, dict[str, Any]]:
+    """Return milliseconds a step of each loop and round, by the wall and by this process's CPU time."""
+    times: dict[str, dict[str, list[float]]] = {"wall": {n: [] for n in loops}, "CPU": {n: [] for n in loops}}
+    names = list(loops)
+    for number in range(case.num_rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            wall, cpu = time.perf_counter(), time.process_time()
+            loops[name]()
+            times["wall"][name].append(1000 * (time.perf_counter() - wall) / case.num_steps)
+            times["CPU"][name].append(1000 * (time.process_time() - cpu) / case.num_steps)
+    return {kind: {name: np.array(values) for name, values in of.items()} for kind, of in times.items()}
+
+
+def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[str]:
+    lines = [
+        f"### {case.name}",
+        "",
+        f"{case.num_rounds} blocks of {case.num_steps} steps of each loop, in turn. Largest difference between the "
+        f"weights of the loops at the end: {apart:.1e}.",
+        "",
+        "| clock | loop | ms a step: median (p10 to p90) | more than plain, paired: median (p10 to p90) | share |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind, of in times.items():
+        base = float(np.median(of["plain"]))
+        for name, values in of.items():
+            more = values - of["plain"]
+            cells = [kind, name, _range(values, 3)]
+            cells += ["", ""] if name == "plain" else [_range(more, 3), f"{100 * float(np.median(more)) / base:+.2f}%"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _range(values: Any, digits: int) -> str:
+    low, middle, high = np.percentile(values, [10, 50, 90])
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+if __name__ == "__main__":
+    main()
