@@ -44,6 +44,8 @@ def max_positions(config: Any, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-_POSITIONS_AFTER_PAD = frozenset(
-    {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text", "esm", "xmod"}
-)
+_POSITIONS_AFTER_PAD = {
+    *("camembert", "data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke", "markuplm", "mpnet"),
+    *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+}
+"""The model types that do so; no configuration says it. A test compares them with the installed transformers."""

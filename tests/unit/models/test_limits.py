@@ -1,0 +1,90 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from looping import tiny_run_config
+from tiny import VOCABULARY, tiny_model, tiny_tokenizer
+from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, RobertaConfig, T5Config
+
+from paratune.config.sections import Config
+from paratune.errors import ConfigError
+from paratune.models.limits import _POSITIONS_AFTER_PAD, max_positions, token_limit
+
+SMALL = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
+
+
+def unlimited() -> Any:
+    return tiny_tokenizer(max_length=10**30)
+
+
+def test_positions_of_the_roberta_kind_begin_after_the_padding_token():
+    config = RobertaConfig(**SMALL, max_position_embeddings=12, pad_token_id=1)
+    limit = max_positions(config, unlimited())
+    assert limit == 10
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    model(input_ids=torch.full((1, limit), 7))
+    with pytest.raises((IndexError, RuntimeError)):
+        model(input_ids=torch.full((1, limit + 1), 7))
+
+
+def test_positions_of_others_begin_at_nought():
+    config = BertConfig(**SMALL, max_position_embeddings=12, pad_token_id=0)
+    assert max_positions(config, unlimited()) == 12
+    assert max_positions(GPT2Config(n_positions=40), unlimited()) == 40
+
+
+def test_the_smaller_of_model_and_tokenizer_counts_and_both_may_be_silent():
+    config = BertConfig(**SMALL, max_position_embeddings=64)
+    assert max_positions(config, tiny_tokenizer(max_length=32)) == 32
+    assert max_positions(T5Config(), tiny_tokenizer(max_length=32)) == 32
+    assert max_positions(T5Config(), unlimited()) is None
+
+
+def test_the_table_is_that_of_the_installed_transformers():
+    # Their code says it with this function; a type that is missing here would fail at its longest samples.
+    known = transformers.models.auto.modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    folder = Path(transformers.__file__).parent / "models"
+    found = set()
+    for model_type in known:
+        name = model_type.replace("-", "_")
+        for path in (folder / name / f"modeling_{name}.py", folder / name.split("_")[0] / f"modeling_{name}.py"):
+            if path.is_file() and "create_position_ids_from_input_ids" in path.read_text("utf-8"):
+                found.add(model_type)
+    assert found == _POSITIONS_AFTER_PAD
+
+
+def configured(folder: Path, max_length: int | None) -> Config:
+    config = tiny_run_config(None)
+    return config.model_copy(
+        update={
+            "model": config.model.model_copy(update={"name": str(folder)}),
+            "data": config.data.model_copy(update={"max_length": max_length}),
+        }
+    )
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 48), (48, 48), (7, 7)])
+def test_the_limit_is_what_is_asked_for_or_what_the_model_can_do(tmp_path: Path, asked: int | None, expected: int):
+    tiny_model(tmp_path, max_length=48)
+    assert token_limit(configured(tmp_path, asked), unlimited()) == expected
+
+
+def test_more_than_the_model_has_positions_for_is_refused(tmp_path: Path):
+    tiny_model(tmp_path, max_length=48)
+    with pytest.raises(ConfigError, match=r"data.max_length: 49 is more than .* has positions for: at most 48"):
+        token_limit(configured(tmp_path, 49), unlimited())
+
+
+def test_where_nothing_sets_a_limit_one_must_be_given(tmp_path: Path):
+    T5Config().save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"data.max_length: .* sets no limit of its own; give one"):
+        token_limit(configured(tmp_path, None), unlimited())
+    assert token_limit(configured(tmp_path, 512), unlimited()) == 512

@@ -1,0 +1,283 @@
+"""Loading models: what is refused, what is replaced, and that no pickle is ever opened."""
+
+import importlib.util
+import json
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny import VOCABULARY, tiny_model, tiny_tokenizer
+
+from paratune.config.sections import ClassificationTask, Model, RegressionTask
+from paratune.errors import ConfigError, MissingDependency
+from paratune.models import load
+from paratune.models.load import load_config, load_model, load_tokenizer, locate
+from paratune.models.task_model import SequenceModel
+from paratune.precision import POLICIES
+
+NAMES = ["no", "yes"]
+TASK = ClassificationTask(kind="classification", labels=NAMES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole model folder with a head of two labels."""
+    tiny_model(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def loaded(
+    folder: Path, names: list[str] = NAMES, *, precision: str = "fp32", seed: int = 1, **options
+) -> SequenceModel:
+    exists = options.pop("head_must_exist", False)
+    task = ClassificationTask(kind="classification", labels=names) if names else RegressionTask(kind="regression")
+    model = Model(name=str(folder), **options)
+    return load_model(model, task, names, tiny_tokenizer(), POLICIES[precision], seed, head_must_exist=exists)
+
+
+def said(call: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_weights_are_those_of_the_folder_and_the_head_knows_its_labels(folder: Path):
+    model = loaded(folder)
+    kept = load_file(folder / "model.safetensors")
+    for name, value in model.hf.named_parameters():
+        assert torch.equal(value, kept[name]), name
+    assert model.hf.config.id2label == {0: "no", 1: "yes"}
+    assert model.hf.config.label2id == {"no": 0, "yes": 1}
+    assert model.hf.config.problem_type == "single_label_classification"
+    assert model.hf.config.pad_token_id == 0
+    assert model.task_kind == "classification"
+
+
+def test_regression_has_one_output(folder: Path):
+    model = loaded(folder, [])
+    assert model.hf.config.problem_type == "regression"
+    assert model.hf.classifier.out_features == 1
+
+
+def test_the_dtype_is_that_of_the_policy(folder: Path):
+    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)):
+        assert {value.dtype for value in loaded(folder, precision=precision).parameters()} == {dtype}
+
+
+def test_a_head_for_other_labels_is_replaced_and_that_is_said(folder: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "paratune")
+    model = loaded(folder, ["a", "b", "c"])
+    assert model.hf.classifier.out_features == 3
+    assert "new weights" in caplog.text
+    assert "classifier.bias, classifier.weight" in caplog.text
+    assert torch.equal(
+        model.hf.bert.embeddings.word_embeddings.weight, loaded(folder).hf.bert.embeddings.word_embeddings.weight
+    )
+
+
+def test_new_weights_follow_from_the_seed_alone(folder: Path):
+    first = loaded(folder, ["a", "b", "c"], seed=5)
+    torch.randn(7)
+    again, other = loaded(folder, ["a", "b", "c"], seed=5), loaded(folder, ["a", "b", "c"], seed=6)
+    assert torch.equal(first.hf.classifier.weight, again.hf.classifier.weight)
+    assert not torch.equal(first.hf.classifier.weight, other.hf.classifier.weight)
+
+
+def test_nothing_is_said_when_all_weights_fit(folder: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "paratune")
+    loaded(folder, head_must_exist=True)
+    assert caplog.text == ""
+
+
+def test_for_use_the_head_must_be_there(folder: Path):
+    text = said(lambda: loaded(folder, ["a", "b", "c"], head_must_exist=True))
+    assert f"{folder} is not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
+
+
+def test_from_scratch_takes_the_architecture_only(folder: Path):
+    (folder / "model.safetensors").unlink()
+    model = loaded(folder, from_scratch=True, seed=3)
+    assert torch.equal(loaded(folder, from_scratch=True, seed=3).hf.classifier.weight, model.hf.classifier.weight)
+
+
+class Booby:
+    """Unpickling it does something."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (exec, ("raise SystemExit('unpickled')",))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.pt"])
+def test_a_model_without_safetensors_is_refused_and_nothing_is_unpickled(folder: Path, name: str):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(pickle.dumps(Booby()))
+    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+
+
+def test_a_pickle_beside_safetensors_is_not_looked_at(folder: Path):
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Booby()))
+    (folder / "training_args.bin").write_bytes(pickle.dumps(Booby()))
+    (folder / "optimizer.pt").write_bytes(pickle.dumps(Booby()))
+    loaded(folder)
+
+
+def test_a_pickle_that_is_called_safetensors_is_refused(folder: Path):
+    (folder / "model.safetensors").write_bytes(pickle.dumps(Booby()))
+    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+
+
+def test_code_that_comes_with_a_model_is_not_run(folder: Path):
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "evil.Evil", "AutoModelForSequenceClassification": "evil.Evil"}
+    config["model_type"] = "evil"
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "evil.py").write_text("raise SystemExit('run')\n")
+    assert f"{folder} gives no configuration" in said(lambda: loaded(folder))
+
+
+def test_a_cut_off_file_of_weights_is_refused(folder: Path):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+
+
+def rewrite(folder: Path, rename: Callable[[str], str | None]) -> None:
+    """Give the weights of the folder other names, or none."""
+    path = folder / "model.safetensors"
+    weights = {rename(key): value for key, value in load_file(path).items()}
+    save_file({key: value for key, value in weights.items() if key}, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "missing", ["bert.encoder.layer.1.output.dense.weight", "bert.embeddings.word_embeddings.weight"]
+)
+def test_a_body_that_would_be_random_is_refused(folder: Path, missing: str):
+    rewrite(folder, lambda key: None if key == missing else key)
+    text = said(lambda: loaded(folder))
+    assert f"{folder} has no weights that fit {missing}" in text
+    assert "from_scratch" in text
+
+
+def test_weights_of_another_model_are_refused(folder: Path):
+    rewrite(folder, lambda key: f"other.{key}")
+    text = said(lambda: loaded(folder))
+    assert "bert.embeddings.word_embeddings.weight" in text
+    assert "more" in text
+
+
+def test_an_override_that_changes_the_size_of_the_body_is_refused(folder: Path):
+    text = said(lambda: loaded(folder, overrides={"intermediate_size": 32}))
+    assert "has no weights that fit bert.encoder.layer.0.intermediate.dense.weight" in text
+    assert loaded(folder, overrides={"num_hidden_layers": 1}).hf.config.num_hidden_layers == 1
+
+
+def test_a_pooler_that_a_masked_lm_lacks_is_new(folder: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "paratune")
+    rewrite(folder, lambda key: None if "pooler" in key or "classifier" in key else key)
+    loaded(folder)
+    assert "bert.pooler.dense.weight" in caplog.text
+
+
+def test_overrides_change_the_configuration(folder: Path):
+    model = loaded(folder, overrides={"hidden_dropout_prob": 0.25})
+    assert model.hf.config.hidden_dropout_prob == 0.25
+    assert model.hf.bert.embeddings.dropout.p == 0.25
+
+
+def test_an_override_with_a_typing_error_is_refused(folder: Path):
+    text = said(lambda: loaded(folder, overrides={"hidden_dropuot_prob": 0.0}))
+    assert "model.overrides.hidden_dropuot_prob is not an option of bert; did you mean hidden_dropout_prob?" in text
+
+
+def test_a_vocabulary_that_is_too_big_is_refused(folder: Path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["one_more", "and_another"])
+    text = said(lambda: load_model(Model(name=str(folder)), TASK, NAMES, tokenizer, POLICIES["fp32"], 0))
+    assert f"has {len(VOCABULARY)} embeddings and its tokenizer {len(VOCABULARY) + 2} tokens" in text
+
+
+def test_a_folder_without_a_configuration_says_what_it_holds(folder: Path):
+    (folder / "config.json").unlink()
+    text = said(lambda: load_config(Model(name=str(folder)), 2))
+    assert f"{folder} holds none of config.json; it has model.safetensors, tokenizer.json" in text
+
+
+def test_a_configuration_that_is_not_json_is_refused(folder: Path):
+    (folder / "config.json").write_text("{")
+    assert f"{folder} gives no configuration" in said(lambda: load_config(Model(name=str(folder)), 2))
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path):
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    text = said(lambda: load_tokenizer(Model(name=str(folder))))
+    assert f"{folder} holds none of tokenizer.json" in text
+    assert "it has config.json, model.safetensors" in text
+
+
+def test_a_tokenizer_may_stand_elsewhere(folder: Path, tmp_path: Path):
+    tiny_tokenizer(tmp_path / "words")
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    tokenizer = load_tokenizer(Model(name=str(folder), tokenizer=str(tmp_path / "words")))
+    assert tokenizer("good film")["input_ids"] == tiny_tokenizer()("good film")["input_ids"]
+
+
+def test_a_broken_tokenizer_is_refused(folder: Path):
+    (folder / "tokenizer.json").write_text("{}")
+    assert f"{folder} gives no tokenizer" in said(lambda: load_tokenizer(Model(name=str(folder))))
+
+
+def test_the_end_token_pads_where_there_is_no_padding_token(folder: Path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.pad_token, tokenizer.eos_token = None, "[SEP]"
+    tokenizer.save_pretrained(folder)
+    assert load_tokenizer(Model(name=str(folder))).pad_token == "[SEP]"
+
+
+def test_a_tokenizer_that_cannot_pad_is_refused(folder: Path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    assert "has neither a padding nor an end token" in said(lambda: load_tokenizer(Model(name=str(folder))))
+
+
+@pytest.mark.parametrize("name", ["./absent", "/absent/model", "~/absent-model", "a/b/c"])
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_name(name: str):
+    assert f"{name} is not a folder" in said(lambda: locate(name))
+
+
+def test_a_file_is_not_a_model(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    assert "is not a folder" in said(lambda: locate(str(tmp_path / "file")))
+
+
+def test_names_that_are_no_paths_are_hub_names(folder: Path):
+    assert locate("some-owner/some-model") == "some-owner/some-model"
+    assert locate("some-model") == "some-model"
+    assert locate(str(folder)) == str(folder)
+
+
+def test_a_hub_name_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("We couldn't connect\nand more")
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
+    text = said(lambda: load_config(Model(name="some-owner/some-model"), 2))
+    assert "some-owner/some-model is no folder here" in text
+    assert "HF_HUB_OFFLINE is set and it is not in the cache" in text
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    assert "is there a network?" in said(lambda: load_config(Model(name="some-owner/some-model"), 2))
+
+
+def test_the_demo_model_is_found_or_the_extra_named(monkeypatch: pytest.MonkeyPatch):
+    assert "demo:tiny is not a demo model; there is one: demo:minilm" in said(lambda: locate("demo:tiny"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=r"paratune\[demo\]"):
+        locate(load.DEMO_MODEL)

@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_model, tiny_tokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from paratune.config.sections import ClassificationTask, Model
+from paratune.errors import CheckpointError
+from paratune.models.load import load_model
+from paratune.models.save import TASK_FILE, save_model
+from paratune.models.task_model import SequenceModel
+from paratune.precision import POLICIES
+from paratune.records import read_json
+
+NAMES = ["<b>bad</b>", "good"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> SequenceModel:
+    tiny_model(tmp_path / "start")
+    task = ClassificationTask(kind="classification", labels=NAMES)
+    return load_model(Model(name=str(tmp_path / "start")), task, NAMES, tiny_tokenizer(), POLICIES["fp32"], 0).eval()
+
+
+def weights(model: SequenceModel, shift: float = 0.0) -> dict[str, torch.Tensor]:
+    return {name: value.detach() + shift for name, value in model.named_parameters()}
+
+
+def test_transformers_loads_what_was_saved_with_the_same_logits_and_labels(tmp_path: Path, model: SequenceModel):
+    folder = tmp_path / "model"
+    save_model(folder, model, tiny_tokenizer(), weights(model), {"schema_version": 1})
+    again = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(["a very good film", "not good"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        assert torch.equal(again(**inputs).logits, model.hf(**inputs).logits)
+    assert again.config.id2label == dict(enumerate(NAMES))
+    results = pipeline("text-classification", model=str(folder), device="cpu")(["good film"], top_k=None)
+    assert {entry["label"] for entry in results[0]} == set(NAMES)
+
+
+def test_the_tensors_that_are_given_are_saved_and_not_the_models_own(tmp_path: Path, model: SequenceModel):
+    given = weights(model, shift=1.0)
+    save_model(tmp_path / "model", model, tiny_tokenizer(), given, {})
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    for name, value in again.named_parameters():
+        assert torch.equal(value, given[f"hf.{name}"]), name
+
+
+def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, model: SequenceModel):
+    save_model(tmp_path / "model", model, tiny_tokenizer(), weights(model), {"task": {"kind": "classification"}})
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", TASK_FILE} <= names
+    assert {Path(name).suffix for name in names} <= {".json", ".safetensors", ".txt", ".jinja"}
+    assert read_json(tmp_path / "model" / TASK_FILE) == {"task": {"kind": "classification"}}
+
+
+def test_a_folder_that_is_there_is_replaced(tmp_path: Path, model: SequenceModel):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").write_text("")
+    save_model(tmp_path / "model", model, tiny_tokenizer(), weights(model), {})
+    assert not (tmp_path / "model" / "old").exists()
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, model: SequenceModel, monkeypatch: pytest.MonkeyPatch):
+    class Full:
+        def save_pretrained(self, folder: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(CheckpointError, match=r"model could not be written: .*No space left on device.*make room"):
+        save_model(tmp_path / "model", model, Full(), weights(model), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["start"]

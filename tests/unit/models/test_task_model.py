@@ -1,0 +1,154 @@
+"""The model around a Hugging Face one; blocks, counts and fingerprints of several architectures, all of them tiny."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import VOCABULARY, tiny_model, tiny_tokenizer
+from tiny_data import tiny_collator
+from torch import nn
+from transformers import (
+    AlbertConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    DebertaV2Config,
+    DistilBertConfig,
+    GPT2Config,
+    ModernBertConfig,
+    RobertaConfig,
+)
+
+from paratune.models.task_model import (
+    SequenceModel,
+    count_parameters,
+    find_blocks,
+    freeze_encoder,
+    takes_token_types,
+    weights_fingerprint,
+)
+
+SIZE = {"vocab_size": len(VOCABULARY), "num_labels": 3, "pad_token_id": 0}
+BERT_SIZE = {
+    **SIZE,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+}
+ARCHITECTURES: dict[str, tuple[Any, str, int]] = {
+    "bert": (lambda: BertConfig(**BERT_SIZE), "BertLayer", 3),
+    "roberta": (lambda: RobertaConfig(**BERT_SIZE), "RobertaLayer", 3),
+    "distilbert": (
+        lambda: DistilBertConfig(**SIZE, dim=16, n_layers=3, n_heads=2, hidden_dim=32, max_position_embeddings=40),
+        "TransformerBlock",
+        3,
+    ),
+    # All its layers are one, used several times.
+    "albert": (lambda: AlbertConfig(**BERT_SIZE, embedding_size=8), "AlbertLayerGroup", 1),
+    "deberta-v2": (lambda: DebertaV2Config(**BERT_SIZE, relative_attention=True), "DebertaV2Layer", 3),
+    "modernbert": (
+        lambda: ModernBertConfig(**BERT_SIZE, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3),
+        "ModernBertEncoderLayer",
+        3,
+    ),
+    "gpt2": (lambda: GPT2Config(**SIZE, n_embd=16, n_layer=3, n_head=2, n_positions=40), "GPT2Block", 3),
+}
+
+
+def make(name: str) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForSequenceClassification.from_config(ARCHITECTURES[name][0]()).eval()
+
+
+every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
+
+
+@every_architecture
+def test_blocks_are_the_repeated_layers(name: str):
+    _, kind, number = ARCHITECTURES[name]
+    blocks = find_blocks(SequenceModel(make(name), "classification"))
+    assert [type(block).__name__ for block in blocks] == [kind] * number
+
+
+@every_architecture
+def test_outputs_do_not_depend_on_padding_or_company(name: str):
+    model = SequenceModel(make(name).double(), "classification")
+    collator = tiny_collator(6, num_classes=3)
+    with torch.no_grad():
+        together = model(collator(np.arange(6), 6))
+        alone = torch.cat([model(collator(np.asarray([row]), 1)) for row in range(6)])
+    assert together.shape == (6, 3)
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
+
+
+@every_architecture
+def test_freezing_leaves_the_head(name: str):
+    model = SequenceModel(make(name), "classification")
+    freeze_encoder(model)
+    trained = [key for key, value in model.named_parameters() if value.requires_grad]
+    assert trained
+    assert all(not key.startswith(f"hf.{model.hf.base_model_prefix}.") for key in trained)
+    total, num_trained = count_parameters(model)
+    assert 0 < num_trained < total / 2
+
+
+def test_a_model_without_layers_has_no_blocks():
+    assert find_blocks(nn.Linear(2, 2)) == []
+    mixed = nn.Module()
+    mixed.parts = nn.ModuleList([nn.Linear(2, 2), nn.LayerNorm(2)])
+    assert find_blocks(mixed) == []
+
+
+@pytest.mark.parametrize(("num_classes", "kind"), [(3, "classification"), (0, "regression")])
+def test_the_loss_is_the_sum_of_that_of_transformers(num_classes: int, kind: str):
+    hf = tiny_model(num_labels=max(1, num_classes)).eval()
+    hf.config.problem_type = "regression" if kind == "regression" else "single_label_classification"
+    model = SequenceModel(hf, kind)
+    batch = tiny_collator(5, num_classes=num_classes)(np.arange(5), 5)
+    outputs = model(batch)
+    theirs = hf(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=batch.labels)
+    torch.testing.assert_close(model.loss_sum(outputs, batch) / 5, theirs.loss)
+
+
+def test_rows_of_weight_zero_add_nothing_and_half_precision_is_summed_in_float32():
+    model = SequenceModel(nn.Identity(), "classification")
+    batch = tiny_collator(4, num_classes=3)(np.arange(4), 4)
+    outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    batch.row_weight[2:] = 0.0
+    loss = model.loss_sum(outputs, batch)
+    expected = nn.functional.cross_entropy(outputs[:2].float(), batch.labels[:2], reduction="sum")
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, expected)
+
+
+def test_token_types_are_passed_on_where_the_tokenizer_makes_them():
+    model = SequenceModel(tiny_model().eval(), "classification")
+    batch = tiny_collator(4)(np.arange(4), 4)
+    second = replace(batch, token_type_ids=torch.ones_like(batch.input_ids))
+    assert not torch.equal(model(batch), model(second))
+    assert takes_token_types(tiny_tokenizer())
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    assert not takes_token_types(tokenizer)
+
+
+def test_tied_parameters_count_once():
+    model = nn.Module()
+    model.a, model.b = nn.Linear(3, 3), nn.Linear(3, 3, bias=False)
+    model.b.weight = model.a.weight
+    model.a.bias.requires_grad_(False)
+    assert count_parameters(model) == (12, 9)
+
+
+def test_a_fingerprint_changes_with_a_value_a_name_or_a_dtype():
+    first = weights_fingerprint(tiny_model(seed=0))
+    assert first == weights_fingerprint(tiny_model(seed=0))
+    changed = tiny_model(seed=0)
+    with torch.no_grad():
+        changed.classifier.bias[1] += 1e-7
+    others = [changed, tiny_model(seed=1), tiny_model(seed=0).double(), SequenceModel(tiny_model(seed=0), "regression")]
+    assert len({first, *(weights_fingerprint(model) for model in others)}) == 5
