@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from paratune import __version__
-from paratune.errors import EXIT_OK, ParatuneError
+from paratune.errors import EXIT_OK, ParatuneError, Stopped
 
 app = App(
     name="paratune",
@@ -171,7 +171,7 @@ def main() -> None:
         code = app(result_action="return_value")
         sys.stdout.flush()
     except ParatuneError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(error if isinstance(error, Stopped) else f"error: {error}", file=sys.stderr)  # noqa: T201
         code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201

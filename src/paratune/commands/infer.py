@@ -57,6 +57,8 @@ def predict_command(
         raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}")
     if output.exists() and not overwrite:
         raise DataError(f"{output} exists; choose another --output, or say --overwrite")
+    if not output.parent.is_dir():
+        raise DataError(f"--output {output} cannot be written: {output.parent} is not a folder; make it first")
     set_up_logging(speaks=True)
     from paratune.data.read import read_table
 

@@ -1,6 +1,8 @@
 """Parallel strategies: one module each, all behind the protocol in `protocol.py`. Importing registers nothing."""
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from paratune.errors import ConfigError, did_you_mean
@@ -25,6 +27,8 @@ def strategy_class(kind: str) -> Any:
             f"{did_you_mean(kind, STRATEGIES)}"
         )
     module, _, name = target.partition(":")
+    if kind not in STRATEGIES and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # as `python -m` has it, so that a module beside the configuration is found
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a user's module raises when it is run

@@ -20,9 +20,9 @@ from paratune.config.traits import Traits
 from paratune.console import Display
 from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
-from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError
+from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
 from paratune.models.limits import token_limit
-from paratune.models.load import load_tokenizer
+from paratune.models.load import load_tokenizer, require_weights
 from paratune.models.task_model import takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
@@ -72,18 +72,13 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if warning:
         log.warning("%s", warning)
     tokenizer = load_tokenizer(config.model)
+    require_weights(config.model)
     max_length = token_limit(config, tokenizer)
     begin = time.perf_counter()
-    with display.bar("tokenize", 1) as bar:
-        splits = load_splits(
-            config.data,
-            config.task,
-            tokenizer=tokenizer,
-            max_length=max_length,
-            need_token_type_ids=takes_token_types(tokenizer),
-            progress=lambda done, total: bar.update(done, total=total),
-            stop=stop.came,
-        )
+    try:
+        splits = _load(config, tokenizer, max_length, stop, display)
+    except Stopped as stopped:
+        raise Stopped(f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again") from stopped
     tokenize_s = time.perf_counter() - begin
     _say_what_was_read(splits)
     num_rows = splits["train"].num_rows
@@ -98,6 +93,19 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
     return Prepared(loaded, place, device, precision, strategy_type, tokenizer, max_length, splits, tokenize_s)
+
+
+def _load(config: Config, tokenizer: Any, max_length: int, stop: StopRequest, display: Display) -> dict[str, Split]:
+    with display.bar("tokenize", 1) as bar:
+        return load_splits(
+            config.data,
+            config.task,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            need_token_type_ids=takes_token_types(tokenizer),
+            progress=lambda done, total: bar.update(done, total=total),
+            stop=stop.came,
+        )
 
 
 def check_options(strategy_type: Any, config: Config) -> None:

@@ -1,0 +1,153 @@
+"""Runs the command line in processes of its own: forked from one that has torch loaded already, or from nothing.
+
+`Cli` forks: each call is a process with its own signals, exit code and files, without the seconds that importing takes.
+`python` starts an interpreter anew, for what must be seen from the very beginning.
+"""
+
+import json
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PRELOADED = [
+    "paratune.cli",
+    "paratune.commands.train",
+    "paratune.commands.infer",
+    "paratune.train.run",
+    "paratune.infer.trained",
+    "paratune.data.describe",
+    "paratune.report.figures",
+    "paratune.doctor",
+    "transformers.models.bert.modeling_bert",
+    "sklearn.metrics",
+    "scipy.stats",
+    "pandas",  # pyarrow imports it with the first array
+    "tiny",
+]
+Hook = Callable[[], None]
+"""Called in the new process before the command; must be importable."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    """Exit code; negative when a signal killed it."""
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document that stdout must be."""
+        return json.loads(self.stdout)
+
+
+class Running:
+    """A command that goes on."""
+
+    def __init__(self, process: Any, files: tuple[Path, Path]) -> None:
+        self._process, self._files = process, files
+        self.pid: int = process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        if self.is_alive():
+            os.kill(self.pid, number)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end, but not longer than that."""
+        self._process.join(timeout_s)
+
+    def is_alive(self) -> bool:
+        return bool(self._process.is_alive())
+
+    def stderr(self) -> str:
+        return self._files[1].read_text("utf-8", "replace")
+
+    def wait(self, timeout_s: float = 120) -> Result:
+        """Wait for its end; one that does not end is killed, and fails the test."""
+        self._process.join(timeout_s)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+            raise AssertionError(f"no end after {timeout_s} s; stderr: {self.stderr()[-2000:]}")
+        stdout, stderr = (path.read_text("utf-8", "replace") for path in self._files)
+        return Result(self._process.exitcode, stdout, stderr)
+
+
+class Cli:
+    """`cli("train", "c.yaml")` runs `paratune train c.yaml` in a folder."""
+
+    def __init__(self, cwd: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.cwd = cwd
+        self._environment = dict(environment or {})
+        self._outputs = cwd / ".outputs"
+        self._outputs.mkdir(exist_ok=True)
+        self._count = 0
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOADED)
+
+    def __call__(self, *arguments: object, hook: Hook | None = None, timeout_s: float = 120) -> Result:
+        return self.start(*arguments, hook=hook).wait(timeout_s)
+
+    def start(self, *arguments: object, hook: Hook | None = None) -> Running:
+        """Start a command and return while it goes on."""
+        self._count += 1
+        files = (self._outputs / f"{self._count}.out", self._outputs / f"{self._count}.err")
+        for file in files:
+            file.write_bytes(b"")
+        process = self._context.Process(
+            target=_child, args=([str(word) for word in arguments], self.cwd, self._environment, files, hook)
+        )
+        process.start()
+        return Running(process, files)
+
+
+def _child(
+    arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], files: Sequence[Path], hook: Hook | None
+) -> None:
+    os.setsid()
+    for path, number in zip(files, (1, 2), strict=True):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(cwd)
+    os.environ.update(environment)
+    sys.argv = ["paratune", *arguments]
+    if hook is not None:
+        hook()
+    runpy.run_module("paratune", run_name="__main__", alter_sys=False)
+
+
+def python(
+    *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120
+) -> Result:
+    """Run a fresh interpreter with these arguments."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 60) -> Any:
+    """Return the first true value of `condition`."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"nothing after {timeout_s} s")

@@ -1,0 +1,79 @@
+"""What is done to a process before its command runs, so that something happens at a chosen moment. Importable by it."""
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SignalAt:
+    """Sends a signal to the process itself when a function is called for the n-th time."""
+
+    number: signal.Signals
+    function: str
+    """module:name or module:Class.name."""
+    call: int = 1
+    after: bool = False
+    """Send it when the function has returned."""
+
+    def __call__(self) -> None:
+        count = 0
+
+        def send() -> None:
+            os.kill(os.getpid(), self.number)
+
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def wrapped(*arguments: Any, **named: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count == self.call and not self.after:
+                    send()
+                result = original(*arguments, **named)
+                if count == self.call and self.after:
+                    send()
+                return result
+
+            return wrapped
+
+        replace(self.function, wrap)
+
+
+@dataclass(frozen=True)
+class RefuseNetwork:
+    """Notes every attempt to reach or look up anything but this machine, and lets it fail."""
+
+    log: str
+    """File that gets a line an attempt."""
+
+    def __call__(self) -> None:
+        def audit(event: str, arguments: tuple[Any, ...]) -> None:
+            if event == "socket.connect":
+                address = arguments[1]
+                outside = isinstance(address, tuple) and not str(address[0]).startswith(("127.", "::1", "localhost"))
+            elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+                outside = str(arguments[0]) not in ("localhost", "127.0.0.1", "::1", "None")
+            else:
+                return
+            if outside:
+                with open(self.log, "a") as file:
+                    file.write(f"{event} {arguments}\n")
+                raise OSError(f"no network here: {event}")
+
+        sys.addaudithook(audit)
+
+
+def replace(target: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put another function in the place of module:name or module:Class.name."""
+    import importlib
+
+    module, _, path = target.partition(":")
+    owner: Any = importlib.import_module(module)
+    *classes, name = path.split(".")
+    for each in classes:
+        owner = getattr(owner, each)
+    setattr(owner, name, wrap(getattr(owner, name)))

@@ -1,0 +1,273 @@
+"""Signals and kills at every moment of a run: it ends as documented, and resumed it is the run that was not stopped."""
+
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1
+
+import pytest
+from harness import Cli, wait_for
+from hooks import SignalAt
+from outcome import outcome, steps_of
+from world import CONFIG, write_data
+
+from paratune.errors import EXIT_CHECKPOINT, EXIT_OK, EXIT_STOPPED
+
+SPLIT = "data.split={validation: 0.2, test: 0.2, stratify: true}"
+OFTEN = "evaluate={every: steps, steps: 7, best: accuracy, batch_size: 4}"
+TRAIN = ("train", "c.yaml", "--set", SPLIT, "--set", OFTEN)
+"""24 steps with dropout: evaluations after steps 7, 14, 21 and 24, checkpoints after 4, 8, ..., 24."""
+
+LOOP, SAVE = "paratune.engine.loop:_step", "paratune.checkpoint:save"
+PREDICT = "paratune.strategies.single:SingleStrategy.predict"
+ENCODE = "paratune.data.tokens:_encode"
+
+MOMENTS = {
+    "SIGTERM in the first step": SignalAt(SIGTERM, LOOP, 1),
+    "SIGTERM in a step": SignalAt(SIGTERM, LOOP, 6),
+    "SIGINT in a step": SignalAt(SIGINT, LOOP, 11),
+    "SIGUSR1 after a step": SignalAt(SIGUSR1, LOOP, 13, after=True),
+    "SIGTERM in the last step": SignalAt(SIGTERM, LOOP, 24),
+    "SIGUSR1 at the begin of an evaluation": SignalAt(SIGUSR1, PREDICT, 1),
+    "SIGTERM within an evaluation": SignalAt(SIGTERM, PREDICT, 15),
+    "SIGINT within the last evaluation": SignalAt(SIGINT, PREDICT, 38),
+    "SIGTERM in the evaluation of the kept model": SignalAt(SIGTERM, PREDICT, 45),
+    "SIGTERM in a checkpoint": SignalAt(SIGTERM, SAVE, 2),
+    "SIGUSR1 while tokenizing": SignalAt(SIGUSR1, ENCODE, 1),
+    "SIGTERM while tokenizing the second split": SignalAt(SIGTERM, ENCODE, 2, after=True),
+    "SIGINT before the data is read": SignalAt(SIGINT, "paratune.train.prepare:load_tokenizer"),
+}
+KILLS = {
+    "while tokenizing": SignalAt(SIGKILL, ENCODE, 2),
+    "before run.json": SignalAt(SIGKILL, "paratune.train.run:run_record"),
+    "before the first checkpoint": SignalAt(SIGKILL, LOOP, 3),
+    "in a step": SignalAt(SIGKILL, LOOP, 15),
+    "in an evaluation": SignalAt(SIGKILL, PREDICT, 15),
+    "in a checkpoint, its tensors written": SignalAt(SIGKILL, "paratune.checkpoint:_write_manifest", 2),
+    "before the rename of a checkpoint": SignalAt(SIGKILL, "paratune.checkpoint:_write_manifest", 3, after=True),
+    "in the snapshot of the best model": SignalAt(
+        SIGKILL, "paratune.engine.keeper:RunKeeper._save_best", 1, after=True
+    ),
+    "in the evaluation of the kept model": SignalAt(SIGKILL, PREDICT, 45),
+    "before the model is saved": SignalAt(SIGKILL, "paratune.train.run:save_model"),
+    "before the summary": SignalAt(SIGKILL, "paratune.train.run:summarise"),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> dict[str, object]:
+    """The outcome of the run that nothing stops."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "model").symlink_to(tiny_folder / "model")
+    write_data(folder / "data.csv")
+    (folder / "c.yaml").write_text(CONFIG)
+    result = Cli(folder, {"PARATUNE_CACHE": str(folder / "cache")})(*TRAIN)
+    assert result.code == EXIT_OK, result.stderr
+    whole = outcome(folder / "runs" / "c")
+    assert len(whole["steps"]) == 24
+    return whole
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_saves_and_resuming_is_the_same_run(
+    moment: str, world: Path, cli: Cli, undisturbed: dict[str, object]
+):
+    stopped = cli(*TRAIN, hook=MOMENTS[moment])
+
+    assert stopped.code == EXIT_STOPPED, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert f"stopped by {MOMENTS[moment].number.name}" in stopped.stderr
+    run = world / "runs" / "c"
+    if run.exists():
+        step = steps_of(run)[-1]["step"]
+        assert (run / "checkpoints" / f"step_{step:06d}" / "manifest.json").exists()
+        assert f"after step {step}; a checkpoint was saved" in stopped.stderr
+        assert not (run / "summary.json").exists()
+
+    resumed = cli(*TRAIN, "--resume")
+    assert resumed.code == EXIT_OK, resumed.stderr
+    assert outcome(run) == undisturbed
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(
+    moment: str, world: Path, cli: Cli, undisturbed: dict[str, object]
+):
+    killed = cli(*TRAIN, hook=KILLS[moment])
+    assert killed.code == -SIGKILL, killed.stderr
+
+    resumed = cli(*TRAIN, "--resume")
+
+    assert resumed.code == EXIT_OK, resumed.stderr
+    assert outcome(world / "runs" / "c") == undisturbed
+    left = [path.name for path in (world / "runs" / "c").rglob("*") if path.name.endswith(".tmp")]
+    assert left == []
+    assert [path.name for path in (world / "cache").rglob("*") if path.name.endswith(".tmp")] == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_signals_and_kills_at_random_moments(seed: int, world: Path, cli: Cli, undisturbed: dict[str, object]):
+    """What the lists above do not think of: three interruptions a run, each at a time that nobody chose."""
+    draw = random.Random(seed)
+    codes = []
+    for _ in range(3):
+        running = cli.start(*TRAIN, "--resume")
+        running.join(draw.uniform(0.2, 1.0))
+        running.send(draw.choice([SIGTERM, SIGINT, SIGUSR1, SIGKILL]))
+        codes.append(running.wait().code)
+        if codes[-1] == EXIT_OK:
+            break
+    # Before paratune listens, a signal does what it does to any process: 130 is Ctrl-C.
+    assert set(codes) <= {EXIT_OK, EXIT_STOPPED, -SIGKILL, -SIGTERM, -SIGUSR1, 130}, codes
+    if codes[-1] != EXIT_OK:
+        result = cli(*TRAIN, "--resume")
+        assert result.code in (EXIT_OK, EXIT_CHECKPOINT), result.stderr
+        assert result.code == EXIT_OK or "holds a finished run" in result.stderr
+
+    assert outcome(world / "runs" / "c") == undisturbed, codes
+
+
+def test_a_second_ctrl_c_ends_at_once(world: Path, cli: Cli):
+    result = cli(*TRAIN, hook=TwiceAt(LOOP, 3))
+
+    assert result.code == 130
+    assert "Traceback" not in result.stderr
+    assert "a second Ctrl-C ends at once" in result.stderr
+    assert not (world / "runs" / "c" / "checkpoints").exists()
+
+
+class TwiceAt(SignalAt):
+    """Ctrl-C twice."""
+
+    def __init__(self, function: str, call: int) -> None:
+        super().__init__(SIGINT, function, call)
+
+    def __call__(self) -> None:
+        SignalAt(SIGINT, self.function, self.call)()
+        SignalAt(SIGINT, self.function, self.call)()
+
+
+def _tear_tensors(folder: Path) -> None:
+    path = folder / "tensors.00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip_a_byte(folder: Path) -> None:
+    path = folder / "tensors.00000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-50] ^= 1
+    path.write_bytes(content)
+
+
+def _tear_manifest(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _drop_progress(folder: Path) -> None:
+    (folder / "progress.json").unlink()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "tensors cut short": (_tear_tensors, "tensors.00000.safetensors has"),
+    "a flipped bit": (_flip_a_byte, "tensors.00000.safetensors does not match its SHA-256"),
+    "manifest cut short": (_tear_manifest, "manifest.json is damaged"),
+    "progress lost": (_drop_progress, "progress.json is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(
+    damage: str, world: Path, cli: Cli, undisturbed: dict[str, object]
+):
+    assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 15)).code == EXIT_STOPPED
+    run = world / "runs" / "c"
+    newest = run / "checkpoints" / "step_000015"
+    tear, says = DAMAGES[damage]
+    tear(newest)
+
+    resumed = cli(*TRAIN, "--resume")
+
+    assert resumed.code == EXIT_OK, resumed.stderr
+    assert "step_000015" in resumed.stderr
+    assert says in resumed.stderr
+    assert "looking at the one before" in resumed.stderr
+    assert "resuming after step 12" in resumed.stderr
+    assert outcome(run) == undisturbed
+
+
+def test_when_no_checkpoint_is_whole_nothing_is_thrown_away(world: Path, cli: Cli):
+    assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 3)).code == EXIT_STOPPED
+    run = world / "runs" / "c"
+    _tear_tensors(run / "checkpoints" / "step_000003")
+    before = (run / "events.rank0000.jsonl").read_bytes()
+
+    resumed = cli(*TRAIN, "--resume")
+
+    assert resumed.code == EXIT_CHECKPOINT
+    assert "none of the 1 checkpoints is whole; start anew with --overwrite" in resumed.stderr
+    assert (run / "events.rank0000.jsonl").read_bytes() == before
+
+
+def test_an_interrupted_tokenization_leaves_a_cache_that_works(world: Path, cli: Cli):
+    write_data(world / "data.csv", num_rows=3000)
+    stopped = cli("data", "c.yaml", hook=SignalAt(signal.SIGKILL, ENCODE, 3))
+    assert stopped.code == -SIGKILL
+    assert list((world / "cache" / "tokens").glob("*.tmp")) != []
+
+    again = cli("data", "c.yaml", "--json")
+
+    assert again.code == EXIT_OK, again.stderr
+    assert again.json["splits"]["train"]["num_rows"] == 2400
+    assert list((world / "cache" / "tokens").glob("*.tmp")) == []
+
+
+def test_two_that_tokenize_the_same_data_do_it_once(world: Path, cli: Cli):
+    first, second = cli.start("data", "c.yaml", "--json"), cli.start("data", "c.yaml", "--json")
+    one, other = first.wait(), second.wait()
+
+    assert (one.code, other.code) == (EXIT_OK, EXIT_OK)
+    assert one.json == other.json
+    assert len([path for path in (world / "cache" / "tokens").iterdir() if path.is_dir()]) == 2
+
+
+def test_a_run_folder_that_exists_is_not_touched(world: Path, cli: Cli):
+    assert cli(*TRAIN, "--set", "train.epochs=0.2").code == EXIT_OK
+    run = world / "runs" / "c"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+    for more, says in (((), "already holds a finished run"), (("--resume",), "there is nothing to resume")):
+        result = cli(*TRAIN, "--set", "train.epochs=0.2", *more)
+        assert result.code == EXIT_CHECKPOINT
+        assert says in result.stderr
+        assert "run.name" in result.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+    assert cli(*TRAIN, "--overwrite").code == EXIT_OK
+    assert len(steps_of(run)) == 24
+
+
+def test_a_run_is_not_resumed_as_another_one(world: Path, cli: Cli):
+    assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 5)).code == EXIT_STOPPED
+
+    other = cli(*TRAIN, "--resume", "--set", "train.learning_rate=1e-4")
+    assert other.code == EXIT_CHECKPOINT
+    assert "train.learning_rate: 0.003 then, 0.0001 now" in other.stderr
+
+    write_data(world / "data.csv", seed=1)
+    changed = cli(*TRAIN, "--resume")
+    assert changed.code == EXIT_CHECKPOINT, changed.stderr
+    assert "data.train" in changed.stderr
+
+
+def test_a_folder_in_use_is_refused(world: Path, cli: Cli):
+    running = cli.start(*TRAIN, "--set", "train.epochs=500")
+    wait_for(lambda: (world / "runs" / "c" / "run.json").exists())
+
+    second = cli(*TRAIN, "--set", "train.epochs=500", "--resume")
+    running.send(SIGTERM)
+
+    assert second.code == EXIT_CHECKPOINT
+    assert "in use by another process" in second.stderr
+    assert running.wait().code == EXIT_STOPPED
