@@ -25,6 +25,7 @@ GRACE_S = 5.0
 """Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
 STOP_GRACE_S = 10.0
 """Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
+PROGRAM = (sys.executable, "-m", "paratune")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 
@@ -57,12 +58,13 @@ class _Ranks:
                 rank.process.send_signal(number)
 
 
-def launch(arguments: Sequence[str], num_processes: int) -> int:
+def launch(arguments: Sequence[str], num_processes: int, *, program: Sequence[str] = PROGRAM) -> int:
     """Run `python -m paratune ARGUMENTS` in several processes and wait for them.
 
     Args:
         arguments: Command line after the program's name.
         num_processes: At least 1.
+        program: What is run; tests have small ones.
 
     Returns:
         0, 75 when a signal stopped the run, the exit code of the rank that failed first, or 5 when a signal killed it.
@@ -72,7 +74,7 @@ def launch(arguments: Sequence[str], num_processes: int) -> int:
         previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in FORWARDED}
         try:
             for rank in range(num_processes):
-                ranks.add(_start(arguments, rank, num_processes, Path(scratch)))
+                ranks.add(_start([*program, *arguments], rank, num_processes, Path(scratch)))
             failed = _wait(ranks)
         finally:
             _end(ranks)
@@ -83,12 +85,12 @@ def launch(arguments: Sequence[str], num_processes: int) -> int:
         return EXIT_OK if all(rank.code == EXIT_OK for rank in ranks.all) else EXIT_STOPPED
 
 
-def _start(arguments: Sequence[str], rank: int, num_processes: int, scratch: Path) -> _Rank:
+def _start(command: Sequence[str], rank: int, num_processes: int, scratch: Path) -> _Rank:
     stderr = None if rank == 0 else scratch / f"rank{rank:04d}.stderr"
     file = stderr.open("wb") if stderr else None
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "paratune", *arguments],
+            command,
             env=_environment(rank, num_processes, scratch),
             stdin=subprocess.DEVNULL,
             stdout=None if rank == 0 else subprocess.DEVNULL,
@@ -171,8 +173,9 @@ def _end(ranks: _Ranks) -> None:
 
 def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
     """Print which rank was the first to fail, and what it said; return the exit code."""
-    # A rank that was killed explains the errors of the others, also when theirs were seen first.
-    first = min(failed, key=lambda rank: rank.code is not None and rank.code >= 0)
+    # A rank that was killed, or ended with a code of its own, explains the errors of the others, who lost a peer (a
+    # traceback: 1), also when theirs were seen first.
+    first = min(failed, key=lambda rank: (rank.code is not None and rank.code >= 0, rank.code == EXIT_FAILED))
     assert first.code is not None
     killed = first.code < 0
     # What all ranks find wrong (a file, an option), rank 0 has said already.

@@ -1,0 +1,278 @@
+"""The launcher of one machine, with small programs in place of paratune."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.errors import EXIT_LAUNCH, EXIT_STOPPED
+from paratune.launch import local
+from paratune.launch.local import launch
+
+HEAD = """
+import os, signal, sys, time
+from pathlib import Path
+
+rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
+
+def listen(handler=signal.SIG_DFL):
+    # As StopRequest.install does.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+
+def ready():
+    (folder / f"ready{rank}").write_text(str(os.getpid()))
+
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.01)
+"""
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Launch a small program in two processes; each knows its rank and a folder that they share."""
+    monkeypatch.setattr(local, "GRACE_S", 0.5)
+    monkeypatch.setattr(local, "STOP_GRACE_S", 0.5)
+
+    def start(body: str, num_processes: int = 2) -> int:
+        return launch([str(tmp_path)], num_processes, program=program(tmp_path, body))
+
+    return start
+
+
+def program(folder: Path, body: str) -> list[str]:
+    script = folder / "program.py"
+    script.write_text(HEAD + textwrap.dedent(body))
+    return [sys.executable, "-S", "-E", str(script)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        # A zombie that nobody waited for is dead.
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_all_well_is_0_and_each_process_knows_its_place(run: Run, tmp_path: Path):
+    assert (
+        run(
+            """
+            names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PARATUNE_RENDEZVOUS", "OMP_NUM_THREADS")
+            (folder / f"place{rank}").write_text("\\n".join(os.environ[name] for name in names))
+            """,
+            3,
+        )
+        == 0
+    )
+    places = [(tmp_path / f"place{rank}").read_text().split("\n") for rank in range(3)]
+    assert [place[:4] for place in places] == [[str(rank), str(rank), "3", "3"] for rank in range(3)]
+    (rendezvous,) = {place[4] for place in places}
+    assert rendezvous.startswith("file:///")
+    assert not Path(rendezvous.removeprefix("file://")).parent.exists(), "the scratch folder is removed"
+    assert all(int(place[5]) >= 1 for place in places)
+
+
+def test_threads_are_shared_between_the_processes_unless_they_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(local, "_usable_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert local._environment(0, 3, tmp_path)["OMP_NUM_THREADS"] == "2"
+    assert local._environment(0, 16, tmp_path)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert local._environment(0, 3, tmp_path)["OMP_NUM_THREADS"] == "5"
+
+
+def test_only_rank_0_speaks_when_all_is_well(run: Run, capfd: pytest.CaptureFixture[str]):
+    assert run("print('out', rank); print('err', rank, file=sys.stderr)") == 0
+    spoken = capfd.readouterr()
+    assert (spoken.out, spoken.err) == ("out 0\n", "err 0\n")
+
+
+def test_the_code_and_the_words_of_the_rank_that_failed_come_through(run: Run, capfd: pytest.CaptureFixture[str]):
+    code = run(
+        """
+        if rank == 1:
+            print("error: train.csv is not there", file=sys.stderr)
+            sys.exit(3)
+        listen()
+        time.sleep(60)
+        """
+    )
+    assert code == 3
+    said = capfd.readouterr().err
+    assert "rank 1 of 2 ended with exit code 3; the others were ended" in said
+    assert "error: train.csv is not there" in said
+
+
+def test_what_all_ranks_find_wrong_is_said_once(run: Run, capfd: pytest.CaptureFixture[str]):
+    assert run("print('error: no such column', file=sys.stderr); sys.exit(3)") == 3
+    assert capfd.readouterr().err == "error: no such column\n"
+
+
+DEATHS = {
+    "os._exit(9)": (9, "rank 1 of 2 ended with exit code 9"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (EXIT_LAUNCH, "rank 1 of 2 was killed by SIGKILL"),
+    "os.abort()": (EXIT_LAUNCH, "rank 1 of 2 was killed by SIGABRT"),
+}
+
+
+@pytest.mark.parametrize("others", ["hear", "are deaf", "lose their peer"])
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], death: str, others: str
+):
+    # Deaf: it waits in a collective, where signals (blocked at the start) are not heard.
+    rest = {
+        "hear": "listen(); ready(); time.sleep(60)",
+        "are deaf": "ready(); time.sleep(60)",
+        "lose their peer": "ready(); wait_for('dead'); raise RuntimeError('Connection closed by peer')",
+    }[others]
+    begin = time.monotonic()
+    code = run(f"if rank == 0:\n    {rest}\nwait_for('ready0')\n(folder / 'dead').write_text('')\n{death}\n")
+    assert time.monotonic() - begin < 8
+    expected, said = DEATHS[death]
+    assert code == expected
+    assert said in capfd.readouterr().err
+    assert not is_alive(int((tmp_path / "ready0").read_text()))
+
+
+@pytest.fixture
+def poke(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Send signals to this process once all ranks are ready."""
+    pokers: list[subprocess.Popen[bytes]] = []
+
+    def start(*numbers: signal.Signals, to: str = "launcher") -> None:
+        target = "os.getppid()" if to == "launcher" else f"int((folder / 'ready{to}').read_text())"
+        script = tmp_path / "poker.py"
+        script.write_text(
+            HEAD + "wait_for('ready0'); wait_for('ready1'); time.sleep(0.1)\n"
+            f"for number in {[int(number) for number in numbers]}:\n"
+            f"    os.kill({target}, number)\n"
+            "    time.sleep(0.1)\n"
+        )
+        pokers.append(subprocess.Popen([sys.executable, "-S", str(script), str(tmp_path)], env={"RANK": "-1"}))
+
+    yield start
+    for poker in pokers:
+        poker.kill()
+        poker.wait()
+
+
+@pytest.mark.parametrize("number", local.FORWARDED)
+def test_signals_are_passed_on_and_75_comes_back(
+    run: Run, poke: Callable[..., None], tmp_path: Path, number: signal.Signals
+):
+    before = signal.getsignal(number)
+    poke(number)
+    code = run(
+        """
+        def note(number, frame):
+            (folder / f"got{rank}").write_text(signal.Signals(number).name)
+            sys.exit(75)
+        listen(note)
+        ready()
+        time.sleep(60)
+        """
+    )
+    assert code == EXIT_STOPPED
+    assert [(tmp_path / f"got{rank}").read_text() for rank in range(2)] == [number.name] * 2
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_comes_before_a_rank_listens_is_kept_for_it(run: Run, poke: Callable[..., None], tmp_path: Path):
+    poke(signal.SIGUSR1)
+    code = run(
+        """
+        ready()
+        time.sleep(1.0)  # imports
+        listen(lambda number, frame: sys.exit(75))
+        time.sleep(60)
+        """
+    )
+    assert code == EXIT_STOPPED
+
+
+def test_a_stop_that_one_rank_alone_heard_ends_all(run: Run, poke: Callable[..., None]):
+    poke(signal.SIGTERM, to="0")
+    code = run(
+        """
+        listen((lambda number, frame: sys.exit(75)))
+        ready()
+        time.sleep(60)
+        """
+    )
+    assert code == EXIT_STOPPED
+
+
+def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[..., None], tmp_path: Path):
+    poke(signal.SIGTERM)
+    code = run(
+        """
+        def save(number, frame):
+            time.sleep(1.5)  # longer than any grace
+            (folder / f"saved{rank}").write_text("")
+            sys.exit(75)
+        listen(save)
+        ready()
+        time.sleep(60)
+        """
+    )
+    assert code == EXIT_STOPPED
+    assert (tmp_path / "saved0").exists()
+    assert (tmp_path / "saved1").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+def test_when_the_launcher_is_killed_no_process_stays_behind(tmp_path: Path):
+    body = "listen(); ready(); time.sleep(60)"
+    code = (
+        f"from paratune.launch.local import launch; launch([{str(tmp_path)!r}], 2, program={program(tmp_path, body)!r})"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        pids = [int(_read_soon(tmp_path / f"ready{rank}")) for rank in range(2)]
+    finally:
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait()
+    deadline = time.monotonic() + 10
+    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def _read_soon(path: Path) -> str:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if path.exists() and (text := path.read_text()):
+            return text
+        time.sleep(0.02)
+    raise TimeoutError(path)
+
+
+def test_one_process_that_fails_speaks_for_itself(run: Run, capfd: pytest.CaptureFixture[str]):
+    assert run("print('error: that', file=sys.stderr); sys.exit(2)", 1) == 2
+    assert capfd.readouterr().err == "error: that\n"
+
+
+def test_the_program_is_paratune(monkeypatch: pytest.MonkeyPatch):
+    started: list[Any] = []
+
+    def note(command: list[str], **options: Any) -> None:
+        started.append((command, options["env"]["RANK"]))
+        raise OSError("no processes in this test")
+
+    monkeypatch.setattr(local.subprocess, "Popen", note)
+    with pytest.raises(OSError, match="no processes"):
+        launch(["train", "run.yaml"], 2)
+    assert started == [([sys.executable, "-m", "paratune", "train", "run.yaml"], "0")]
+    assert os.environ.get("RANK") is None
