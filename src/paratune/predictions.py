@@ -3,6 +3,7 @@
 Floor 1: no torch.
 """
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Write a table as CSV, JSON lines or Parquet by the suffix of `path`: aside, then renamed.
 
     Raises:
-        DataError: The suffix is none of these, or the place cannot be written to.
+        DataError: The suffix is none of these, the place cannot be written to, or CSV cannot hold such columns.
     """
     if path.suffix not in SUFFIXES:
         raise DataError(f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}")
@@ -88,10 +89,11 @@ def write_table(path: Path, table: pa.Table) -> None:
         else:
             _write_json_lines(aside, table)
         aside.replace(path)
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} could not be written: {error}") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _write_json_lines(path: Path, table: pa.Table) -> None:

@@ -77,15 +77,18 @@ def check_same_run(
         CheckpointError: It does not; all that differs is named.
     """
     record = read_json(folder / RUN_FILE)
+    try:
+        config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
-        for key, before, now in differences(record["config"], values)
+        for key, before, now in differences(config, values)
         if not any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
     ]
-    size = record["batch"]["global_batch_size"]
     if size != global_batch_size:
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
-    for split, about in record["data"].items():
+    for split, about in data.items():
         if about is not None and about["fingerprint"] != fingerprints.get(split):
             changed.append(f"  data.{split}: the content of {about['source']} is not what it was")
     if changed:

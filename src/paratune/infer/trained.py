@@ -20,7 +20,7 @@ from paratune.models.limits import max_positions
 from paratune.models.load import load_config, load_model, load_tokenizer
 from paratune.models.save import TASK_FILE
 from paratune.models.task_model import SequenceModel, takes_token_types
-from paratune.precision import POLICIES, Precision
+from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import MODEL_FOLDER, RUN_FILE, read_json
 from paratune.strategies.protocol import Layout, ReduceOp
 
@@ -105,15 +105,16 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
 
     Raises:
         CheckpointError: The run is not finished, or its folder is damaged.
-        ConfigError: The model has no classification head, or columns are not known.
+        ConfigError: The model has no head for one class or one number of a text, columns are not known, or there is no
+            such device.
     """
+    where = _device(device)
     folder = _model_folder(target)
     model = Model(name=folder)
-    record = Path(folder) / TASK_FILE
-    known = read_json(record) if record.is_file() else {}
+    known = _known(Path(folder) / TASK_FILE)
     tokenizer = load_tokenizer(model)
     task = _task(known, model)
-    precision = POLICIES[known.get("precision", "fp32")]
+    precision, _ = precision_policy(known.get("precision", "fp32"), where, None)
     names = class_names(task)
     sequence_model = load_model(model, task, names, tokenizer, precision, seed=0, head_must_exist=True)
     limit = max_positions(sequence_model.hf.config, tokenizer)
@@ -126,7 +127,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
         truncation=known.get("truncation", "longest_first"),
         missing=known.get("missing", "refuse"),
         precision=precision,
-        device=torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"),
+        device=where,
     )
 
 
@@ -136,6 +137,22 @@ def class_confusion(evaluation: Evaluation, num_classes: int) -> list[list[int]]
 
     assert evaluation.labels is not None
     return confusion(evaluation.labels, np.asarray(evaluation.outputs).argmax(axis=1), num_classes)
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: PyTorch sees no GPU here (paratune doctor says why); leave it out")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _known(record: Path) -> dict[str, Any]:
+    """Return what paratune wrote beside the model; nothing for a model that it did not train."""
+    if not record.is_file():
+        return {}
+    known = read_json(record)
+    if not isinstance(known, dict) or known.get("precision", "fp32") not in POLICIES:
+        raise CheckpointError(f"{record} is damaged: it says nothing that paratune wrote")
+    return known
 
 
 def _model_folder(target: str) -> str:
@@ -157,6 +174,8 @@ def _task(known: dict[str, Any], model: Model) -> ClassificationTask | Regressio
             raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
         return task
     config = load_config(model, num_labels=None)
+    if config.problem_type == "multi_label_classification":
+        raise ConfigError(f"{model.name} gives several labels to one text (multi_label_classification); one is needed")
     if config.problem_type == "regression" or len(config.id2label) == 1:
         return RegressionTask(kind="regression")
     return ClassificationTask(
@@ -169,4 +188,7 @@ def _columns(known: dict[str, Any], named: Named, target: str) -> Columns:
     merged = {"label": "label", **known, **given}
     if "text" not in merged:
         raise ConfigError(f"{target} does not say which column holds the text; name it with --text COLUMN")
-    return Columns.model_validate(merged)
+    try:
+        return Columns.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(f"{target}: its columns cannot be used: {error}") from error

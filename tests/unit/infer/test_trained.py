@@ -1,0 +1,164 @@
+"""A trained model by its run, its folder, or as it comes from elsewhere."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_config, tiny_model, tiny_tokenizer
+from tiny_data import tiny_collator
+from transformers import BertModel
+
+from paratune.config.sections import RegressionTask
+from paratune.errors import CheckpointError, ConfigError
+from paratune.infer.trained import ForwardOnly, Named, Trained, class_confusion, load_trained
+from paratune.models.save import TASK_FILE
+from paratune.precision import POLICIES
+from paratune.records import RUN_FILE
+
+NONE = Named()
+TEXT = Named(text="sentence")
+RECORD: dict[str, Any] = {
+    "schema_version": 1,
+    "task": {"kind": "classification", "labels": {"0": "no", "1": "yes"}},
+    "columns": {"text": "review", "text_pair": "answer", "label": "stars", "id": None, "separator": "\n"},
+    "max_length": 17,
+    "truncation": "only_first",
+    "missing": "drop",
+    "precision": "fp32",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model that paratune saved."""
+    tiny_model(tmp_path / "model")
+    write(tmp_path / "model", RECORD)
+    return tmp_path / "model"
+
+
+def write(folder: Path, record: Any) -> None:
+    (folder / TASK_FILE).write_text(json.dumps(record))
+
+
+def said(target: Path | str, named: Named = TEXT, device: str = "cpu", error: type[Exception] = ConfigError) -> str:
+    with pytest.raises(error) as caught:
+        load_trained(str(target), named, device)
+    return str(caught.value)
+
+
+def test_a_folder_of_paratune_knows_all_that_is_needed(folder: Path):
+    trained = load_trained(str(folder), NONE, "cpu")
+    assert trained.names == ["no", "yes"]
+    assert (trained.columns.text, trained.columns.text_pair, trained.columns.label) == ("review", "answer", "stars")
+    assert (trained.max_length, trained.truncation, trained.missing) == (17, "only_first", "drop")
+    assert trained.precision is POLICIES["fp32"]
+    assert trained.takes_token_types
+    assert not trained.model.hf.training
+
+
+def test_columns_of_the_command_line_go_first(folder: Path):
+    columns = load_trained(str(folder), Named(text="body", label="grade"), "cpu").columns
+    assert (columns.text, columns.text_pair, columns.label) == ("body", "answer", "grade")
+
+
+def test_a_run_stands_for_its_model(folder: Path):
+    (folder.parent / RUN_FILE).write_text("{}")
+    assert load_trained(str(folder.parent), NONE, "cpu").names == ["no", "yes"]
+
+
+def test_a_run_that_is_not_finished_has_no_model(tmp_path: Path):
+    (tmp_path / RUN_FILE).write_text("{}")
+    text = said(tmp_path, error=CheckpointError)
+    assert f"{tmp_path} is a run without a model: it is not finished; go on with it by --resume" in text
+
+
+def test_a_model_from_elsewhere_shows_its_task_by_its_configuration(tmp_path: Path):
+    tiny_model(tmp_path / "model", num_labels=3, max_length=33)
+    trained = load_trained(str(tmp_path / "model"), TEXT, "cpu")
+    assert trained.names == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert trained.max_length == 33
+    assert (trained.columns.text, trained.columns.label) == ("sentence", "label")
+    tiny_model(tmp_path / "one", num_labels=1)
+    assert load_trained(str(tmp_path / "one"), TEXT, "cpu").task == RegressionTask(kind="regression")
+
+
+def test_a_model_from_elsewhere_needs_the_column_of_the_text(tmp_path: Path):
+    tiny_model(tmp_path / "model")
+    assert "does not say which column holds the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
+
+
+def test_a_model_without_a_head_is_refused(tmp_path: Path):
+    BertModel(tiny_config()).save_pretrained(tmp_path / "model")
+    tiny_tokenizer(tmp_path / "model")
+    text = said(tmp_path / "model")
+    assert "is not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
+
+
+def test_a_model_of_several_labels_a_text_is_refused(tmp_path: Path):
+    tiny_model(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert "gives several labels to one text" in said(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [1],
+        {**RECORD, "precision": "fp4"},
+        {**RECORD, "task": {"kind": "translation"}},
+    ],
+)
+def test_a_damaged_record_beside_the_model_is_named(folder: Path, record: Any):
+    write(folder, record)
+    text = said(folder, error=CheckpointError)
+    assert TASK_FILE in text
+    assert "is damaged" in text
+
+
+def test_columns_that_are_none_are_refused(folder: Path):
+    write(folder, {**RECORD, "columns": {"text": 5}})
+    assert "its columns cannot be used" in said(folder, NONE)
+
+
+def test_a_gpu_that_is_not_there_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "--device cuda: PyTorch sees no GPU here" in said(folder, NONE, "cuda")
+    assert load_trained(str(folder), NONE, "auto").device == torch.device("cpu")
+
+
+def test_applying_gives_the_outputs_of_each_row_in_order(folder: Path):
+    trained = load_trained(str(folder), NONE, "cpu")
+    collator = tiny_collator(7)
+
+    class Rows:
+        """What `apply` needs of a split."""
+
+        store, labels, num_rows = collator.store, collator.labels, 7
+
+    done: list[int] = []
+    result = trained.apply(Rows(), 3, done.append)
+    with torch.no_grad():
+        alone = [trained.model(collator(np.asarray([row]), 1)) for row in range(7)]
+    np.testing.assert_allclose(result.outputs, torch.cat(alone).numpy(), rtol=1e-5, atol=1e-6)
+    assert done == [1, 2, 3]
+    assert trained.num_batches(Rows(), 3) == 3
+    table = np.asarray(class_confusion(result, 2))
+    assert table.sum() == 7
+    assert np.trace(table) == (result.outputs.argmax(1) == result.labels).sum()
+
+
+def test_forward_only_is_one_process_in_eval_mode(folder: Path):
+    trained: Trained = load_trained(str(folder), NONE, "cpu")
+    trained.model.train()
+    runner = ForwardOnly(trained.model, POLICIES["bf16"], torch.device("cpu"))
+    batch = tiny_collator(3)(np.arange(3), 3)
+    outputs = runner.predict(batch)
+    assert outputs.dtype == torch.bfloat16
+    assert torch.equal(outputs, runner.predict(batch))
+    value = torch.ones(2)
+    assert runner.reduce(value, "sum") is value

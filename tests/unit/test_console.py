@@ -1,0 +1,108 @@
+"""Who speaks, where, and what a bar shows without a terminal."""
+
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from paratune import console
+from paratune.console import Display, log_to_file, print_result, set_up_logging
+
+log = logging.getLogger("paratune.somewhere")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    logger = logging.getLogger("paratune")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    yield
+    for handler in logger.handlers:
+        if handler not in handlers:
+            handler.close()
+    logger.handlers[:] = handlers
+    logger.level, logger.propagate = level, propagate
+    logging.Logger.manager._clear_cache()
+
+
+def test_rank_0_speaks_on_stderr_and_stdout_stays_free(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(speaks=True)
+    log.info("<script> [bold]kept as it is[/bold] %s", 5)
+    spoken = capsys.readouterr()
+    assert spoken.out == ""
+    assert "<script> [bold]kept as it is[/bold] 5" in spoken.err
+
+
+def test_other_ranks_only_say_errors_with_their_rank(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(speaks=False, rank=3)
+    log.info("not this")
+    log.warning("nor this")
+    log.error("but this")
+    assert capsys.readouterr().err == "rank 3: but this\n"
+
+
+def test_every_rank_keeps_a_file_with_what_was_said_before_it_was_there(tmp_path: Path):
+    set_up_logging(speaks=False, rank=1)
+    log.info("early")
+    log_to_file(tmp_path, 1)
+    log.info("late")
+    lines = (tmp_path / "log.rank0001.txt").read_text("utf-8").splitlines()
+    assert [line.split("paratune.somewhere: ")[1] for line in lines] == ["early", "late"]
+
+
+def test_setting_up_twice_says_things_once(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(speaks=True)
+    set_up_logging(speaks=True)
+    log.info("once")
+    assert capsys.readouterr().err.count("once") == 1
+
+
+def test_without_a_terminal_there_is_no_bar_but_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    set_up_logging(speaks=True)
+    with Display(speaks=True).bar("tokenize", 100) as bar:
+        for done in range(1, 101):
+            now[0] += 1.0
+            bar.update(done, "note", total=200)
+    lines = capsys.readouterr().err.splitlines()
+    # Every 15 seconds, of 100: after more than 15, 31, 47, ...
+    assert len(lines) == 6
+    assert "tokenize 16/200 note" in lines[0]
+
+
+def test_on_a_terminal_bars_come_and_go(monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "_stderr", lambda: Console(file=screen, force_terminal=True, width=120))
+    display = Display(speaks=True)
+    with display.bar("[train]", 10) as outer:
+        outer.update(3, "loss 0.5")
+        with display.bar(
+            "evaluate",
+            4,
+        ) as inner:
+            inner.update(4)
+        outer.update(10)
+        display._progress.refresh()
+    text = screen.getvalue()
+    assert "[train]" in text
+    assert "loss 0.5" in text
+    assert display._num_open == 0
+
+
+def test_a_rank_that_does_not_speak_has_no_bar(monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "_stderr", lambda: Console(file=screen, force_terminal=True))
+    with Display(speaks=False).bar("train", 10) as bar:
+        bar.update(5)
+        bar.remove()
+    assert screen.getvalue() == ""
+
+
+def test_results_go_to_stdout(capsys: pytest.CaptureFixture[str]):
+    print_result("a table")
+    assert capsys.readouterr().out == "a table\n"

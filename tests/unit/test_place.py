@@ -1,0 +1,56 @@
+import pytest
+
+from paratune.config.traits import TRAITS
+from paratune.errors import ConfigError, LaunchError
+from paratune.place import Place, check_world_size, place_from_environment
+
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def place(monkeypatch: pytest.MonkeyPatch, **values: str) -> Place:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return place_from_environment()
+
+
+def test_a_process_that_was_not_launched_is_the_only_one(monkeypatch: pytest.MonkeyPatch):
+    assert place(monkeypatch) == Place(0, 0, 1)
+
+
+def test_the_variables_of_torchrun_say_which_one_it_is(monkeypatch: pytest.MonkeyPatch):
+    assert place(monkeypatch, RANK="5", LOCAL_RANK="1", WORLD_SIZE="8") == Place(5, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"RANK": "0"}, "RANK=0 without LOCAL_RANK, WORLD_SIZE; start with torchrun"),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, "RANK=1, WORLD_SIZE=2 without LOCAL_RANK"),
+        ({"RANK": "one", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "'RANK': 'one'"),
+        ({"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"RANK": "-1", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "RANK=-1 is not below WORLD_SIZE=2"),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is not below WORLD_SIZE=0"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str):
+    with pytest.raises(LaunchError) as caught:
+        place(monkeypatch, **values)
+    assert said in str(caught.value)
+
+
+def test_the_strategy_says_how_many_processes_there_may_be():
+    check_world_size(TRAITS["single"], 1)
+    check_world_size(TRAITS["ddp"], 1)
+    check_world_size(TRAITS["ddp"], 64)
+    with pytest.raises(ConfigError, match=r"single runs in 1 process, and 2 were started; set strategy.kind: ddp"):
+        check_world_size(TRAITS["single"], 2)
+
+
+def test_a_strategy_may_need_several_processes():
+    from dataclasses import replace
+
+    pipeline = replace(TRAITS["ddp"], kind="pipeline", min_world_size=2)
+    with pytest.raises(ConfigError, match=r"pipeline needs 2 processes, and 1 was started; start them with --nproc 2"):
+        check_world_size(pipeline, 1)

@@ -1,0 +1,198 @@
+"""The folder of a run: when it may be used, and by whom."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.errors import CheckpointError
+from paratune.records import RUN_FILE, SUMMARY_FILE
+from paratune.run_folder import LOCK_FILE, check_same_run, check_usable, take
+
+CONFIG = {
+    "run": {"name": "a", "folder": "runs", "seed": 1},
+    "train": {"epochs": 2, "learning_rate": 1e-4},
+    "batch": {"global": 8, "micro_batch_size": 4},
+    "strategy": {"kind": "single"},
+    "data": {"train": "train.csv", "cache_dir": None},
+    "precision": "fp32",
+}
+
+
+def begun(folder: Path, *, finished: bool = False) -> Path:
+    folder.mkdir(exist_ok=True)
+    record = {
+        "config": CONFIG,
+        "batch": {"global_batch_size": 8},
+        "data": {
+            "train": {"source": "train.csv", "fingerprint": "abc"},
+            "validation": {"source": "dev.csv", "fingerprint": "def"},
+            "test": None,
+        },
+    }
+    (folder / RUN_FILE).write_text(json.dumps(record))
+    if finished:
+        (folder / SUMMARY_FILE).write_text("{}")
+    return folder
+
+
+def refused(folder: Path, mode: Any) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        check_usable(folder, mode)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_a_folder_that_is_not_there_or_empty_may_be_used(tmp_path: Path, mode: Any):
+    check_usable(tmp_path / "absent", mode)
+    check_usable(tmp_path, mode)
+
+
+def test_an_unfinished_run_may_be_gone_on_with_or_overwritten(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    check_usable(folder, "resume")
+    check_usable(folder, "overwrite")
+    assert "already holds an unfinished run (--resume goes on with it)" in refused(folder, "new")
+
+
+def test_a_finished_run_may_only_be_overwritten(tmp_path: Path):
+    folder = begun(tmp_path / "run", finished=True)
+    check_usable(folder, "overwrite")
+    assert "already holds a finished run; change run.name, or say --overwrite" in refused(folder, "new")
+    assert "holds a finished run; there is nothing to resume" in refused(folder, "resume")
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_files_that_are_no_run_are_never_touched(tmp_path: Path, mode: Any):
+    (tmp_path / "thesis.tex").write_text("important")
+    assert f"{tmp_path} holds files but no run (run.json is missing); nothing of it was touched" in refused(
+        tmp_path, mode
+    )
+    assert (tmp_path / "thesis.tex").read_text() == "important"
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_what_a_process_left_that_was_killed_at_once_is_not_in_the_way(tmp_path: Path, mode: Any):
+    for name in (LOCK_FILE, "log.rank0000.txt", "events.rank0001.jsonl", ".run.json.77.tmp"):
+        (tmp_path / name).write_text("")
+    check_usable(tmp_path, mode)
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    assert f"{tmp_path / 'file'} is a file; the run folder needs this name" in refused(tmp_path / "file", "overwrite")
+    text = refused(tmp_path / "file" / "run", "new")
+    assert f"cannot be made, because {tmp_path / 'file'} is a file; change run.folder" in text
+
+
+def same(folder: Path, *, size: int = 8, prints: Mapping[str, str] | None = None, **changes: Any) -> None:
+    values = json.loads(json.dumps(CONFIG))
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            values[section][name] = value
+        else:
+            values[section] = value
+    check_same_run(folder, values, global_batch_size=size, fingerprints=prints or {"train": "abc", "validation": "def"})
+
+
+def test_what_only_moves_the_arithmetic_may_change(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    same(folder)
+    same(folder, strategy={"kind": "ddp", "bucket_cap_mb": 1.0}, precision="bf16")
+    same(folder, run__folder="elsewhere", data__cache_dir="/cache", batch__micro_batch_size=2)
+
+
+def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    with pytest.raises(CheckpointError) as caught:
+        same(
+            folder,
+            train__learning_rate=2e-4,
+            run__seed=2,
+            data__train="other.csv",
+            precision="bf16",
+            size=16,
+            prints={"train": "xyz", "validation": "def"},
+        )
+    text = str(caught.value)
+    assert f"{folder} was begun with another configuration" in text
+    for line in (
+        "train.learning_rate: 0.0001 then, 0.0002 now",
+        "run.seed: 1 then, 2 now",
+        "data.train: 'train.csv' then, 'other.csv' now",
+        "global batch: 8 samples then, 16 now",
+        "data.train: the content of train.csv is not what it was",
+    ):
+        assert line in text
+    assert "precision" not in text
+
+
+def test_a_split_that_is_no_more_is_named(tmp_path: Path):
+    with pytest.raises(CheckpointError, match=r"data.validation: the content of dev.csv"):
+        same(begun(tmp_path / "run"), prints={"train": "abc"})
+
+
+def test_a_damaged_record_is_named(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    (folder / RUN_FILE).write_text("{")
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+        same(folder)
+    (folder / RUN_FILE).write_text("{}")
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+        same(folder)
+
+
+def test_taking_makes_the_folder_and_a_lock(tmp_path: Path):
+    lock = take(tmp_path / "runs" / "a", "new")
+    assert (tmp_path / "runs" / "a").is_dir()
+    lock.release()
+    take(tmp_path / "runs" / "a", "resume").release()
+
+
+def test_overwriting_empties_the_folder(tmp_path: Path):
+    folder = begun(tmp_path / "run", finished=True)
+    (folder / "checkpoints" / "step_000001").mkdir(parents=True)
+    take(folder, "new").release()
+    assert (folder / RUN_FILE).exists()
+    take(folder, "overwrite").release()
+    assert {path.name for path in folder.iterdir()} <= {LOCK_FILE}
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from paratune.run_folder import take
+lock = take(Path(sys.argv[1]), "new")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_two_processes_cannot_train_in_one_folder(tmp_path: Path, mode: Any):
+    folder = begun(tmp_path / "run")
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(CheckpointError, match="is in use by another process that trains"):
+            take(folder, mode)
+        assert (folder / RUN_FILE).exists()
+    finally:
+        other.kill()  # however it dies, the lock goes with it
+        other.communicate()
+    take(folder, mode).release()
+
+
+def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"file/run cannot be used: .*; change run.folder"):
+        take(tmp_path / "file" / "run", "new")
