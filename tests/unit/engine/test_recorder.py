@@ -1,0 +1,99 @@
+"""What the recorder costs and when it waits; what it writes is in test_loop."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from exact import row_batch
+from looping import single
+
+from paratune.engine.phases import StepTimes
+from paratune.engine.recorder import Recorder
+from paratune.errors import NotFiniteError
+from paratune.records import EventLog, read_events
+
+
+class Counted:
+    """A strategy of two ranks and a clock, both of which count how often they are asked."""
+
+    def __init__(self) -> None:
+        self.layout = single().layout
+        self.num_reductions = self.num_ended = self.num_takes = 0
+
+    def reduce(self, value: torch.Tensor, op: str) -> torch.Tensor:
+        self.num_reductions += 1
+        return 2 * value
+
+    def take(self) -> list[StepTimes]:
+        self.num_takes += 1
+        ended, self.num_ended = self.num_ended, 0
+        return [StepTimes({"get_batch": 1.0, "other": 2.00004}, 3.00004, 1.0)] * ended
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Iterator[EventLog]:
+    log = EventLog(tmp_path, 0)
+    yield log
+    log.close()
+
+
+def make(events: EventLog, counted: Counted, *, log_every: int = 3, memory: int | None = None) -> Recorder:
+    return Recorder(
+        events,
+        counted,
+        counted,
+        warmup_steps=1,
+        log_every=log_every,
+        peak_memory=lambda: memory,
+        on_log=lambda event: None,
+    )
+
+
+def step(recorder: Recorder, counted: Counted, number: int, loss: float = 0.25) -> None:
+    counted.num_ended += 1
+    recorder.step(
+        step=number,
+        epoch=number / 3,
+        learning_rate=1e-3,
+        loss=torch.tensor(loss, dtype=torch.float64),
+        grad_norm=torch.tensor(1.5),
+        micro_batches=[row_batch(range(2), 4), row_batch(range(2, 4), 4)],
+    )
+
+
+def test_ranks_meet_once_for_many_steps(tmp_path: Path, events: EventLog):
+    counted = Counted()
+    recorder = make(events, counted)
+    for number in range(1, 8):
+        step(recorder, counted, number)
+    assert (counted.num_reductions, counted.num_takes) == (2, 2)
+    assert len(list(read_events(tmp_path))) == 6
+    recorder.flush()
+    recorder.flush()
+    assert (counted.num_reductions, counted.num_takes) == (3, 3)
+    written = list(read_events(tmp_path))
+    assert [event["step"] for event in written] == list(range(1, 8))
+    assert {event["loss"] for event in written} == {0.5}, "the sum over ranks"
+    assert {event["grad_norm"] for event in written} == {1.5}, "the same on every rank"
+    assert {event["memory_bytes"] for event in written} == {None}
+    assert written[0]["phases_ms"] == {"get_batch": 1.0, "other": 2.0}
+    assert (recorder.num_steps, recorder.cost_s > 0) == (7, True)
+
+
+def test_other_events_are_written_at_once(tmp_path: Path, events: EventLog):
+    recorder = make(events, Counted(), memory=5)
+    recorder.add("evaluation", step=3, scores={"f1": math.nan})
+    (event,) = read_events(tmp_path)
+    assert (event["event"], event["step"], event["scores"]) == ("evaluation", 3, {"f1": None})
+
+
+def test_all_steps_are_written_before_one_that_is_not_finite_ends_the_run(tmp_path: Path, events: EventLog):
+    counted = Counted()
+    recorder = make(events, counted)
+    step(recorder, counted, 1)
+    step(recorder, counted, 2, math.inf)
+    with pytest.raises(NotFiniteError, match=r"step 2: the loss is inf, the gradient norm 1.5, at learning rate 0.001"):
+        step(recorder, counted, 3)
+    assert [event["loss"] for event in read_events(tmp_path)] == [0.5, None, 0.5]

@@ -1,0 +1,83 @@
+"""Figures of a summary from the events of two ranks; rates and phases are held in metrics/test_throughput."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.engine.loop import Progress
+from paratune.engine.summary import summarise
+from paratune.records import EventLog
+
+
+def write(folder: Path, rank: int, num_steps: int) -> None:
+    log = EventLog(folder, rank)
+    for step in range(1, num_steps + 1):
+        log.add(
+            "step",
+            step=step,
+            loss=float(10 - step),
+            num_samples=4,
+            num_tokens=30,
+            num_padded_tokens=40,
+            phases_ms={"get_batch": 1.0, "forward": 2.0, "backward": 3.0, "optimizer": 1.0, "other": 1.0 + rank},
+            wall_ms=8.0 + rank,
+            warmup=step == 1,
+        )
+    log.add("evaluation", step=num_steps)
+    log.close()
+
+
+def summary(folder: Path, progress: Progress, peaks: list[int | None], **options: Any) -> dict[str, Any]:
+    return summarise(
+        folder,
+        run_id="a",
+        progress=progress,
+        world_size=2,
+        num_steps=6,
+        steps_per_epoch=2,
+        peaks=[{"rank": rank, "peak_memory_bytes": peak, "device": "cpu"} for rank, peak in enumerate(peaks)],
+        memory_kind="rss",
+        times={"startup_s": 1.0, "tokenize_s": 2.0, "total_s": 9.0},
+        recorder={"cost_ms_per_step": 0.1},
+        **options,
+    )
+
+
+def test_the_figures_of_a_whole_run(tmp_path: Path):
+    for rank in range(2):
+        write(tmp_path, rank, 6)
+    progress = Progress(step=6, best={"step": 4, "metric": "f1", "value": 0.5}, num_interruptions=1)
+    progress.seconds = {"evaluate": 3.0, "checkpoint": 0.5}
+    result = summary(tmp_path, progress, [100, 300])
+    assert (result["num_steps"], result["num_epochs"], result["num_interruptions"]) == (6, 3.0, 1)
+    assert result["time"] == {
+        "startup_s": 1.0,
+        "tokenize_s": 2.0,
+        "total_s": 9.0,
+        "train_s": pytest.approx(0.048),
+        "evaluate_s": 3.0,
+        "checkpoint_s": 0.5,
+    }
+    assert result["memory"] == {"kind": "rss", "largest_bytes": 300, "sum_bytes": 400}
+    assert result["loss"] == {"first": 9.0, "last": 4.0, "mean_last_epoch": 4.5}
+    assert result["best"]["step"] == 4
+    assert [rank["phases_total_s"]["other"] for rank in result["ranks"]] == pytest.approx([0.006, 0.012])
+    # 5 steps without warm-up: 2 x 5 x 4 samples over 5 x 9 ms of the slower rank.
+    assert result["throughput"]["samples_per_s"] == pytest.approx(40 / 0.045)
+
+
+def test_early_stopping_is_said(tmp_path: Path):
+    for rank in range(2):
+        write(tmp_path, rank, 4)
+    assert summary(tmp_path, Progress(step=4), [1, 1])["stop_reason"] == "early_stopping"
+    assert summary(tmp_path, Progress(step=6), [1, 1])["stop_reason"] == "completed"
+
+
+def test_what_is_not_known_is_none(tmp_path: Path):
+    for rank in range(2):
+        EventLog(tmp_path, rank).close()
+    result = summary(tmp_path, Progress(), [None, None])
+    assert result["memory"] == {"kind": "rss", "largest_bytes": None, "sum_bytes": None}
+    assert result["loss"] == {"first": None, "last": None, "mean_last_epoch": None}
+    assert summary(tmp_path, Progress(), [None, 7])["memory"]["sum_bytes"] == 7

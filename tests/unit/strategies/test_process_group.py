@@ -1,0 +1,72 @@
+"""The process group where there is one process, or none; two of them are in tests/dist."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from exact import RowModel, no_clock, row_batch
+
+from paratune.errors import LaunchError
+from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.precision import POLICIES
+from paratune.strategies import process_group
+from paratune.strategies.ddp import DDPStrategy
+from paratune.strategies.process_group import close_process_group, open_process_group, reduce_over_ranks
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    open_process_group(Place(0, 0, 1), CPU)
+    yield
+    close_process_group()
+
+
+def test_without_a_group_values_stay_as_they_are():
+    value = torch.ones(3)
+    assert reduce_over_ranks(value, "sum") is value
+    close_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_group_of_one_needs_no_address_and_changes_no_value():
+    assert dist.get_world_size() == 1
+    for op in ("sum", "max", "min", "concat"):
+        assert reduce_over_ranks(torch.tensor([1, 2]), op).tolist() == [1, 2]
+
+
+@pytest.mark.usefixtures("alone")
+def test_ddp_of_one_process_is_that_process():
+    batches = [row_batch(range(3), 5), row_batch(range(3, 5), 5)]
+    plain = RowModel().double()
+    sum(plain.loss_sum(plain(batch), batch) / 5 for batch in batches).backward()
+    model = RowModel().double()
+    strategy = DDPStrategy(device=CPU, precision=POLICIES["fp64"], rank=0, world_size=1)
+    strategy.prepare(model, [], lambda named: torch.optim.SGD([value for _, value in named], lr=0.1))
+    strategy.forward_backward(batches, no_clock)
+    for (name, one), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-12, atol=1e-12, msg=name)
+    strategy.optimizer_step(1.0)
+    assert strategy.predict(batches[0]).shape == (3, 3)
+    strategy.close()
+
+
+def test_processes_that_do_not_find_each_other_are_said(monkeypatch: pytest.MonkeyPatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", RENDEZVOUS_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(LaunchError, match=r"rank 1 of 2 did not find the others: .*MASTER_ADDR"):
+        open_process_group(Place(1, 1, 2), CPU)
+
+
+def test_a_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch):
+    asked = {}
+    monkeypatch.setenv(RENDEZVOUS_VARIABLE, "file:///somewhere/rendezvous")
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: asked.update(options, backend=backend))
+    open_process_group(Place(1, 1, 2), CPU)
+    assert (asked["backend"], asked["init_method"]) == ("gloo", "file:///somewhere/rendezvous")
+    assert (asked["rank"], asked["world_size"], asked["timeout"]) == (1, 2, process_group.TIMEOUT)
+    monkeypatch.delenv(RENDEZVOUS_VARIABLE)
+    open_process_group(Place(1, 1, 2), torch.device("cuda"))
+    assert (asked["backend"], asked["init_method"]) == ("cpu:gloo,cuda:nccl", "env://")
