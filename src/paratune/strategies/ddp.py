@@ -1,5 +1,6 @@
 """Data parallelism with PyTorch's DistributedDataParallel: a whole model in each process, gradients all-reduced."""
 
+import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar
@@ -48,6 +49,7 @@ class DDPStrategy:
             bucket_cap_mb=self._bucket_cap_mb,
             find_unused_parameters=self._find_unused_parameters,
             gradient_as_bucket_view=True,
+            **_buffer_options(model),
         )
         self._optimizer = make_optimizer(model.named_parameters())
 
@@ -88,3 +90,17 @@ class DDPStrategy:
             # DDP averages gradients over ranks; the step's loss is a sum over them, so the mean is scaled back.
             gradient_scale=self.layout.world_size,
         )
+
+
+def _buffer_options(model: nn.Module) -> dict[str, Any]:
+    """Return what keeps DDP from sending buffers around before each forward, if none of them can change.
+
+    That would be a wait for rank 0 in every micro-step, counted as forward. Constants (positions, frequencies) are not
+    in the state dict; a buffer that is there, such as a running mean, may change, and is kept the same on all ranks.
+    """
+    kept = model.state_dict()
+    if any(name in kept for name, _ in model.named_buffers()):
+        return {}
+    new_name = "forward_sync_buffers"  # since PyTorch 2.13, which warns of the old one
+    has_new_name = new_name in inspect.signature(DistributedDataParallel).parameters
+    return {new_name if has_new_name else "broadcast_buffers": False}

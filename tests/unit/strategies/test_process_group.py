@@ -6,8 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from exact import RowModel, no_clock, row_batch
+from tiny import tiny_model
 
 from paratune.errors import LaunchError
+from paratune.models.task_model import SequenceModel
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
 from paratune.strategies import process_group
@@ -51,6 +53,18 @@ def test_ddp_of_one_process_is_that_process():
     strategy.optimizer_step(1.0)
     assert strategy.predict(batches[0]).shape == (3, 3)
     strategy.close()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("changes", [False, True])
+def test_only_buffers_that_may_change_are_sent_around_in_each_step(changes: bool):
+    model = SequenceModel(tiny_model(), "classification")
+    assert len(list(model.buffers())) > 0
+    if changes:
+        model.register_buffer("running_mean", torch.zeros(3))
+    strategy = DDPStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+    strategy.prepare(model, [], lambda named: torch.optim.SGD([value for _, value in named], lr=0.1))
+    assert bool(strategy._ddp.will_sync_module_buffers()) is changes
 
 
 def test_processes_that_do_not_find_each_other_are_said(monkeypatch: pytest.MonkeyPatch):
