@@ -109,12 +109,16 @@ def take(folder: Path, mode: Mode) -> FileLock:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
+        check_usable(folder, mode)  # another process may have trained here since the first look
         if mode == "overwrite":
             for path in folder.iterdir():
                 if path.name != LOCK_FILE:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
     except Timeout as error:
         raise CheckpointError(f"{folder} is in use by another process that trains; change run.name") from error
+    except CheckpointError:
+        lock.release()
+        raise
     except OSError as error:
         lock.release()
         raise CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change run.folder") from error

@@ -157,7 +157,9 @@ def test_taking_makes_the_folder_and_a_lock(tmp_path: Path):
 def test_overwriting_empties_the_folder(tmp_path: Path):
     folder = begun(tmp_path / "run", finished=True)
     (folder / "checkpoints" / "step_000001").mkdir(parents=True)
-    take(folder, "new").release()
+    # Whoever comes second looks again once it holds the folder: it may be finished by then.
+    with pytest.raises(CheckpointError, match="already holds a finished run"):
+        take(folder, "new")
     assert (folder / RUN_FILE).exists()
     take(folder, "overwrite").release()
     assert {path.name for path in folder.iterdir()} <= {LOCK_FILE}
@@ -167,7 +169,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from paratune.run_folder import take
-lock = take(Path(sys.argv[1]), "new")
+lock = take(Path(sys.argv[1]), "resume")
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -189,7 +191,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path, mode: Any):
     finally:
         other.kill()  # however it dies, the lock goes with it
         other.communicate()
-    take(folder, mode).release()
+    take(folder, "resume" if mode == "new" else mode).release()
 
 
 def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):

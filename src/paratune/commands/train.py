@@ -17,9 +17,6 @@ from paratune.launch.local import launch
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
 from paratune.run_folder import Mode, check_usable
 
-EACH_RANK_HAS_ITS_OWN_DATA = ("single", "ddp")
-"""Strategies of which it is known without their class to how many ranks a batch is dealt."""
-
 
 def train_command(
     path: Path,
@@ -63,8 +60,7 @@ def _check_processes(config: Config, num_processes: int) -> None:
     traits = TRAITS.get(config.strategy.kind)
     if traits is not None:
         check_world_size(traits, num_processes)
-    if config.strategy.kind in EACH_RANK_HAS_ITS_OWN_DATA:
-        resolve_batch(config.batch, data_world_size=num_processes)
+        resolve_batch(config.batch, data_world_size=num_processes // traits.ranks_per_replica)
 
 
 def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:

@@ -81,8 +81,8 @@ def _choosing(config: Config) -> Iterator[Problem]:
                 f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that has to become better",
                 ("evaluate.patience", "evaluate.best"),
             )
-        if evaluate.min_delta:
-            yield _no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.best", ("evaluate.best",))
+    if evaluate.patience is None and evaluate.min_delta:
+        yield _no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
     known = METRICS[config.task.kind]
     if evaluate.best is not None and evaluate.best not in known:
         yield Problem(

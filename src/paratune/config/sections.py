@@ -193,14 +193,14 @@ class Evaluate(Section):
     patience: Positive | None = None
     """Stop after this many evaluations without a better `best` metric."""
     min_delta: NonNegative = 0.0
-    """How much better an evaluation must be to count as better."""
+    """How much better than the best an evaluation must be to renew the patience; the best is kept by any margin."""
 
 
 class Checkpoint(Section):
     """When to save all that is needed to go on after an interruption."""
 
     every: Literal["epoch", "steps", "never"] = "epoch"
-    """Save at the end of each epoch, each `steps` steps, or only when a signal stops the run."""
+    """Save at the end of each epoch or each `steps` steps, and at the end; or only when a signal stops the run."""
     steps: Positive | None = None
     """Steps between checkpoints, with `every: steps`."""
     keep: Positive = 2
@@ -231,7 +231,7 @@ class DDPStrategy(Section):
     bucket_cap_mb: PositiveFloat = 25.0
     """Size in MiB of the pieces in which gradients travel."""
     find_unused_parameters: bool = False
-    """Look in each step for parameters without a gradient; needed only where they differ from step to step."""
+    """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
 
 
 class OutsideStrategy(Section):
@@ -243,10 +243,8 @@ class OutsideStrategy(Section):
     """Keyword arguments of the class."""
 
 
-STRATEGY_SECTIONS: dict[str, type[Section]] = {"single": SingleStrategy, "ddp": DDPStrategy}
-"""The options of each kind of strategy, by kind."""
-
 Strategy = SingleStrategy | DDPStrategy | OutsideStrategy
+"""Told apart by `kind`."""
 
 
 class Config(Section):

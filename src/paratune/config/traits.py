@@ -21,6 +21,8 @@ class Traits:
     """Fewest processes with which the strategy means anything."""
     max_world_size: int | None
     """Most processes; None for no limit."""
+    ranks_per_replica: int
+    """Processes that work on the same samples, such as the stages of a pipeline."""
     excludes: Mapping[str, str]
     """Settings that it cannot be combined with ("precision=fp16"), each with the reason."""
 
@@ -41,6 +43,7 @@ TRAITS: dict[str, Traits] = {
         },
         min_world_size=1,
         max_world_size=1,
+        ranks_per_replica=1,
         excludes={},
     ),
     "ddp": Traits(
@@ -55,6 +58,7 @@ TRAITS: dict[str, Traits] = {
         },
         min_world_size=1,
         max_world_size=None,
+        ranks_per_replica=1,
         excludes={},
     ),
 }

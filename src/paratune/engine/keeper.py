@@ -37,7 +37,7 @@ class RunKeeper:
         checkpoints: Path,
         batches_of: Callable[[str], tuple[int, Iterator[Batch]]],
         score: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], Scores],
-        is_better: Callable[[str, float, float | None, float], bool],
+        is_better: Callable[[str, float | None, float | None, float], bool],
         recorder: Recorder,
         stop: StopRequest,
         display: Display,
@@ -155,14 +155,15 @@ class RunKeeper:
             return False
         value = scores[metric]
         old = progress.best["value"] if progress.best else None
-        if value is not None and self._is_better(metric, value, old, self._config.evaluate.min_delta):
-            progress.best = {"step": progress.step, "metric": metric, "value": value}
-            progress.num_without_gain = 0
-            return True
-        progress.num_without_gain += 1
+        # The best is the best by any margin; `min_delta` says only how much of a gain renews the patience.
+        is_gain = self._is_better(metric, value, old, self._config.evaluate.min_delta)
+        progress.num_without_gain = 0 if is_gain else progress.num_without_gain + 1
         patience = self._config.evaluate.patience
         progress.is_stopped_early = patience is not None and progress.num_without_gain >= patience
-        return False
+        if not self._is_better(metric, value, old, 0.0):
+            return False
+        progress.best = {"step": progress.step, "metric": metric, "value": value}
+        return True
 
     def _save_best(self, progress: Progress) -> None:
         begin = time.perf_counter()

@@ -46,7 +46,7 @@ def save_model(folder: Path, model: SequenceModel, tokenizer: Any, tensors: Mapp
             raise
         raise CheckpointError(
             f"{folder} could not be written: {error}; make room there or make it writable, then --resume goes on from "
-            "the newest checkpoint"
+            "the newest checkpoint, if checkpoint.every let any be saved"
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
+from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.process_group import reduce_over_ranks
@@ -56,10 +57,18 @@ class DDPStrategy:
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         whole.set_training(self._model, True)
         *early, last = micro_batches
-        # The gradients of all micro-batches travel once, with the last one.
-        with self._ddp.no_sync() if early else nullcontext():
-            parts = [self._forward_backward_one(batch, phases) for batch in early]
-        return torch.stack([*parts, self._forward_backward_one(last, phases)]).sum()
+        try:
+            # The gradients of all micro-batches travel once, with the last one.
+            with self._ddp.no_sync() if early else nullcontext():
+                parts = [self._forward_backward_one(batch, phases) for batch in early]
+            return torch.stack([*parts, self._forward_backward_one(last, phases)]).sum()
+        except RuntimeError as error:
+            if "Expected to have finished reduction" not in str(error):
+                raise
+            raise ConfigError(
+                "strategy.find_unused_parameters: false, but this model has parameters that get no gradient; "
+                "set strategy.find_unused_parameters: true"
+            ) from error
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)

@@ -1,5 +1,6 @@
 """The process group: how processes find each other, and values combined over all of them."""
 
+import logging
 import os
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,12 @@ from paratune.errors import LaunchError
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.protocol import ReduceOp
 
-TIMEOUT = timedelta(minutes=10)
+TIMEOUT = timedelta(hours=24)
+"""How long a collective may wait. Rank 0 writes checkpoints, checks hashes and saves the model while the others wait in
+one, and a node may tokenize while the others wait to meet: minutes are too short for that. A process that died is
+noticed by its closed connections and by the launcher, not by this."""
+
+log = logging.getLogger(__name__)
 
 
 def open_process_group(place: Place, device: torch.device) -> None:
@@ -28,6 +34,8 @@ def open_process_group(place: Place, device: torch.device) -> None:
         arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
     else:
         arguments["init_method"] = method or "env://"
+    if place.world_size > 1:
+        log.info("meeting the other %d processes", place.world_size - 1)
     try:
         dist.init_process_group(backend, **arguments)
     except (RuntimeError, ValueError) as error:

@@ -26,7 +26,7 @@ from paratune.engine.phases import make_clock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.engine.summary import summarise
-from paratune.errors import LaunchError, Stopped
+from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
 from paratune.models.load import load_model
 from paratune.models.save import save_model
@@ -96,6 +96,7 @@ class _Run:
         self._batch = resolve_batch(self._config.batch, data_world_size=self._strategy.layout.data_world_size)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
         self._num_steps = _num_steps(self._config, self._steps_per_epoch)
+        _check_steps(self._config, self._num_steps)
 
     def to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
@@ -275,7 +276,10 @@ class _Run:
 
     def _checkpoint_due(self, step: int) -> bool:
         section = self._config.checkpoint
-        return step > 0 and _is_due(step, section.every, section.steps, self._steps_per_epoch)
+        if step == 0 or section.every == "never":
+            return False
+        # Also the last step: what is still to come, writing the model, can fail on a full disk.
+        return step == self._num_steps or _is_due(step, section.every, section.steps, self._steps_per_epoch)
 
     def _finish(
         self, model: SequenceModel, keeper: RunKeeper, recorder: Recorder, progress: Progress, startup_s: float
@@ -382,6 +386,22 @@ def _num_steps(config: Config, per_epoch: int) -> int:
         return config.train.max_steps
     assert config.train.epochs is not None
     return max(1, round(config.train.epochs * per_epoch))
+
+
+def _check_steps(config: Config, num_steps: int) -> None:
+    """Refuse numbers of steps that the run never comes to: how many it has is known only with its data.
+
+    Raises:
+        ConfigError: Warm-up, evaluations or checkpoints would come after the end.
+    """
+    steps = {
+        "train.warmup_steps": config.train.warmup_steps,
+        "evaluate.steps": config.evaluate.steps,
+        "checkpoint.steps": config.checkpoint.steps,
+    }
+    late = [f"{key}: {value}" for key, value in steps.items() if value is not None and value > num_steps]
+    if late:
+        raise ConfigError(f"{', '.join(late)} is more than the {num_steps} steps of this run; set it to at most that")
 
 
 def _is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:

@@ -27,7 +27,7 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
         ("checkpoint.every=steps", "checkpoint.steps is required with checkpoint.every: steps"),
         ("checkpoint.steps=5 checkpoint.every=never", "checkpoint.steps: 5 has no effect without checkpoint"),
         ("evaluate.patience=2", "evaluate.patience: 2 needs evaluate.best"),
-        ("evaluate.min_delta=0.1", "evaluate.min_delta: 0.1 has no effect without evaluate.best"),
+        ("evaluate.min_delta=0.1", "evaluate.min_delta: 0.1 has no effect without evaluate.patience"),
         ("evaluate.best=rmse", "evaluate.best: rmse is not a metric of classification; allowed: accuracy, f1, "),
         ("evaluate.best=acuracy", "did you mean accuracy?; allowed: "),
         ("evaluate.best=f1 evaluate.every=never", "evaluate.best: f1 has no effect with evaluate.every: never"),
@@ -101,8 +101,8 @@ def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
 
 
 def test_the_line_is_that_of_the_setting_that_is_wrong(complain, good_text):
-    text = complain(text=good_text + "evaluate:\n  patience: 2\n  min_delta: 0.1\n")
-    assert "line 18: evaluate.patience: 2 needs" in text
+    text = complain(text=good_text + "evaluate:\n  best: nothing\n  min_delta: 0.1\n")
+    assert "line 18: evaluate.best: nothing is not a metric" in text
     assert "line 19: evaluate.min_delta: 0.1 has no effect" in text
     # Of two that exclude each other, one place is enough; of something missing, its section is the place.
     assert "line 16: batch.global: 32 and batch.per_device: 2" in complain(text=good_text + "  per_device: 2\n")

@@ -82,11 +82,17 @@ def test_the_best_is_the_first_of_the_highest_or_lowest_by_its_metric(
     assert [path.name for path in (bench.folder / "checkpoints").iterdir()] == [f"best_{best_steps[-1]:06d}"]
 
 
-def test_min_delta_is_how_much_better_it_must_be(bench: Kept):
+def test_min_delta_renews_the_patience_and_does_not_choose_the_best(bench: Kept):
     progress = Progress()
-    bench.with_scores([0.5, 0.55, 0.59, 0.62, 0.63], tiny_run_config(min_delta=0.1)).run(progress)
+    bench.with_scores([0.5, 0.55, 0.62, 0.63, 0.9], tiny_run_config(min_delta=0.06, patience=2)).run(progress)
+    # Gains over the best so far: 0.05 is none, 0.07 is one, 0.01 is none, 0.27 is one. The best is the highest of all.
+    assert not progress.is_stopped_early
     assert progress.best is not None
-    assert progress.best["step"] == 4
+    assert (progress.best["step"], progress.num_without_gain) == (5, 0)
+    bench = Kept(bench.folder / "b", num_steps=5, evaluation_due=lambda step: step > 0)
+    bench.folder.mkdir()
+    bench.with_scores([0.5, 0.55, 0.56, 0.9], tiny_run_config(min_delta=0.1, patience=2)).run(progress := Progress())
+    assert (progress.step, progress.best["step"]) == (3, 3)
 
 
 def test_patience_counts_evaluations_without_gain(bench: Kept):

@@ -3,11 +3,13 @@ import types
 
 import pytest
 
-from paratune.config.sections import STRATEGY_SECTIONS
+from paratune.config.options import kinds, options_of
+from paratune.config.sections import Config
 from paratune.config.traits import TRAITS
 from paratune.errors import ConfigError
 from paratune.strategies import STRATEGIES, protocol, strategy_class
 
+SECTIONS = kinds(options_of(Config)["strategy"])
 VERBS = [name for name, member in vars(protocol.Strategy).items() if isinstance(member, types.FunctionType)]
 
 
@@ -21,11 +23,11 @@ def test_each_kind_has_its_verbs_traits_and_options(kind: str):
             expected = inspect.signature(getattr(protocol.Strategy, verb)).parameters
             assert list(inspect.signature(getattr(strategy, verb)).parameters) == list(expected), verb
     taken = set(inspect.signature(strategy).parameters) - {"device", "precision", "rank", "world_size"}
-    assert taken == set(STRATEGY_SECTIONS[kind].model_fields) - {"kind"}
+    assert taken == set(SECTIONS[kind].model_fields) - {"kind"}
 
 
 def test_the_tables_of_kinds_are_the_same():
-    assert list(STRATEGIES) == list(TRAITS) == list(STRATEGY_SECTIONS)
+    assert list(STRATEGIES) == list(TRAITS) == list(SECTIONS)
 
 
 def test_an_outside_strategy_is_named_in_full():
