@@ -75,12 +75,11 @@ def _when(config: Config) -> Iterator[Problem]:
 def _choosing(config: Config) -> Iterator[Problem]:
     """What keeps the best model and stops early."""
     evaluate = config.evaluate
-    if evaluate.best is None:
-        if evaluate.patience is not None:
-            yield Problem(
-                f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that has to become better",
-                ("evaluate.patience", "evaluate.best"),
-            )
+    if evaluate.best is None and evaluate.patience is not None:
+        yield Problem(
+            f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that has to become better",
+            ("evaluate.patience", "evaluate.best"),
+        )
     if evaluate.patience is None and evaluate.min_delta:
         yield _no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
     known = METRICS[config.task.kind]

@@ -1,0 +1,37 @@
+"""What is DDP's own; tests/dist holds it to one process."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from exact import RowModel, row_batch
+
+from paratune.config.sections import Train
+from paratune.engine.optim import OptimizerFactory
+from paratune.errors import ConfigError
+from paratune.place import Place
+from paratune.precision import POLICIES
+from paratune.strategies.ddp import DDPStrategy
+from paratune.strategies.process_group import close_process_group, open_process_group
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("find", [False, True])
+def test_parameters_without_gradient_are_named_with_the_option_that_helps(find: bool):
+    open_process_group(Place(0, 0, 1), CPU)
+    try:
+        model = RowModel()
+        model.unused = torch.nn.Linear(2, 2)
+        strategy = DDPStrategy(
+            device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1, find_unused_parameters=find
+        )
+        strategy.prepare(model, [], OptimizerFactory(Train(), 10))
+        outcome = nullcontext() if find else pytest.raises(ConfigError, match="find_unused_parameters: true")
+        with outcome:
+            for _ in range(2):
+                strategy.forward_backward([row_batch([0, 1], 2.0)], lambda phase: nullcontext())
+                strategy.optimizer_step(None)
+        strategy.close()
+    finally:
+        close_process_group()

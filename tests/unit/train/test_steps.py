@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from paratune.config.load import load_config
+from paratune.errors import ConfigError
+from paratune.train.run import _check_steps
+
+FILE = """
+task: {kind: classification, labels: [a, b]}
+data:
+  train: t.csv
+  validation: v.csv
+  columns: {text: t, label: l}
+model: {name: m}
+train: {epochs: 1}
+batch: {global: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["train.warmup_steps=11"], "train.warmup_steps: 11"),
+        (["evaluate.every=steps", "evaluate.steps=20"], "evaluate.steps: 20"),
+        (["checkpoint.every=steps", "checkpoint.steps=30"], "checkpoint.steps: 30"),
+    ],
+)
+def test_steps_that_the_run_never_comes_to_are_refused(tmp_path: Path, settings: list[str], named: str):
+    (tmp_path / "c.yaml").write_text(FILE)
+    config = load_config(tmp_path / "c.yaml", settings).config
+    with pytest.raises(ConfigError, match=f"{named} is more than the 10 steps of this run"):
+        _check_steps(config, 10)
+    _check_steps(config, 30)
