@@ -18,6 +18,8 @@ from rich.logging import RichHandler
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from paratune.errors import CheckpointError
+
 QUIET_S = 15.0
 """Seconds between two progress lines where there is no terminal."""
 
@@ -115,16 +117,33 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
     logger.addHandler(logging.handlers.MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1))
 
 
+class _LogFile(logging.FileHandler):
+    """A log file without which the run can do: when it cannot be written (a full disk), that is said once."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        logger = logging.getLogger("paratune")
+        logger.removeHandler(self)
+        logger.warning("%s cannot be written: %s", self.baseFilename, sys.exc_info()[1])
+
+
 def log_to_file(folder: Path, rank: int) -> None:
-    """Keep the log of this rank in the run folder as well."""
-    handler = logging.FileHandler(folder / f"log.rank{rank:04d}.txt", encoding="utf-8")
+    """Keep the log of this rank in the run folder as well.
+
+    Raises:
+        CheckpointError: The file cannot be made.
+    """
+    path = folder / f"log.rank{rank:04d}.txt"
+    try:
+        handler = _LogFile(path, encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}; choose another run.folder") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("paratune")
+    logger.addHandler(handler)
     for early in [each for each in logger.handlers if isinstance(each, logging.handlers.MemoryHandler)]:
+        logger.removeHandler(early)
         early.setTarget(handler)
         early.close()
-        logger.removeHandler(early)
-    logger.addHandler(handler)
 
 
 def print_result(renderable: Any) -> None:

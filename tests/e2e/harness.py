@@ -143,7 +143,7 @@ def python(
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 60) -> Any:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 120) -> Any:
     """Return the first true value of `condition`."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

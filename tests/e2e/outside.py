@@ -1,6 +1,11 @@
 """Strategies of a user's own, right and wrong, named in configurations as outside:Class."""
 
+import time
+
+from torch import Tensor
+
 from paratune.config.traits import TRAITS
+from paratune.strategies.ddp import DDPStrategy
 
 
 class Refuses:
@@ -10,3 +15,11 @@ class Refuses:
 
     def __init__(self, **options: object) -> None:
         raise KeyError("speed")
+
+
+class Slow(DDPStrategy):
+    """DDP that leaves time between steps for what tests do to it."""
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        time.sleep(0.05)
+        return super().optimizer_step(max_grad_norm)

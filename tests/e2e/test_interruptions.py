@@ -233,12 +233,12 @@ def test_two_that_tokenize_the_same_data_do_it_once(world: Path, cli: Cli):
 
 
 def test_a_run_folder_that_exists_is_not_touched(world: Path, cli: Cli):
-    assert cli(*TRAIN, "--set", "train.epochs=0.2").code == EXIT_OK
+    assert cli(*TRAIN, "--set", "train.epochs=1").code == EXIT_OK
     run = world / "runs" / "c"
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
     for more, says in (((), "already holds a finished run"), (("--resume",), "there is nothing to resume")):
-        result = cli(*TRAIN, "--set", "train.epochs=0.2", *more)
+        result = cli(*TRAIN, "--set", "train.epochs=1", *more)
         assert result.code == EXIT_CHECKPOINT
         assert says in result.stderr
         assert "run.name" in result.stderr

@@ -89,12 +89,12 @@ def _apply(
     split = load_split(
         "data",
         source,
-        trained.columns,
+        trained.columns.model_copy(update={"id": None}),  # rows keep their place; ids are for the record of a run
         trained.task,
         tokenizer=trained.tokenizer,
         max_length=trained.max_length,
         need_token_type_ids=trained.takes_token_types,
-        missing=trained.missing,
+        missing=trained.missing if require_labels else "drop",
         truncation=trained.truncation,
         require_labels=require_labels,
     )

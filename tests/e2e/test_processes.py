@@ -1,0 +1,221 @@
+"""Several processes for real: --nproc and torchrun, signals to the launcher or to one rank, ranks that die.
+
+Each case starts new interpreters, which is what takes the time.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import Cli, python, wait_for
+from outcome import outcome, steps_of
+
+from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.records import read_events, read_json
+
+DDP = ("--set", "strategy=ddp", "--set", "evaluate={every: steps, steps: 7, best: loss, batch_size: 4}")
+SLOWLY = ("--set", "strategy={kind: 'outside:Slow'}")
+TWO = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *DDP)
+LONG = ("--set", "train.epochs=400")
+PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
+"""Dropout draws other masks on other ranks; without it only the order of sums differs."""
+
+
+@dataclass
+class Started:
+    """A launcher that goes on, and what it says."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def stderr(self) -> str:
+        return (self.folder / "stderr.txt").read_text("utf-8", "replace")
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes that it started, in the order of their ranks."""
+        return sorted(psutil.Process(self.process.pid).children(), key=lambda child: child.pid)
+
+    def wait_for_step(self, step: int) -> None:
+        def reached() -> bool:
+            assert self.process.poll() is None, self.stderr()
+            run = self.folder / "runs" / "c"
+            return run.exists() and any(event["step"] >= step for event in steps_of(run))
+
+        wait_for(reached)
+
+    def wait(self, timeout_s: float = 120) -> int:
+        return self.process.wait(timeout_s)
+
+
+@pytest.fixture
+def start(world: Path) -> Iterator[object]:
+    """Starts python with arguments in the folder; whatever is left at the end is killed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*arguments: object) -> Started:
+        with (world / "stderr.txt").open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, *map(str, arguments)],
+                cwd=world,
+                env={**os.environ, "PARATUNE_CACHE": str(world / "cache")},
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+            )
+        started.append(process)
+        return Started(process, world)
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+    """The run on two processes that nothing disturbs."""
+    import shutil
+
+    from world import CONFIG
+
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "model").symlink_to(tiny_folder / "model")
+    shutil.copy(tiny_folder / "data.csv", folder)
+    (folder / "c.yaml").write_text(CONFIG)
+    done = python(*TWO, "--json", cwd=folder, environment={"PARATUNE_CACHE": str(folder / "cache")})
+    assert done.code == EXIT_OK, done.stderr
+    assert done.json["world_size"] == 2
+    return folder / "runs" / "c"
+
+
+def test_two_processes_train_what_one_does(two: Path, world: Path, cli: Cli):
+    one = cli("train", "c.yaml", *DDP, *PLAIN)
+    assert one.code == EXIT_OK, one.stderr
+    done = python(*TWO, *PLAIN, "--set", "run.name=two", cwd=world)
+    assert done.code == EXIT_OK, done.stderr
+
+    losses = [event["loss"] for event in steps_of(world / "runs" / "c")]
+    assert [event["loss"] for event in steps_of(world / "runs" / "two")] == pytest.approx(losses, abs=1e-5)
+    shares = [[e["num_samples"] for e in read_events(two, rank) if e["event"] == "step"] for rank in (0, 1)]
+    assert [sum(pair) for pair in zip(*shares, strict=True)] == [16] * 30
+    assert read_json(two / "run.json")["batch"]["global_batch_size"] == 16
+
+
+@pytest.mark.slow
+def test_torchrun_gives_the_same_result(two: Path, world: Path):
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *TWO[1:4], *DDP)
+    done = python(*torchrun, cwd=world, environment={"PARATUNE_CACHE": str(world / "cache")})
+
+    assert done.code == EXIT_OK, done.stderr
+    assert outcome(world / "runs" / "c") == outcome(two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "to"), [(signal.SIGTERM, "launcher"), (signal.SIGINT, "launcher"), (signal.SIGUSR1, "rank 1")]
+)
+def test_a_signal_stops_all_ranks_at_one_step(number: signal.Signals, to: str, two: Path, start, world: Path):
+    running = start(*TWO, *SLOWLY)
+    running.wait_for_step(3)
+    (running.process if to == "launcher" else running.ranks()[1]).send_signal(number)
+
+    assert running.wait() == EXIT_STOPPED, running.stderr()
+    assert "Traceback" not in running.stderr()
+    run = world / "runs" / "c"
+    last = [[e["step"] for e in read_events(run, rank) if e["event"] == "step"][-1] for rank in (0, 1)]
+    assert last[0] == last[1]
+    assert (run / "checkpoints" / f"step_{last[0]:06d}" / "manifest.json").exists()
+
+    again = python(*TWO, "--resume", cwd=world)
+    assert again.code == EXIT_OK, again.stderr
+    assert outcome(run) == outcome(two)
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_ranks_have_met_stops_them(start, world: Path):
+    running = start(*TWO)
+    wait_for(lambda: len(running.ranks()) == 2)
+    running.ranks()[1].send_signal(signal.SIGTERM)
+
+    assert running.wait(45) == EXIT_STOPPED, running.stderr()
+    assert "Traceback" not in running.stderr()
+    assert not (world / "runs" / "c" / "checkpoints").exists()
+
+
+def test_a_rank_that_is_killed_ends_the_run_and_is_named(start, world: Path):
+    running = start(*TWO, *LONG)
+    running.wait_for_step(3)
+    others = running.ranks()
+    others[1].send_signal(signal.SIGKILL)
+    begin = time.monotonic()
+
+    assert running.wait() == EXIT_LAUNCH, running.stderr()
+    assert time.monotonic() - begin < 60
+    assert "rank 1 of 2 was killed by SIGKILL; the others were ended" in running.stderr()
+    assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in others)
+    assert not (world / "runs" / "c" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_ranks_save_and_end_when_the_launcher_is_killed(start, world: Path):
+    running = start(*TWO, *LONG)
+    running.wait_for_step(3)
+    ranks = running.ranks()
+    running.process.kill()
+
+    _, alive = psutil.wait_procs(ranks, timeout=30)
+    assert alive == []
+    run = world / "runs" / "c"
+    step = steps_of(run)[-1]["step"]
+    assert (run / "checkpoints" / f"step_{step:06d}" / "manifest.json").exists()
+
+
+def test_what_all_ranks_find_wrong_is_said_once(world: Path):
+    (world / "three.csv").write_text("\n".join((world / "data.csv").read_text().splitlines()[:2]) + "\n")
+    done = python(
+        *TWO, "--set", "data.train=three.csv", "--set", "data.split=", "--set", "data.validation=data.csv", cwd=world
+    )
+
+    assert done.code == 3
+    assert done.stderr.count("error:") == 1
+    assert "data.train: 1 rows cannot be dealt to 2 processes; start at most 1" in done.stderr
+    assert not (world / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(start, world: Path, cli: Cli):
+    """The samples of each step stay the same: without dropout, so do the losses."""
+    assert cli("train", "c.yaml", *DDP, *PLAIN, "--set", "run.name=one").code == EXIT_OK
+    running = start(*TWO, *SLOWLY, *PLAIN)
+    running.wait_for_step(6)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.wait() == EXIT_STOPPED, running.stderr()
+
+    resumed = cli("train", "c.yaml", *DDP, *PLAIN, "--resume")
+
+    assert resumed.code == EXIT_OK, resumed.stderr
+    run = world / "runs" / "c"
+    losses = [event["loss"] for event in steps_of(world / "runs" / "one")]
+    assert [event["loss"] for event in steps_of(run)] == pytest.approx(losses, abs=1e-5)
+    summary = read_json(run / "summary.json")
+    assert (summary["world_size"], summary["num_interruptions"]) == (1, 1)
+
+
+@pytest.mark.slow
+def test_nothing_but_this_machine_is_spoken_to(start, world: Path):
+    """Ranks talk over loopback; looked at from outside, because gloo's sockets are not Python's."""
+    running = start(*TWO, *LONG)
+    running.wait_for_step(2)
+    seen = [link.raddr.ip for rank in running.ranks() for link in rank.net_connections() if link.raddr]
+    running.process.send_signal(signal.SIGTERM)
+
+    assert running.wait() == EXIT_STOPPED
+    assert seen != []
+    assert [address for address in seen if not address.removeprefix("::ffff:").startswith(("127.", "::1"))] == []

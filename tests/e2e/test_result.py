@@ -1,0 +1,202 @@
+"""What a run leaves: a Hugging Face folder that gives what `predict` gives, scores that `evaluate` finds again."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from harness import Cli
+from hooks import RefuseNetwork
+from outcome import steps_of
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from world import CONFIG, REGRESSION, write_data
+
+from paratune.errors import EXIT_OK
+from paratune.records import read_json
+
+COMMON = ("--set", "data.split=", "--set", "data.validation=valid.csv", "--set", "train.epochs=6")
+LEARNS = ("--set", "train.learning_rate=5e-3")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+    """A folder with a run of each task, trained and validated on files of their own."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "model").symlink_to(tiny_folder / "model")
+    write_data(folder / "data.csv")
+    write_data(folder / "valid.csv", num_rows=60, seed=1)
+    (folder / "c.yaml").write_text(CONFIG)
+    (folder / "r.yaml").write_text(CONFIG)
+    cli = Cli(folder, {"PARATUNE_CACHE": str(folder / "cache")})
+    for arguments in (("c.yaml",), ("r.yaml", *REGRESSION)):
+        result = cli("train", *arguments, *COMMON, *LEARNS)
+        assert result.code == EXIT_OK, result.stderr
+        assert "Traceback" not in result.stderr
+    return folder
+
+
+@pytest.fixture
+def in_trained(trained: Path) -> Cli:
+    return Cli(trained, {"PARATUNE_CACHE": str(trained / "cache")})
+
+
+def _texts(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+def test_it_has_learned(trained: Path):
+    assert read_json(trained / "runs/c/summary.json")["scores"]["validation"]["accuracy"] > 0.95
+    assert read_json(trained / "runs/r/summary.json")["scores"]["validation"]["rmse"] < 0.6
+
+
+def test_transformers_gives_the_scores_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
+    output = tmp_path / "out.parquet"
+    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", output).code == EXIT_OK
+    table = pyarrow.parquet.read_table(output)
+    texts = _texts(trained / "valid.csv")
+    assert table.column("text").to_pylist() == texts
+
+    model = AutoModelForSequenceClassification.from_pretrained(trained / "runs/c/model")
+    tokenizer = AutoTokenizer.from_pretrained(trained / "runs/c/model")
+    assert model.config.id2label == {0: "negative", 1: "positive"}
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).logits
+    expected = logits.softmax(-1).numpy()
+    ours = np.stack([table.column(f"score_{name}").to_numpy() for name in ("negative", "positive")], axis=1)
+    # Batches are padded to other lengths, so sums run in another order.
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_the_pipeline_names_labels(trained: Path, in_trained: Cli, tmp_path: Path):
+    classify = pipeline("text-classification", model=str(trained / "runs/c/model"), device="cpu")
+    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", tmp_path / "out.csv").code == EXIT_OK
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))[:10]
+
+    for row, answer in zip(rows, classify([row["text"] for row in rows]), strict=True):
+        assert answer["label"] == row["prediction"]
+        assert answer["score"] == pytest.approx(float(row[f"score_{answer['label']}"]), abs=1e-5)
+
+
+def test_regression_in_transformers(trained: Path, in_trained: Cli, tmp_path: Path):
+    output = tmp_path / "out.jsonl"
+    assert in_trained("predict", "runs/r", "--input", "valid.csv", "--output", output).code == EXIT_OK
+    ours = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
+
+    regress = pipeline("text-classification", model=str(trained / "runs/r/model"), device="cpu")
+    answers = regress(_texts(trained / "valid.csv"), function_to_apply="none")
+    assert ours == pytest.approx([answer["score"] for answer in answers], abs=1e-5)
+    assert regress.model.config.num_labels == 1
+
+
+@pytest.mark.parametrize("run", ["runs/c", "runs/r", "runs/c/model"])
+def test_evaluate_finds_the_scores_of_the_summary(run: str, trained: Path, in_trained: Cli):
+    result = in_trained("evaluate", run, "--data", "valid.csv", "--json", "--batch-size", "7")
+
+    assert result.code == EXIT_OK, result.stderr
+    summary = read_json(trained / run.removesuffix("/model") / "summary.json")
+    # Other batches pad to other lengths.
+    assert result.json["scores"] == pytest.approx(summary["scores"]["validation"], abs=1e-5)
+    assert result.json["num_samples"] == 60
+    if "c" in run.split("/"):
+        assert result.json["confusion"] == summary["confusion"]["validation"]
+
+
+def test_the_predictions_of_the_run_are_those_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
+    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", tmp_path / "o.parquet").code == EXIT_OK
+    written = pyarrow.parquet.read_table(trained / "runs/c/predictions.validation.parquet")
+    ours = pyarrow.parquet.read_table(tmp_path / "o.parquet")
+
+    assert written.column("id").to_pylist() == ours.column("id").to_pylist()
+    assert written.column("label").to_pylist() == ours.column("label").to_pylist()
+    assert written.column("prediction").to_pylist() == ours.column("prediction").to_pylist()
+    assert written.column("score_1").to_pylist() == pytest.approx(ours.column("score_positive").to_pylist(), abs=1e-5)
+
+
+def test_predicting_leaves_out_rows_without_a_text_and_needs_no_labels(trained: Path, in_trained: Cli, tmp_path: Path):
+    (tmp_path / "in.csv").write_text("text\na good film\n   \n42\n")
+    # The run had ids, and refused missing values; neither matters here.
+    result = in_trained(
+        "predict", "runs/c", "--input", tmp_path / "in.csv", "--output", tmp_path / "out.jsonl", "--json"
+    )
+
+    assert result.code == EXIT_OK, result.stderr
+    assert result.json == {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2}
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == ["a good film", "   ", "42"]
+    assert [row["prediction"] is None for row in rows] == [False, True, False]
+
+
+JSON_COMMANDS = {
+    "train": (
+        "train",
+        "c.yaml",
+        *COMMON,
+        "--set",
+        "run.name=again",
+        "--set",
+        "train.max_steps=5",
+        "--set",
+        "train.epochs=",
+    ),
+    "evaluate": ("evaluate", "runs/c", "--data", "valid.csv"),
+    "predict": ("predict", "runs/c", "--input", "valid.csv", "--output", "json.csv", "--overwrite"),
+    "report": ("report", "runs/c"),
+    "report of two": ("report", "runs/c", "runs/c", "--out", "report"),
+    "data": ("data", "c.yaml"),
+    "data of numbers": ("data", "c.yaml", *REGRESSION),
+    "config show": ("config", "show", "c.yaml"),
+    "config schema": ("config", "schema"),
+    "config init": ("config", "init", "init.yaml", "--task", "regression"),
+    "doctor": ("doctor",),
+}
+
+
+@pytest.mark.parametrize("name", JSON_COMMANDS)
+def test_json_is_one_document_on_stdout(name: str, in_trained: Cli):
+    result = in_trained(*JSON_COMMANDS[name], "--json")
+
+    assert result.code == EXIT_OK, result.stderr
+    assert isinstance(result.json, dict)
+    for constant in ("NaN", "Infinity"):
+        assert constant not in result.stdout.replace('"NaN"', "")
+
+
+def test_training_looks_up_and_reaches_nothing(in_trained: Cli, tmp_path: Path):
+    log = tmp_path / "network.txt"
+    # Online, as most users are: a local model and local files need no network all the same.
+    online = Cli(in_trained.cwd, {"PARATUNE_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"})
+    arguments = ("train", "c.yaml", *COMMON, "--set", f"run.folder={tmp_path}", "--set", "train.epochs=0.5")
+
+    result = online(*arguments, hook=RefuseNetwork(str(log)))
+
+    assert result.code == EXIT_OK, result.stderr
+    assert not log.exists(), log.read_text()
+    assert len(steps_of(tmp_path / "c")) > 0
+
+
+def test_the_guard_of_the_network_guards(world: Path, cli: Cli, tmp_path: Path):
+    log = tmp_path / "network.txt"
+    result = cli("config", "schema", hook=LooksUp(str(log)))
+    assert result.code != EXIT_OK
+    assert "socket.getaddrinfo" in log.read_text()
+
+
+class LooksUp(RefuseNetwork):
+    """Asks for a name on the network."""
+
+    def __call__(self) -> None:
+        import socket
+
+        super().__call__()
+        socket.getaddrinfo("example.com", 80)
+
+
+def test_what_training_says_is_in_the_log_of_the_run(trained: Path):
+    text = (trained / "runs/c/log.rank0000.txt").read_text()
+    assert "train: 200 rows" in text
+    assert "validation: 60 rows" in text
