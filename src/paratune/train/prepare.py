@@ -18,6 +18,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config, OutsideStrategy
 from paratune.config.traits import Traits
 from paratune.console import Display
+from paratune.data.duplicates import overlap_warnings
 from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
@@ -80,7 +81,8 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     except Stopped as stopped:
         raise Stopped(f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again") from stopped
     tokenize_s = time.perf_counter() - begin
-    _say_what_was_read(splits)
+    if place.rank == 0:
+        _say_what_was_read(splits)
     num_rows = splits["train"].num_rows
     if num_rows < place.world_size:
         raise DataError(
@@ -166,6 +168,8 @@ def _say_what_was_read(splits: dict[str, Split]) -> None:
             split.store.num_tokens,
             split.store.num_truncated,
         )
+    for warning in overlap_warnings({name: split.samples for name, split in splits.items()}):
+        log.warning("%s", warning)
 
 
 def import_scorers() -> None:
