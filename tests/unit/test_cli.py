@@ -1,0 +1,150 @@
+"""The command line itself: what it imports, how it ends, and that the commands of the documentation are commands."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paratune import cli, errors
+from paratune.config.load import load_config
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "tokenizers", "numpy", "pyarrow", "pydantic", "yaml", "sklearn", "scipy", "pandas"}
+
+
+def _modules_after(*arguments: str) -> set[str]:
+    """Return the packages that a command imports, from a process of its own."""
+    code = (
+        "import sys, paratune.cli\n"
+        "try: paratune.cli.main()\n"
+        "except SystemExit: pass\n"
+        "print('MODULES', *{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stdout.rpartition("MODULES")[2].split())
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["report"], ["config"], ["config", "init"]])
+def test_help_imports_nothing_heavy(command: list[str]):
+    assert _modules_after(*command, "--help") & HEAVY == set()
+
+
+def test_commands_without_a_model_do_without_torch(tmp_path: Path):
+    some = str(next(iter(sorted((ROOT / "configs").rglob("*.yaml")))))
+    for arguments in (["config", "show", some], ["config", "schema"], ["report", "nowhere"], ["train", "nowhere.yaml"]):
+        assert _modules_after(*arguments) & {"torch", "transformers"} == set(), arguments
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+
+
+def _documented() -> list[tuple[str, str]]:
+    """Return (file:line, command) of each command in the ```sh blocks of the documents and the comments of configs."""
+    found = []
+    for path in DOCUMENTS:
+        language = None
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if fence := re.match(r"\s*```(\w*)", line):
+                language = fence[1] if language is None else None
+            elif language == "sh" and re.match(r"\s*(\w+=\S+ )*(paratune|torchrun|\S*python -m paratune)\b", line):
+                found.append((f"{path.name}:{number}", line))
+    for path in CONFIGS:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if command := re.match(r"#\s+(paratune \S+ (?:\S*configs/|--)\S*.*)", line):
+                found.append((f"{path.name}:{number}", re.split(r"\s{2,}", command[1])[0]))
+    return found
+
+
+def test_there_are_documented_commands():
+    commands = [command.split()[1] for _, command in _documented() if command.startswith("paratune")]
+    assert {"train", "data", "evaluate", "predict", "report", "doctor", "config"} <= set(commands)
+
+
+@pytest.mark.parametrize(("place", "line"), _documented(), ids=lambda value: value if ":" in value else "")
+def test_documented_commands_are_commands(place: str, line: str):
+    words = shlex.split(line, comments=True)
+    words = words[words.index("paratune") + 1 :]
+
+    function, _, _ = cli.app.parse_args(words, print_error=False, exit_on_error=False)
+
+    assert function.__module__ in ("paratune.cli", "cyclopts.core"), f"{place}: {line}"
+    named = [word for word in words if word.startswith("configs/")]
+    assert [word for word in named if not (ROOT / word).is_file()] == [], f"{place}: {line}"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_configuration_loads(path: Path):
+    loaded = load_config(path)
+    assert loaded.config.run.name
+    for line in path.read_text(encoding="utf-8").splitlines():
+        for overrides in re.findall(r"--set (\S+)", line):
+            load_config(path, [overrides])
+
+
+def test_exit_codes_are_documented():
+    table = (ROOT / "docs" / "exit_codes.md").read_text(encoding="utf-8")
+    for kind in (*errors.ParatuneError.__subclasses__(),):
+        assert re.search(rf"\| {kind.exit_code} \| `{kind.__name__}` \|", table), kind
+
+
+@pytest.fixture
+def signals_kept():
+    """`main` turns signals off, because it is the end of a process; here there is one that goes on."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (errors.DataError("x.csv is empty"), 3, "error: x.csv is empty\n"),
+        (errors.Stopped("stopped by SIGTERM"), 75, "stopped by SIGTERM\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_how_a_command_ends(
+    raised: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys, signals_kept: None
+):
+    def command(**_: object) -> int:
+        raise raised
+
+    monkeypatch.setattr(cli, "app", command)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+    assert capsys.readouterr().err == said
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch):
+    def command(**_: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "app", command)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paratune", "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, stderr = process.communicate()
+    assert (process.returncode, stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_the_version_is_printed():
+    done = subprocess.run(
+        [sys.executable, "-m", "paratune", "--version"], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", done.stdout.strip())
