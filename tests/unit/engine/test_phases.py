@@ -114,7 +114,8 @@ def test_an_evaluation_is_in_no_step(tmp_path: Path):
     bench = Bench(tmp_path, num_steps=NUM_STEPS, keeper=keeper, evaluation_due=lambda step: step > 0)
     bench.run()
     assert [call[0] for call in keeper.calls] == ["evaluate"] * NUM_STEPS
-    assert min(step["wall_ms"] for step in bench.steps()) < 0.5 * SLEEP_MS
+    # Before each step but the first, there was one.
+    assert min(step["wall_ms"] for step in bench.steps()[1:]) < 0.5 * SLEEP_MS
 
 
 def test_phases_add_up_over_micro_batches():

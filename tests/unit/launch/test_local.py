@@ -195,18 +195,23 @@ def test_a_signal_that_comes_before_a_rank_listens_is_kept_for_it(run: Run, poke
         """
         ready()
         time.sleep(1.0)  # imports
-        listen(lambda number, frame: sys.exit(75))
+        def note(number, frame):
+            (folder / f"got{rank}").write_text("")
+            sys.exit(75)
+        listen(note)
         time.sleep(60)
         """
     )
     assert code == EXIT_STOPPED
+    assert (tmp_path / "got0").exists()
+    assert (tmp_path / "got1").exists()
 
 
 def test_a_stop_that_one_rank_alone_heard_ends_all(run: Run, poke: Callable[..., None]):
     poke(signal.SIGTERM, to="0")
     code = run(
         """
-        listen((lambda number, frame: sys.exit(75)))
+        listen(lambda number, frame: sys.exit(75))
         ready()
         time.sleep(60)
         """

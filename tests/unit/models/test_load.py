@@ -118,6 +118,16 @@ def test_a_model_without_safetensors_is_refused_and_nothing_is_unpickled(folder:
     assert f"{folder} gives no model" in said(lambda: loaded(folder))
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_a_model_that_pytorch_could_read_is_refused_as_well(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    torch.save(load_file(folder / "model.safetensors"), folder / name)
+    (folder / "model.safetensors").unlink()
+    opened: list[object] = []
+    monkeypatch.setattr(torch, "load", lambda *arguments, **_: opened.append(arguments))
+    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+    assert opened == []
+
+
 def test_a_pickle_beside_safetensors_is_not_looked_at(folder: Path):
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Booby()))
     (folder / "training_args.bin").write_bytes(pickle.dumps(Booby()))

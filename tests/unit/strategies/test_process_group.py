@@ -56,6 +56,19 @@ def test_ddp_of_one_process_is_that_process():
 
 
 @pytest.mark.usefixtures("alone")
+def test_gradients_travel_once_a_step_with_the_last_micro_batch():
+    model = RowModel()
+    strategy = DDPStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+    strategy.prepare(model, [], lambda named: torch.optim.SGD([value for _, value in named], lr=0.1))
+    travels = []
+    model.register_forward_hook(lambda *_: travels.append(strategy._ddp.require_backward_grad_sync))
+    for _ in range(2):
+        strategy.forward_backward([row_batch(range(2), 6)] * 3, no_clock)
+        strategy.optimizer_step(None)
+    assert travels == [False, False, True] * 2
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("changes", [False, True])
 def test_only_buffers_that_may_change_are_sent_around_in_each_step(changes: bool):
     model = SequenceModel(tiny_model(), "classification")
