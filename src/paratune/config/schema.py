@@ -130,8 +130,8 @@ def _template_of_section(option: Option, prefix: str, depth: int, filled: dict[s
     yield f"{indent}kind: {chosen}"
     others = {**kinds(option), "package.module:Class": outside_kind(option)}
     for kind, section in others.items():
-        # The tasks differ in what they need; strategies differ in options that all have defaults.
-        if section is None or (kind != chosen and not _says_all(section)):
+        # The task is chosen already; strategies differ in options that all have defaults.
+        if section is None or (kind != chosen and (option.key == "task" or not _says_all(section))):
             continue
         options = [each for key, each in options_of(section).items() if key != "kind"]
         if options and kind != chosen:

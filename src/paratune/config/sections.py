@@ -48,6 +48,9 @@ class RegressionTask(Section):
 
     kind: Literal["regression"]
     """The task."""
+    start_at_mean: bool = False
+    """Set the bias of the head to the mean of the training targets: targets far from 0 are then not what the first
+    steps are spent on."""
 
 
 Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paratune.batch import Batch
+from paratune.errors import ConfigError
 
 
 class SequenceModel(nn.Module):
@@ -69,6 +70,25 @@ def freeze_encoder(model: SequenceModel) -> None:
         parameter.requires_grad_(False)
 
 
+def set_output_bias(model: SequenceModel, value: float) -> None:
+    """Set the bias of the layer that gives the one output of a regression.
+
+    Raises:
+        ConfigError: The head of this architecture has no such bias.
+    """
+    encoder = {id(module) for module in model.hf.base_model.modules()}
+    last = [
+        module
+        for module in model.hf.modules()
+        if isinstance(module, nn.Linear) and module.out_features == 1 and id(module) not in encoder
+    ]
+    if not last or last[-1].bias is None:
+        raise ConfigError(
+            f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias to set; leave it out"
+        )
+    nn.init.constant_(last[-1].bias, value)
+
+
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """Return the number of parameters, each tied one once, and how many of them are trained."""
     parameters = list(model.parameters())
@@ -76,9 +96,13 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 
 
 def weights_fingerprint(model: nn.Module) -> str:
-    """Return the SHA-256 over names, shapes and values of all parameters, in hexadecimal."""
+    """Return the SHA-256 over names, shapes and values of all parameters, in hexadecimal.
+
+    Values are taken as float32, whatever the parameters' dtype: a run in fp64 that begins with the weights of one in
+    fp32 has the same fingerprint.
+    """
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
-        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(f"{name} {tuple(parameter.shape)}".encode())
+        digest.update(parameter.detach().float().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from paratune import checkpoint, hardware, records
 from paratune.batch import Batch
 from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, class_names, run_path
+from paratune.config.sections import Config, RegressionTask, class_names, run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
 from paratune.data.order import steps_per_epoch
@@ -30,7 +30,7 @@ from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
 from paratune.models.load import load_model
 from paratune.models.save import save_model
-from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder
+from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder, set_output_bias
 from paratune.place import place_from_environment
 from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
@@ -105,6 +105,10 @@ class _Run:
         model = load_model(
             config.model, config.task, self._names, prepared.tokenizer, prepared.precision, config.run.seed
         )
+        if isinstance(config.task, RegressionTask) and config.task.start_at_mean:
+            targets = prepared.splits["train"].labels
+            assert targets is not None
+            set_output_bias(model, float(targets.mean()))
         if config.train.freeze_encoder:
             freeze_encoder(model)
         facts = model_facts(model, config.model.name) if self._is_writer else {}
@@ -198,6 +202,7 @@ class _Run:
                 log_every=config.measure.log_every,
                 peak_memory=lambda: hardware_peak(prepared.device),
                 on_log=lambda event: bar.update(event["step"], _note(event)),
+                on_step=bar.update,
             )
             keeper = self._keeper(model, recorder)
             train_batches = self._train_batches()
@@ -412,4 +417,4 @@ def _is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:
 
 def _note(event: Mapping[str, Any]) -> str:
     per_s = event["num_samples"] / event["wall_ms"] * 1000
-    return f"loss {event['loss']:.4f}  {per_s:.0f} samples/s a rank  epoch {event['epoch']:.2f}"
+    return f"loss {event['loss']:.4f}  epoch {event['epoch']:.2f}  {per_s:.0f} samples/s a rank"

@@ -20,11 +20,13 @@ from transformers import (
     RobertaConfig,
 )
 
+from paratune.errors import ConfigError
 from paratune.models.task_model import (
     SequenceModel,
     count_parameters,
     find_blocks,
     freeze_encoder,
+    set_output_bias,
     takes_token_types,
     weights_fingerprint,
 )
@@ -144,11 +146,37 @@ def test_tied_parameters_count_once():
     assert count_parameters(model) == (12, 9)
 
 
-def test_a_fingerprint_changes_with_a_value_a_name_or_a_dtype():
+def test_a_fingerprint_changes_with_a_value_or_a_name():
     first = weights_fingerprint(tiny_model(seed=0))
     assert first == weights_fingerprint(tiny_model(seed=0))
     changed = tiny_model(seed=0)
     with torch.no_grad():
         changed.classifier.bias[1] += 1e-7
-    others = [changed, tiny_model(seed=1), tiny_model(seed=0).double(), SequenceModel(tiny_model(seed=0), "regression")]
-    assert len({first, *(weights_fingerprint(model) for model in others)}) == 5
+    others = [changed, tiny_model(seed=1), SequenceModel(tiny_model(seed=0), "regression")]
+    assert len({first, *(weights_fingerprint(model) for model in others)}) == 4
+
+
+def test_a_fingerprint_is_the_same_in_every_precision():
+    # What the policy does to the weights after they are loaded; every float32 is a float64.
+    assert weights_fingerprint(tiny_model(seed=0).double()) == weights_fingerprint(tiny_model(seed=0))
+
+
+@pytest.mark.parametrize("config", [BertConfig, RobertaConfig, DistilBertConfig])
+def test_a_regression_can_start_at_a_value(config: Any):
+    size = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32} if config is DistilBertConfig else BERT_SIZE
+    hf = AutoModelForSequenceClassification.from_config(config(**{**SIZE, **size, "num_labels": 1}))
+    model = SequenceModel(hf, "regression").eval()
+    for name, parameter in hf.named_parameters():
+        if "classifier" in name and name.endswith("weight"):
+            nn.init.zeros_(parameter)
+    set_output_bias(model, 6.5)
+    # With a last layer of zeros the bias is all there is.
+    assert model(tiny_collator(3, num_classes=0)(np.arange(3), 3.0)).flatten().tolist() == pytest.approx([6.5] * 3)
+
+
+def test_a_head_without_bias_is_refused():
+    hf = AutoModelForSequenceClassification.from_config(
+        GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
+    )
+    with pytest.raises(ConfigError, match=r"start_at_mean: true, but the head of GPT2ForSequence.* has no bias"):
+        set_output_bias(SequenceModel(hf, "regression"), 1.0)
