@@ -30,10 +30,18 @@ MODEL_FOLDER = "model"
 CHECKPOINTS_FOLDER = "checkpoints"
 PHASES = ("get_batch", "forward", "backward", "optimizer")
 """The measured phases in their order; `other` is what is left of the step's wall time."""
+ALL_PHASES = (*PHASES, "other")
+"""They sum to the wall time."""
 
 
 def events_file(rank: int) -> str:
     return f"events.rank{rank:04d}.jsonl"
+
+
+def event_ranks(folder: Path) -> list[int]:
+    """Return the ranks there have been in a run, also those of a larger world before a resume."""
+    names = (path.name.removeprefix("events.rank").removesuffix(".jsonl") for path in folder.glob("events.rank*.jsonl"))
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 def predictions_file(split: str) -> str:
@@ -50,7 +58,7 @@ def write_json(path: Path, value: Any) -> None:
     try:
         # What UTF-8 cannot say (a file name of other bytes, in the command) is escaped as JSON does it: \udc80.
         with aside.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(_finite(value), file, indent=1, ensure_ascii=False, allow_nan=False)
+            json.dump(finite(value), file, indent=1, ensure_ascii=False, allow_nan=False)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
@@ -83,14 +91,14 @@ def _not_written(path: Path, error: OSError) -> CheckpointError:
     return CheckpointError(f"{path} cannot be written: {error.strerror}; {remedy}, or choose another run.folder")
 
 
-def _finite(value: Any) -> Any:
-    """Return `value` with floats that JSON cannot say replaced by None."""
+def finite(value: Any) -> Any:
+    """Return `value` with floats that JSON cannot say (NaN, infinities) replaced by None, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 
@@ -109,7 +117,7 @@ class EventLog:
             raise _not_written(self._path, error) from error
 
     def add(self, event: str, **values: Any) -> None:
-        line = json.dumps({"event": event, "time": round(time.time(), 3), **_finite(values)}, ensure_ascii=False)
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **finite(values)}, ensure_ascii=False)
         self._do(lambda: self._file.write(line + "\n"))
 
     def flush(self) -> None:

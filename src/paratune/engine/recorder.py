@@ -45,6 +45,7 @@ class Recorder:
         log_every: int,
         peak_memory: Callable[[], int | None],
         on_log: Callable[[dict[str, Any]], None],
+        on_step: Callable[[int], None] = lambda step: None,
     ) -> None:
         self._events = events
         self._strategy = strategy
@@ -53,6 +54,7 @@ class Recorder:
         self._log_every = log_every
         self._peak_memory = peak_memory
         self._on_log = on_log
+        self._on_step = on_step
         self._steps: list[_Step] = []
         self.cost_s = 0.0
         """Host seconds spent in here."""
@@ -82,6 +84,7 @@ class Recorder:
             warmup=self._warmup_left > 0,
         )
         self._steps.append(entry)
+        self._on_step(step)
         self._warmup_left = max(0, self._warmup_left - 1)
         self.num_steps += 1
         if len(self._steps) >= self._log_every:
@@ -119,6 +122,7 @@ class Recorder:
                 "loss": loss,
                 "grad_norm": norm,
                 "learning_rate": entry.learning_rate,
+                "data_rank": self._strategy.layout.data_rank,
                 "num_samples": entry.num_samples,
                 "num_tokens": entry.num_tokens,
                 "num_padded_tokens": entry.num_padded_tokens,

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from paratune.engine.loop import Progress
-from paratune.metrics.throughput import rates
-from paratune.records import PHASES, SCHEMA_VERSION, read_events
-
-PHASES_AND_OTHER = (*PHASES, "other")
+from paratune.metrics.throughput import rates, wall_s
+from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 
 
 def summarise(
@@ -39,7 +37,11 @@ def summarise(
         times: Seconds of start-up, tokenization and the whole run.
         recorder: The recorder's own cost.
     """
-    steps = [[event for event in read_events(folder, rank) if event["event"] == "step"] for rank in range(world_size)]
+    # Also of ranks that are no more: a run may have been gone on with on fewer of them.
+    steps = {
+        rank: [event for event in read_events(folder, rank) if event["event"] == "step"]
+        for rank in sorted({*event_ranks(folder), *range(world_size)})
+    }
     losses = [event["loss"] for event in steps[0]]
     known = [peak["peak_memory_bytes"] for peak in peaks if peak["peak_memory_bytes"] is not None]
     return {
@@ -54,11 +56,11 @@ def summarise(
         "num_interruptions": progress.num_interruptions,
         "time": {
             **times,
-            "train_s": sum(event["wall_ms"] for event in steps[0]) / 1000,
+            "train_s": wall_s(list(steps.values())),
             "evaluate_s": progress.seconds["evaluate"],
             "checkpoint_s": progress.seconds["checkpoint"],
         },
-        **rates(steps),
+        **rates(list(steps.values())),
         "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
         "memory": {
             "kind": memory_kind,
@@ -76,7 +78,7 @@ def summarise(
 
 
 def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
-    return {name: sum(event["phases_ms"][name] for event in steps) / 1000 for name in PHASES_AND_OTHER}
+    return {name: sum(event["phases_ms"][name] for event in steps) / 1000 for name in ALL_PHASES}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -8,67 +8,95 @@ from typing import Any
 
 import numpy as np
 
-from paratune.records import PHASES
+from paratune.records import ALL_PHASES
 
-ALL_PHASES = (*PHASES, "other")
 Event = Mapping[str, Any]
 
 
 def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
     """Return how fast a run was and where its time went.
 
-    The time of the run is that of the rank whose steps took longest in total: the work of all ranks is done when the
-    last one is. Samples and tokens are summed over all ranks.
+    The time of a step is that of its slowest rank: the work of all ranks is done when the last one is. Everything is
+    taken step by step, because a run may be gone on with on another number of ranks.
 
     Args:
-        steps: For each rank, its `step` events; those with `warmup` true, and events of other kinds, are left out.
+        steps: For each rank there has been, its `step` events; those with `warmup` true, and events of other kinds, are
+            left out. Ranks of one `data_rank` (the stages of a pipeline) saw the same samples.
 
     Returns:
         `throughput`: samples_per_s, tokens_per_s (real), padded_tokens_per_s, padding_share (of all computed tokens),
-        num_steps_measured. `phases`: for each phase and `other` total_s (mean over ranks), median_ms, p10_ms, p90_ms
-        (over all ranks' steps, linear interpolation), share (of the phases' sum). `step_ms`: median, p10, p90 of the
-        wall time. Every value but the number of steps is None when no step is left.
+        num_steps_measured. `phases`: for each phase and `other` total_s (sum over steps of the mean over the step's
+        ranks), median_ms, p10_ms, p90_ms (over all ranks' steps, linear interpolation), share (of the phases' sum).
+        `step_ms`: median, p10, p90 of the wall time. Every value but the number of steps is None when no step is left.
     """
-    measured = [[event for event in rank if _counts(event)] for rank in steps]
-    measured = [rank for rank in measured if rank]
+    by_step = _by_step([[event for event in rank if _counts(event)] for rank in steps])
     return {
-        "throughput": _throughput(measured),
-        "phases": _phases(measured),
-        "step_ms": _spread([event["wall_ms"] for rank in measured for event in rank]),
+        "throughput": _throughput(by_step),
+        "phases": _phases(by_step),
+        "step_ms": _spread([event["wall_ms"] for ranks in by_step for event in ranks.values()]),
     }
+
+
+def wall_s(steps: Sequence[Sequence[Event]]) -> float:
+    """Return the seconds of all steps, warm-up included: the sum of each step's slowest rank.
+
+    Args:
+        steps: For each rank there has been, its events.
+    """
+    by_step = _by_step([[event for event in rank if event.get("event", "step") == "step"] for rank in steps])
+    return _wall_s(by_step)
 
 
 def _counts(event: Event) -> bool:
     return event.get("event", "step") == "step" and not event["warmup"]
 
 
-def _throughput(ranks: Sequence[Sequence[Event]]) -> dict[str, Any]:
-    wall_s = max((sum(event["wall_ms"] for event in rank) / 1000 for rank in ranks), default=0.0)
-    total = {
-        name: sum(event[name] for rank in ranks for event in rank)
-        for name in ("num_samples", "num_tokens", "num_padded_tokens")
-    }
+def _by_step(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:
+    """Return for each step the event of each rank that took part in it."""
+    found: dict[int, dict[int, Event]] = {}
+    for rank, events in enumerate(ranks):
+        for event in events:
+            found.setdefault(event["step"], {})[rank] = event
+    return [found[step] for step in sorted(found)]
+
+
+def _wall_s(by_step: Sequence[Mapping[int, Event]]) -> float:
+    return sum(max(event["wall_ms"] for event in ranks.values()) for ranks in by_step) / 1000
+
+
+def _throughput(by_step: Sequence[Mapping[int, Event]]) -> dict[str, Any]:
+    seconds = _wall_s(by_step)
+    # One event for each share of the data, whichever of its ranks logged it.
+    data = [
+        event
+        for ranks in by_step
+        for event in {event.get("data_rank", rank): event for rank, event in ranks.items()}.values()
+    ]
+    total = {name: sum(event[name] for event in data) for name in ("num_samples", "num_tokens", "num_padded_tokens")}
     return {
-        "samples_per_s": _ratio(total["num_samples"], wall_s),
-        "tokens_per_s": _ratio(total["num_tokens"], wall_s),
-        "padded_tokens_per_s": _ratio(total["num_padded_tokens"], wall_s),
+        "samples_per_s": _ratio(total["num_samples"], seconds),
+        "tokens_per_s": _ratio(total["num_tokens"], seconds),
+        "padded_tokens_per_s": _ratio(total["num_padded_tokens"], seconds),
         "padding_share": _ratio(total["num_padded_tokens"] - total["num_tokens"], total["num_padded_tokens"]),
-        "num_steps_measured": len({event["step"] for rank in ranks for event in rank}),
+        "num_steps_measured": len(by_step),
     }
 
 
-def _phases(ranks: Sequence[Sequence[Event]]) -> dict[str, dict[str, float | None]]:
-    times_ms = {name: [event["phases_ms"][name] for rank in ranks for event in rank] for name in ALL_PHASES}
-    whole_ms = sum(sum(values) for values in times_ms.values())
+def _phases(by_step: Sequence[Mapping[int, Event]]) -> dict[str, dict[str, float | None]]:
+    totals_ms = {
+        name: sum(sum(event["phases_ms"][name] for event in ranks.values()) / len(ranks) for ranks in by_step)
+        for name in ALL_PHASES
+    }
+    whole_ms = sum(totals_ms.values())
     result: dict[str, dict[str, float | None]] = {}
-    for name, values in times_ms.items():
-        spread = _spread(values)
+    for name, total_ms in totals_ms.items():
+        spread = _spread([event["phases_ms"][name] for ranks in by_step for event in ranks.values()])
         result[name] = {
-            "total_s": sum(values) / 1000 / len(ranks) if ranks else None,
+            "total_s": total_ms / 1000 if by_step else None,
             "median_ms": spread["median"],
             "p10_ms": spread["p10"],
             "p90_ms": spread["p90"],
-            "share": _ratio(sum(values), whole_ms),
+            "share": _ratio(total_ms, whole_ms),
         }
     return result
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paratune.records import ALL_PHASES
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
 from paratune.report.read import Found, RunRecord, Unfinished
-from paratune.report.table import ALL_PHASES, Row, build_rows
+from paratune.report.table import Row, build_rows
 
 GENERATOR = "paratune report"
 REPORT_SCHEMA_VERSION = 1

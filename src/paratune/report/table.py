@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.metric_names import LOWER_IS_BETTER
-from paratune.records import PHASES
+from paratune.records import ALL_PHASES
 from paratune.report.read import RunRecord
 from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE, format_duration, format_share
 
-ALL_PHASES = (*PHASES, "other")
 PHASE_NAMES = {
     "get_batch": "Get batch",
     "forward": "Forward",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ class Counted:
     """A strategy of two ranks and a clock, both of which count how often they are asked."""
 
     def __init__(self) -> None:
-        self.layout = single().layout
+        self.layout = replace(single().layout, data_rank=3)
         self.num_reductions = self.num_ended = self.num_takes = 0
 
     def reduce(self, value: torch.Tensor, op: str) -> torch.Tensor:
@@ -77,6 +78,7 @@ def test_ranks_meet_once_for_many_steps(tmp_path: Path, events: EventLog):
     assert [event["step"] for event in written] == list(range(1, 8))
     assert {event["loss"] for event in written} == {0.5}, "the sum over ranks"
     assert {event["grad_norm"] for event in written} == {1.5}, "the same on every rank"
+    assert {event["data_rank"] for event in written} == {3}, "the strategy's layout says whose data it is"
     assert {event["memory_bytes"] for event in written} == {None}
     assert written[0]["phases_ms"] == {"get_batch": 1.0, "other": 2.0}
     assert (recorder.num_steps, recorder.cost_s > 0) == (7, True)

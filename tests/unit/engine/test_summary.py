@@ -10,9 +10,9 @@ from paratune.engine.summary import summarise
 from paratune.records import EventLog
 
 
-def write(folder: Path, rank: int, num_steps: int) -> None:
+def write(folder: Path, rank: int, num_steps: int, first: int = 1) -> None:
     log = EventLog(folder, rank)
-    for step in range(1, num_steps + 1):
+    for step in range(first, num_steps + 1):
         log.add(
             "step",
             step=step,
@@ -55,7 +55,7 @@ def test_the_figures_of_a_whole_run(tmp_path: Path):
         "startup_s": 1.0,
         "tokenize_s": 2.0,
         "total_s": 9.0,
-        "train_s": pytest.approx(0.048),
+        "train_s": pytest.approx(0.054),
         "evaluate_s": 3.0,
         "checkpoint_s": 0.5,
     }
@@ -65,6 +65,19 @@ def test_the_figures_of_a_whole_run(tmp_path: Path):
     assert [rank["phases_total_s"]["other"] for rank in result["ranks"]] == pytest.approx([0.006, 0.012])
     # 5 steps without warm-up: 2 x 5 x 4 samples over 5 x 9 ms of the slower rank.
     assert result["throughput"]["samples_per_s"] == pytest.approx(40 / 0.045)
+
+
+def test_ranks_of_a_larger_world_before_a_resume_count(tmp_path: Path):
+    # Steps 1 to 3 on three ranks (8, 9, 10 ms), 4 to 6 on two (8, 9 ms); step 1 is warm-up.
+    for rank in range(3):
+        write(tmp_path, rank, 3)
+    for rank in range(2):
+        write(tmp_path, rank, 6, first=4)
+    result = summary(tmp_path, Progress(step=6), [1, 1])
+    assert result["throughput"]["samples_per_s"] == pytest.approx((2 * 12 + 3 * 8) / (2 * 0.010 + 3 * 0.009))
+    assert result["time"]["train_s"] == pytest.approx(0.057)
+    assert sum(phase["total_s"] for phase in result["phases"].values()) == pytest.approx(2 * 0.009 + 3 * 0.0085)
+    assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
 
 
 def test_early_stopping_is_said(tmp_path: Path):

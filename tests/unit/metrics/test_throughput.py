@@ -2,11 +2,11 @@
 
 import pytest
 
-from paratune.metrics.throughput import rates
+from paratune.metrics.throughput import rates, wall_s
 from paratune.records import PHASES
 
 
-def step(number, wall_ms, phases_ms, *, samples=4, tokens=40, padded=50, warmup=False):
+def step(number, wall_ms, phases_ms, *, samples=4, tokens=40, padded=50, warmup=False, **more):
     return {
         "event": "step",
         "step": number,
@@ -16,6 +16,7 @@ def step(number, wall_ms, phases_ms, *, samples=4, tokens=40, padded=50, warmup=
         "num_tokens": tokens,
         "num_padded_tokens": padded,
         "phases_ms": dict(zip((*PHASES, "other"), phases_ms, strict=True)),
+        **more,
     }
 
 
@@ -34,11 +35,12 @@ RANKS = [
 
 
 def test_rates_are_totals_over_totals():
-    # Walls of 0.4 s on both ranks; samples 4 + 4 + 4 + 2, tokens 40 + 40 + 40 + 10, padded 4 x 50.
+    # Walls of 120 and 300 ms, those of each step's slower rank.
+    # Samples 4 + 4 + 4 + 2, tokens 40 + 40 + 40 + 10, padded 4 x 50.
     assert rates(RANKS)["throughput"] == {
-        "samples_per_s": pytest.approx(14 / 0.4),
-        "tokens_per_s": pytest.approx(130 / 0.4),
-        "padded_tokens_per_s": pytest.approx(200 / 0.4),
+        "samples_per_s": pytest.approx(14 / 0.42),
+        "tokens_per_s": pytest.approx(130 / 0.42),
+        "padded_tokens_per_s": pytest.approx(200 / 0.42),
         "padding_share": pytest.approx(70 / 200),
         "num_steps_measured": 2,
     }
@@ -81,6 +83,42 @@ def test_a_rank_that_came_later_counts_its_own_steps():
     result = rates([RANKS[0], RANKS[1][2:]])
     assert result["throughput"]["num_steps_measured"] == 2
     assert result["throughput"]["samples_per_s"] == pytest.approx(10 / 0.4)
+
+
+def even(numbers, samples):
+    return [step(number, 100, (20, 20, 20, 20, 20), samples=samples) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [even(range(1, 101), 16)[:50] + even(range(51, 101), 32), even(range(1, 51), 16)],
+        [even(range(1, 51), 32) + even(range(51, 101), 16), even(range(51, 101), 16)],
+    ],
+    ids=["2 to 1", "1 to 2"],
+)
+def test_a_run_that_went_on_with_other_ranks_counts_each_step_once(ranks):
+    # 100 steps of 100 ms and 32 samples each, whoever took them: 320 samples/s, and 20 ms a phase and step.
+    result = rates(ranks)
+    assert result["throughput"]["samples_per_s"] == pytest.approx(320)
+    assert result["throughput"]["num_steps_measured"] == 100
+    assert [phase["total_s"] for phase in result["phases"].values()] == pytest.approx([2.0] * 5)
+    assert [phase["share"] for phase in result["phases"].values()] == pytest.approx([0.2] * 5)
+    assert wall_s(ranks) == pytest.approx(10)
+
+
+def test_ranks_that_share_data_count_it_once():
+    # Two stages of a pipeline, twice: 4 ranks, 2 shares of the data of 4 samples each.
+    ranks = [[step(1, 100 + rank, (20, 20, 20, 20, 20 + rank), data_rank=rank // 2)] for rank in range(4)]
+    result = rates(ranks)
+    assert result["throughput"]["samples_per_s"] == pytest.approx(8 / 0.103)
+    assert result["throughput"]["tokens_per_s"] == pytest.approx(80 / 0.103)
+    assert result["phases"]["other"]["total_s"] == pytest.approx(0.0215), "time is that of all four ranks"
+
+
+def test_the_time_of_all_steps_has_the_warm_up_and_the_slower_rank_of_each():
+    # 9 s, 120 ms and 300 ms.
+    assert wall_s(RANKS) == pytest.approx(9.42)
 
 
 @pytest.mark.parametrize("ranks", [[], [[], []], [[step(1, 5, (1, 1, 1, 1, 1), warmup=True)]]])
