@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.config.differences import flatten
 from paratune.report.read import RunRecord
 
 _UNKNOWN = None
@@ -20,7 +21,7 @@ _SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("global_batch_size", "the global batch size", lambda run: run.get("run.batch.global_batch_size")),
     ("plan", "the number of steps and epochs", lambda run: _known(run.get("run.plan"))),
     ("train_settings", "the optimization (section train)", lambda run: _optimization(run)),
-    ("kept_model", "which model is kept", lambda run: _settings(run, "evaluate", ("best", "patience", "min_delta"))),
+    ("kept_model", "which model is kept", lambda run: _kept_model(run)),
     ("seed", "the seed", lambda run: run.get("run.seed")),
 )
 """What must be equal for two runs to be the same experiment; how the work is spread over devices is not among it."""
@@ -109,7 +110,7 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
 
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the settings of the resolved configurations that are not the same in all runs, by key."""
-    flat = {run.name: _flatten(run.get("run.config")) for run in runs}
+    flat = {run.name: _flat(run.get("run.config")) for run in runs}
     keys = sorted({key for settings in flat.values() for key in settings} - _OWN_TO_A_RUN)
     differences = []
     for key in keys:
@@ -123,7 +124,7 @@ def seed_groups(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, ...]]:
     """Return the groups of two or more runs whose configuration, data and world size are equal but for the seed."""
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
-        settings = {key: value for key, value in _flatten(run.get("run.config")).items() if key not in _OWN_TO_A_RUN}
+        settings = {key: value for key, value in _flat(run.get("run.config")).items() if key not in _OWN_TO_A_RUN}
         settings.pop("run.seed", None)
         data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
         groups.setdefault(_canonical([settings, data, run.get("run.world_size")]), []).append(run)
@@ -140,7 +141,7 @@ def _only_what_differs(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Leave out of sections what all of them agree on."""
     if not all(isinstance(value, Mapping) for value in values.values()):
         return values
-    flat = {name: _flatten(value) for name, value in values.items()}
+    flat = {name: _flat(value) for name, value in values.items()}
     keys = dict.fromkeys(key for settings in flat.values() for key in settings)
     differing = [key for key in keys if len({_canonical(settings.get(key)) for settings in flat.values()}) > 1]
     return {name: {key: settings.get(key) for key in differing} for name, settings in flat.items()}
@@ -173,6 +174,14 @@ def _optimization(run: RunRecord) -> Any:
     return settings and {key: value for key, value in settings.items() if key not in {"epochs", "max_steps"}}
 
 
+def _kept_model(run: RunRecord) -> Any:
+    """Return what decides which model is kept; how often one evaluates does only where something is decided by it."""
+    settings = _settings(run, "evaluate", ("best", "patience", "min_delta", "every", "steps"))
+    if settings and settings["best"] is None and settings["patience"] is None:
+        return {"best": None, "patience": None}
+    return settings
+
+
 def _known(value: Any) -> Any:
     return value or _UNKNOWN
 
@@ -182,14 +191,9 @@ def _origin(run: RunRecord, key: str) -> str:
     return "" if origin is None else str(origin)
 
 
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one with dotted keys."""
-    if not isinstance(value, Mapping) or not value:
-        return {prefix: value} if prefix else {}
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat.update(_flatten(item, f"{prefix}.{key}" if prefix else str(key)))
-    return flat
+def _flat(value: Any) -> dict[str, Any]:
+    """Return the settings of a section by dotted key; none of what is no mapping."""
+    return flatten(value) if isinstance(value, Mapping) else {}
 
 
 def _canonical(value: Any) -> str:

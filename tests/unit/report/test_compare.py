@@ -43,6 +43,28 @@ def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, ke
 
 
 @pytest.mark.parametrize(
+    "change", [{"every": "steps", "steps": 20}, {"steps": 20}, {"patience": 3}, {"min_delta": 0.01}, {"best": None}]
+)
+def test_what_decides_which_model_is_kept_is_compared(tmp_path, change):
+    settings = {"every": "epoch", "steps": None, "best": "accuracy", "patience": None, "min_delta": 0.0}
+    runs = _runs(
+        make_run(tmp_path / "a", run_changes={"config.evaluate": settings}),
+        make_run(tmp_path / "b", run_changes={"config.evaluate": settings | change}),
+    )
+    sameness = compare(runs)
+    assert (sameness.verdict, [one.key for one in sameness.differ]) == ("different", ["kept_model"])
+
+
+def test_how_often_one_evaluates_is_of_no_account_when_nothing_is_chosen_by_it(tmp_path):
+    settings = {"every": "epoch", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
+    runs = _runs(
+        make_run(tmp_path / "a", run_changes={"config.evaluate": settings}),
+        make_run(tmp_path / "b", run_changes={"config.evaluate": settings | {"every": "steps", "steps": 20}}),
+    )
+    assert compare(runs).verdict == "same"
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"config.train.epochs": None, "config.train.max_steps": 225},
