@@ -171,7 +171,10 @@ def main() -> None:
         code = app(result_action="return_value")
         sys.stdout.flush()
     except ParatuneError as error:
-        print(error if isinstance(error, Stopped) else f"error: {error}", file=sys.stderr)  # noqa: T201
+        from paratune.text import plain_lines
+
+        # A header or a label of a file may be part of the message, and must not act in the terminal.
+        print(plain_lines(error if isinstance(error, Stopped) else f"error: {error}"), file=sys.stderr)  # noqa: T201
         code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201

@@ -4,6 +4,7 @@ Floor 1: no torch.
 """
 
 import functools
+import json
 import logging
 import logging.handlers
 import sys
@@ -19,6 +20,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from paratune.errors import CheckpointError
+from paratune.records import finite
+from paratune.text import plain_lines
 
 QUIET_S = 15.0
 """Seconds between two progress lines where there is no terminal."""
@@ -96,6 +99,16 @@ def _progress(console: Console) -> Progress:
     )
 
 
+class PlainFormatter(logging.Formatter):
+    """Spells out control characters: a message may hold a column name or a label that would act in a terminal.
+
+    A formatter, because it sees the whole text, tracebacks included, and leaves the record to other handlers.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_lines(super().format(record))
+
+
 def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
     """Send the project's log to stderr on the rank that speaks; others only warn, with their rank."""
     logger = logging.getLogger("paratune")
@@ -106,11 +119,12 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
         handler: logging.Handler = RichHandler(
             console=_stderr(), show_path=False, markup=False, highlighter=None, log_time_format="%H:%M:%S"
         )
+        handler.setFormatter(PlainFormatter("%(message)s"))
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     if not speaks:
-        handler.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
+        handler.setFormatter(PlainFormatter(f"rank {rank}: %(message)s"))
     handler.setLevel(logging.INFO if speaks else logging.ERROR)
     logger.addHandler(handler)
     # What is said before the run folder is made goes into its file as well.
@@ -137,7 +151,7 @@ def log_to_file(folder: Path, rank: int) -> None:
         handler = _LogFile(path, encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror}; choose another run.folder") from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("paratune")
     logger.addHandler(handler)
     for early in [each for each in logger.handlers if isinstance(each, logging.handlers.MemoryHandler)]:
@@ -149,3 +163,11 @@ def log_to_file(folder: Path, rank: int) -> None:
 def print_result(renderable: Any) -> None:
     """Print a rich renderable on stdout."""
     Console().print(renderable)
+
+
+def print_json(value: Any, *, indent: int | None = None) -> None:
+    """Print one JSON document on stdout: what is neither a number nor text that JSON can say is null or text.
+
+    ASCII only: neither the encoding of stdout nor a control character in a label can spoil it.
+    """
+    print(json.dumps(finite(value), indent=indent, allow_nan=False, default=str))  # noqa: T201

@@ -19,6 +19,11 @@ from paratune.records import predictions_file
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
+def prediction_names(names: list[str], *, by_name: bool = False) -> list[str]:
+    """Return what the columns of `prediction_columns` are called."""
+    return ["prediction", *(f"score_{name if by_name else index}" for index, name in enumerate(names))]
+
+
 def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
     """Return the columns that say what was predicted.
 
@@ -35,10 +40,7 @@ def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str], *, by_na
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     shares = shifted / shifted.sum(axis=1, keepdims=True)
     predicted = [names[index] for index in outputs.argmax(axis=1)]
-    return {
-        "prediction": predicted,
-        **{f"score_{name if by_name else index}": shares[:, index] for index, name in enumerate(names)},
-    }
+    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))
 
 
 def write_predictions(

@@ -1,6 +1,7 @@
 """Who speaks, where, and what a bar shows without a terminal."""
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paratune import console
-from paratune.console import Display, log_to_file, print_result, set_up_logging
+from paratune.console import Display, log_to_file, print_json, print_result, set_up_logging
 
 log = logging.getLogger("paratune.somewhere")
 
@@ -106,3 +107,38 @@ def test_a_rank_that_does_not_speak_has_no_bar(monkeypatch: pytest.MonkeyPatch):
 def test_results_go_to_stdout(capsys: pytest.CaptureFixture[str]):
     print_result("a table")
     assert capsys.readouterr().out == "a table\n"
+
+
+def test_what_is_logged_does_not_act_in_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    set_up_logging(speaks=True)
+    log_to_file(tmp_path, 0)
+    log.info("column %s\nand more", "\x1b[2J")
+    shown, kept = capsys.readouterr().err, (tmp_path / "log.rank0000.txt").read_text("utf-8")
+    for text in (shown, kept):
+        assert "column \\x1b[2J\nand more" in text
+
+
+def test_a_log_on_a_terminal_does_not_act_either(monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "_stderr", lambda: Console(file=screen, force_terminal=True, width=120))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    set_up_logging(speaks=True)
+    log.info("column %s", "\x9b2J\x1b]0;title")
+    assert r"column \x9b2J\x1b" in screen.getvalue()
+    assert "\x1b]0" not in screen.getvalue()
+    assert "\x9b" not in screen.getvalue()
+
+
+def test_json_holds_no_number_that_json_has_not(capsys: pytest.CaptureFixture[str]):
+    print_json({"f1": float("nan"), "loss": [1.5, float("inf")], "name": "\x9b2J \ud800 ol\u00e1"})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    text = capsys.readouterr().out
+    assert json.loads(text, parse_constant=refuse) == {
+        "f1": None,
+        "loss": [1.5, None],
+        "name": "\x9b2J \ud800 ol\u00e1",
+    }
+    assert text.isascii()

@@ -1,11 +1,11 @@
 """`paratune config show|schema|init`."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from paratune.config.load import load_config, show_text
 from paratune.config.schema import init_text, json_schema
+from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
 
 
@@ -13,7 +13,7 @@ def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
     """Print the resolved configuration; return the exit code."""
     loaded = load_config(path, overrides)
     if as_json:
-        print(json.dumps({"config": loaded.values, "origin": loaded.origin}, ensure_ascii=False))  # noqa: T201
+        print_json({"config": loaded.values, "origin": loaded.origin})
     else:
         print(show_text(loaded), end="")  # noqa: T201
     return EXIT_OK
@@ -21,7 +21,7 @@ def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
 
 def schema_command() -> int:
     """Print the JSON schema; return the exit code."""
-    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))  # noqa: T201
+    print_json(json_schema(), indent=2)
     return EXIT_OK
 
 
@@ -39,5 +39,8 @@ def init_command(path: Path, task: str, *, as_json: bool = False) -> int:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}") from error
     text = f"{path}: fill in the data files, columns and model; then: paratune data {path}"
-    print(json.dumps({"path": str(path), "task": task}) if as_json else text)  # noqa: T201
+    if as_json:
+        print_json({"path": str(path), "task": task})
+    else:
+        print(text)  # noqa: T201
     return EXIT_OK

@@ -1,11 +1,10 @@
 """`paratune data`: what is in the files of a configuration, before anything is trained on them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from paratune.config.load import load_config
-from paratune.console import Display, print_result, set_up_logging
+from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK
 
 
@@ -34,7 +33,7 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
         )
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
     if as_json:
-        print(json.dumps(description, ensure_ascii=False))  # noqa: T201
+        print_json(description)
     else:
         print_result(render(description))
     return EXIT_OK

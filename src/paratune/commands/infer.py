@@ -1,15 +1,16 @@
 """`paratune evaluate` and `paratune predict`: a trained model applied to a file."""
 
-import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from paratune.console import Display, print_result, set_up_logging
+from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.predictions import SUFFIXES, prediction_columns, write_table
+from paratune.predictions import SUFFIXES, prediction_columns, prediction_names, write_table
+from paratune.text import plain
 from paratune.units import format_number
 
 
@@ -18,10 +19,14 @@ def evaluate_command(
 ) -> int:
     """Print the metrics of a model on a labelled file; return the exit code."""
     set_up_logging(speaks=True)
-    from paratune.infer.trained import class_confusion
+    _check_batch_size(batch_size)
+    from paratune.data.read import read_table
+    from paratune.infer.trained import Named, class_confusion, load_trained
     from paratune.metrics.scores import scores
 
-    trained, split, evaluation = _apply(target, data, named, batch_size, device, require_labels=True)
+    table = read_table(data)
+    trained = load_trained(target, Named(**named), device)
+    split, evaluation = _apply(trained, data, table, batch_size, require_labels=True)
     assert evaluation.labels is not None
     values = {**scores(trained.task.kind, evaluation.outputs, evaluation.labels), "loss": evaluation.loss}
     result: dict[str, Any] = {
@@ -35,7 +40,7 @@ def evaluate_command(
         result["labels"] = trained.names
         result["confusion"] = class_confusion(evaluation, len(trained.names))
     if as_json:
-        print(json.dumps(result, ensure_ascii=False))  # noqa: T201
+        print_json(result)
     else:
         _show(result)
     return EXIT_OK
@@ -53,44 +58,63 @@ def predict_command(
     as_json: bool,
 ) -> int:
     """Write the rows of a file with predictions beside them; return the exit code."""
-    if output.suffix not in SUFFIXES:
-        raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}")
-    if output.exists() and not overwrite:
-        raise DataError(f"{output} exists; choose another --output, or say --overwrite")
-    if not output.parent.is_dir():
-        raise DataError(f"--output {output} cannot be written: {output.parent} is not a folder; make it first")
+    _check_batch_size(batch_size)
+    _check_output(output, overwrite)
     set_up_logging(speaks=True)
     from paratune.data.read import read_table
+    from paratune.infer.trained import Named, load_trained
 
     table = read_table(source)
-    trained, split, evaluation = _apply(target, source, named, batch_size, device, require_labels=False)
-    columns = prediction_columns(evaluation.outputs, trained.names, by_name=True)
-    taken = sorted(set(columns) & set(table.column_names))
+    trained = load_trained(target, Named(**named), device)
+    taken = sorted(set(prediction_names(trained.names, by_name=True)) & set(table.column_names))
     if taken:
         raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")
+    split, evaluation = _apply(trained, source, table, batch_size, require_labels=False)
+    columns = prediction_columns(evaluation.outputs, trained.names, by_name=True)
     for name, values in columns.items():
         table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
     write_table(output, table)
     result = {"output": str(output), "num_rows": table.num_rows, "num_predicted": split.num_rows}
     text = f"{split.num_rows} of {table.num_rows} rows predicted: {output}"
-    print(json.dumps(result) if as_json else text)  # noqa: T201
+    if as_json:
+        print_json(result)
+    else:
+        print(plain(text))  # noqa: T201
     return EXIT_OK
 
 
-def _apply(
-    target: str, source: str, named: dict[str, str | None], batch_size: int, device: str, *, require_labels: bool
-) -> tuple[Any, Any, Any]:
-    from paratune.data.load import load_split
-    from paratune.infer.trained import Named, load_trained
-
+def _check_batch_size(batch_size: int) -> None:
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: at least 1")
-    trained = load_trained(target, Named(**named), device)
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Refuse a file that could not be written once all is computed."""
+    if output.suffix not in SUFFIXES:
+        raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}")
+    if output.is_dir():
+        raise DataError(f"--output {output} cannot be written: it is a folder; name a file in it")
+    if output.exists() and not overwrite:
+        raise DataError(f"{output} exists; choose another --output, or say --overwrite")
+    if not output.parent.is_dir():
+        raise DataError(f"--output {output} cannot be written: {output.parent} is not a folder; make it first")
+    try:
+        # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
+        with tempfile.TemporaryFile(dir=output.parent):
+            pass
+    except OSError as error:
+        raise DataError(f"--output {output} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def _apply(trained: Any, source: str, table: pa.Table, batch_size: int, *, require_labels: bool) -> tuple[Any, Any]:
+    from paratune.data.load import load_split
+
     split = load_split(
         "data",
         source,
         trained.columns.model_copy(update={"id": None}),  # rows keep their place; ids are for the record of a run
         trained.task,
+        table=table,
         tokenizer=trained.tokenizer,
         max_length=trained.max_length,
         need_token_type_ids=trained.takes_token_types,
@@ -99,7 +123,7 @@ def _apply(
         require_labels=require_labels,
     )
     with Display(speaks=True).bar("predict", trained.num_batches(split, batch_size)) as bar:
-        return trained, split, trained.apply(split, batch_size, bar.update)
+        return split, trained.apply(split, batch_size, bar.update)
 
 
 def _at_rows(values: Any, rows: np.ndarray[Any, Any], num_rows: int) -> pa.Array:
@@ -116,6 +140,8 @@ def _show(result: dict[str, Any]) -> None:
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_row("samples", format_number(result["num_samples"]))
+    for lacking, count in result["num_dropped"].items():
+        table.add_row("left out", f"{format_number(count)} without {lacking}")
     for name, value in result["scores"].items():
         table.add_row(name, format_number(value))
     print_result(table)
@@ -123,7 +149,7 @@ def _show(result: dict[str, Any]) -> None:
         confusion = Table(title="rows: true class, columns: predicted", title_justify="left", box=None)
         confusion.add_column("")
         for name in result["labels"]:
-            confusion.add_column(Text(name), justify="right")
+            confusion.add_column(Text(plain(name)), justify="right")
         for name, row in zip(result["labels"], result["confusion"], strict=True):
-            confusion.add_row(Text(name), *(str(count) for count in row))
+            confusion.add_row(Text(plain(name)), *(str(count) for count in row))
         print_result(confusion)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from paratune.console import print_result
+from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, ConfigError
 from paratune.report import make, terminal_table
-from paratune.report.export import to_json
+from paratune.text import plain
 
 
 def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool) -> int:
@@ -15,9 +15,9 @@ def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool) -> 
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
     report = make(runs, out)
     if as_json:
-        print(to_json(report))  # noqa: T201
+        print_json(report.as_dict(), indent=1)
         return EXIT_OK
     print_result(terminal_table(report))
     for path in report.files:
-        print(path)  # noqa: T201
+        print(plain(path))  # noqa: T201
     return EXIT_OK

@@ -1,6 +1,5 @@
 """`paratune train`: check what can be checked at once, start processes if asked to, train, and show the result."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -11,11 +10,12 @@ from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import Config, run_path
 from paratune.config.traits import TRAITS
-from paratune.console import print_result, set_up_logging
+from paratune.console import print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
 from paratune.launch.local import launch
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
 from paratune.run_folder import Mode, check_usable
+from paratune.text import plain
 
 
 def train_command(
@@ -79,9 +79,11 @@ def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float
 def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
     """Print the result of a finished run: its summary as JSON, or the report's table and where the files are."""
     if as_json:
-        print(json.dumps(summary, ensure_ascii=False))  # noqa: T201
+        print_json(summary)
         return
+    from rich.text import Text
+
     from paratune.report import make, terminal_table
 
     print_result(terminal_table(make([folder], None)))
-    print_result(f"run: {folder}   model: {folder / 'model'}   report: paratune report {folder}")
+    print_result(Text(plain(f"run: {folder}   model: {folder / 'model'}   report: paratune report {folder}")))

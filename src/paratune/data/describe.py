@@ -16,6 +16,7 @@ from rich.text import Text
 from paratune.config.sections import ClassificationTask, Columns, RegressionTask, class_names
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.load import Split
+from paratune.text import plain
 from paratune.units import format_number, format_share
 
 IntArray = npt.NDArray[np.int64]
@@ -143,7 +144,7 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         if value is not None and key != "separator"
     )
     parts: list[RenderableType] = [
-        Text(f"Columns   {columns}"),
+        Text(plain(f"Columns   {columns}")),
         Text(""),
         _overview(description["splits"]),
         _balance(description["splits"]),
@@ -152,7 +153,7 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         tokens = about["tokens"]
         cut = f"{format_share(tokens['share_truncated'])} longer than {tokens['max_length']}"
         parts += [Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
-    parts += [Text(f"Warning: {warning}", style="yellow") for warning in description["warnings"]]
+    parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
     return Group(*parts)
 
 
@@ -166,7 +167,7 @@ def _overview(splits: Mapping[str, Any]) -> Table:
         tokens = about["tokens"]
         table.add_row(
             name,
-            Text(about["source"]),
+            Text(plain(about["source"])),
             format_number(about["num_rows"]),
             format_number(sum(about["num_dropped"].values())),
             format_number(about["repeats"]["num_rows"]),
@@ -188,7 +189,7 @@ def _balance(splits: Mapping[str, Any]) -> Table:
         for number, label in enumerate(abouts[0]["labels"]):
             cells = [about["labels"][number] for about in abouts]
             shown = [f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells]
-            table.add_row(Text(label["name"]), *shown)
+            table.add_row(Text(plain(label["name"])), *shown)
     else:
         for key in ("mean", "sd", *_QUANTILES):
             table.add_row(key, *(format_number((about["target"] or {}).get(key)) for about in abouts))

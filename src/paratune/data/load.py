@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask, class_names
 from paratune.data.columns import LabelArray, Missing, Samples, select
@@ -159,6 +160,7 @@ def load_split(
     need_token_type_ids: bool,
     missing: Missing = "refuse",
     truncation: Truncation = "longest_first",
+    table: pa.Table | None = None,
     cache_dir: str | None = None,
     revision: str | None = None,
     require_labels: bool = True,
@@ -177,6 +179,7 @@ def load_split(
         need_token_type_ids: Whether the model takes them.
         missing: What happens to rows that lack something.
         truncation: Which text of a pair loses tokens.
+        table: What `read_table` gave for `source`, where it has been read already.
         cache_dir: As `data.cache_dir`.
         revision: Of a hub data set.
         require_labels: False for prediction: the label column is not looked at.
@@ -187,7 +190,8 @@ def load_split(
         DataError: Something is wrong with the file or a column.
         Stopped: `stop` said so.
     """
-    table = read_table(source, revision=revision)
+    if table is None:
+        table = read_table(source, revision=revision)
     samples = select(table, columns, task, missing, source=source, require_labels=require_labels)
     store = tokenize(
         samples,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
+from paratune.console import print_json
 from paratune.doctor import devices, installation, processes, storage
 from paratune.doctor.finding import Check, Finding, Machine
 from paratune.errors import EXIT_FAILED, EXIT_OK
@@ -70,12 +71,10 @@ def run(json: bool = False, folder: str | Path = "runs") -> int:
 
     console = Console(highlight=False)
     if json:
-        from json import dumps
-
         machine = _gather(Path(folder))
         findings = judge(machine)
         result = {"schema_version": 1, "ok": not _has_problem(findings), "findings": [asdict(one) for one in findings]}
-        console.out(dumps({**result, "node": machine.node, "versions": machine.versions}, indent=1, ensure_ascii=False))
+        print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
     else:
         with console.status("Looking at this machine"):
             findings = examine(Path(folder))

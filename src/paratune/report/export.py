@@ -3,10 +3,10 @@
 import csv
 import io
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from paratune.records import finite
 from paratune.report.machine import hardware_facts, setting_text, software_facts
 from paratune.report.model import GENERATOR, MAX_CLASSES, Report, SeedGroup, class_names, confusion_of
 from paratune.report.table import Row
@@ -16,16 +16,7 @@ from paratune.units import NOT_AVAILABLE
 
 def to_json(report: Report) -> str:
     """Return the report as JSON text, ASCII only so that no reader's encoding can spoil it."""
-    return json.dumps(_finite(report.as_dict()), indent=1, allow_nan=False, default=str) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """Return `value` with None for the floats that JSON cannot say; a record edited by hand may hold them."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    return json.dumps(finite(report.as_dict()), indent=1, allow_nan=False, default=str) + "\n"
 
 
 def to_csv(report: Report) -> str:

@@ -16,7 +16,8 @@ from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
 from paratune.report.svg import inline_svg
 from paratune.report.table import ALL_PHASES, PHASE_NAMES, byte_unit, decimals, step_parts_ms
-from paratune.report.text import Html, plain, shorten
+from paratune.report.text import Html, shorten
+from paratune.text import plain
 from paratune.units import format_bytes
 
 INK, MUTED, RULE = "#111213", "#666768", "#dddedf"

@@ -13,7 +13,8 @@ from paratune.report.page_tables import phase_contents as phase_contents_table
 from paratune.report.page_tables import run_key
 from paratune.report.read import RunRecord
 from paratune.report.table import ALL_PHASES, MEMORY_KINDS, PHASE_NAMES
-from paratune.report.text import Html, join, plain, tag
+from paratune.report.text import Html, join, tag
+from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_bytes, format_share
 
 _MAX_RANKS = 64

@@ -11,7 +11,7 @@ from typing import Any
 
 from paratune import records
 from paratune.errors import CheckpointError
-from paratune.report.text import plain
+from paratune.text import plain
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from paratune.report.model import Report
 from paratune.report.table import Row
-from paratune.report.text import plain, shorten
+from paratune.report.text import shorten
+from paratune.text import plain
 
 _NAME_WIDTH = 28
 _GAP = 2

@@ -1,4 +1,4 @@
-"""Text from a record made fit to show: control characters made visible, and each output format's own escapes.
+"""Text from a record made fit to show: `paratune.text.plain`, and each output format's own escapes.
 
 Labels, run names, columns and paths come from files that anyone may have written. Nothing of them may act: not as
 markup in a page, not as a formula in a spreadsheet, not as a colour code in a terminal.
@@ -8,17 +8,9 @@ import html
 import re
 from typing import Any
 
-_ACTING = re.compile(
-    "[\x00-\x1f\x7f-\x9f"  # control characters: ANSI escapes, newlines, bells
-    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"  # change the direction of text, end a line
-    "\ufffe\uffff\ud800-\udfff]"  # not characters; halves of a surrogate pair cannot be written as UTF-8
-)
+from paratune.text import plain
+
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
-
-
-def plain(value: Any) -> str:
-    r"""Return `value` as one line of text whose control characters are spelt out: a newline becomes "\n"."""
-    return _ACTING.sub(lambda found: repr(found.group())[1:-1], str(value))
 
 
 def shorten(value: Any, width: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from paratune.errors import CheckpointError
 from paratune.records import read_json
 from paratune.report.model import GENERATOR
-from paratune.report.text import plain
+from paratune.text import plain
 
 MARKER = "report.json"
 """Its presence, with our name in it, says that the report files of a folder are ours to replace."""

@@ -1,12 +1,158 @@
-"""What `paratune predict` and `paratune evaluate` refuse at once, and how predictions find their rows."""
+"""`evaluate` and `predict` on a tiny model: what is found beforehand, what is shown, and which row gets what."""
 
+import csv
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tiny import tiny_model
 
+from paratune.commands import infer
 from paratune.commands.infer import _at_rows, evaluate_command, predict_command
-from paratune.errors import ConfigError, DataError
+from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.infer.trained import Trained
+from paratune.models.save import TASK_FILE
+
+NAMES = ["bad", "go\x1b[2Jod"]
+RECORD: dict[str, Any] = {
+    "task": {"kind": "classification", "labels": {"0": NAMES[0], "1": NAMES[1]}},
+    "columns": {"text": "text", "label": "label", "id": "id"},
+    "max_length": 16,
+    "missing": "drop",
+}
+NONE: dict[str, str | None] = {"text": None, "text_pair": None}
+ROWS = [("good film", "1"), ("bad film", "0"), ("", "1"), ("ugly", ""), (" ", "")]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(infer, "set_up_logging", lambda **_: None)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A model that was trained on files with a column `id`."""
+    tiny_model(tmp_path / "model")
+    (tmp_path / "model" / TASK_FILE).write_text(json.dumps(RECORD))
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("it was computed before it was looked at")
+
+    monkeypatch.setattr(Trained, "apply", fail)
+
+
+def write(path: Path, header: tuple[str, ...] = ("text", "label"), rows: list[tuple[str, str]] = ROWS) -> str:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def evaluate(model: str, data: str, *, as_json: bool = False) -> int:
+    return evaluate_command(model, data, named=NONE, batch_size=2, device="cpu", as_json=as_json)
+
+
+def predict(model: str, source: str, output: Path, *, overwrite: bool = False, batch_size: int = 2) -> int:
+    return predict_command(
+        model, source, output, named=NONE, batch_size=batch_size, device="cpu", overwrite=overwrite, as_json=True
+    )
+
+
+def test_rows_that_were_left_out_are_shown_by_reason(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    # No column id either: that of the training names rows in its record, and is nothing to ask of other files.
+    assert evaluate(model, write(tmp_path / "data.csv")) == EXIT_OK
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["samples", "2"] in lines
+    assert [line for line in lines if line[:2] == ["left", "out"]] == [
+        ["left", "out", "2", "without", "text"],
+        ["left", "out", "1", "without", "label"],
+    ]
+
+
+def test_nothing_left_out_is_not_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    evaluate(model, write(tmp_path / "data.csv", rows=ROWS[:2]))
+    assert "left out" not in capsys.readouterr().out
+
+
+def test_class_names_of_a_model_do_not_act_in_the_terminal(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    evaluate(model, write(tmp_path / "data.csv"))
+    shown = capsys.readouterr().out
+    assert r"go\x1b[2Jod" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_a_score_that_is_not_known_is_null(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("paratune.metrics.scores.scores", lambda *_: {"f1": float("nan")})
+    evaluate(model, write(tmp_path / "data.csv"), as_json=True)
+    text = capsys.readouterr().out
+    assert json.loads(text)["scores"]["f1"] is None
+    assert "NaN" not in text
+
+
+def test_predict_needs_no_id_and_reads_the_file_once(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from paratune.data import read
+
+    read_file, sources = read._read_file, []
+
+    def count(path: Path, split: str | None) -> Any:
+        sources.append(path.name)
+        return read_file(path, split)
+
+    monkeypatch.setattr(read, "_read_file", count)
+    output = tmp_path / "out.csv"
+    assert predict(model, write(tmp_path / "in.csv"), output) == EXIT_OK
+    assert json.loads(capsys.readouterr().out) == {"output": str(output), "num_rows": 5, "num_predicted": 3}
+    assert sources == ["in.csv"]
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["prediction"] == "" for row in rows] == [False, False, True, False, True]
+    assert list(rows[0]) == ["text", "label", "prediction", "score_bad", f"score_{NAMES[1]}"]
+
+
+@pytest.mark.parametrize("taken", ["prediction", "score_bad"])
+@pytest.mark.usefixtures("nothing_computed")
+def test_a_column_that_is_taken_is_found_beforehand(model: str, tmp_path: Path, taken: str):
+    source = write(tmp_path / "in.csv", ("text", taken))
+    with pytest.raises(DataError, match=rf"in.csv has a column {taken}, which the predictions need"):
+        predict(model, source, tmp_path / "out.csv")
+
+
+@pytest.mark.usefixtures("nothing_computed")
+def test_an_output_that_cannot_be_written_is_found_beforehand(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = write(tmp_path / "in.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(DataError, match=r"folder.csv cannot be written: it is a folder"):
+        predict(model, source, tmp_path / "folder.csv", overwrite=True)
+    with pytest.raises(DataError, match="nowhere is not a folder; make it first"):
+        predict(model, source, tmp_path / "nowhere" / "out.csv")
+    with pytest.raises(ConfigError, match="--batch-size 0: at least 1"):
+        predict(model, source, tmp_path / "out.csv", batch_size=0)
+
+    def read_only(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    with pytest.raises(DataError, match=r"out.csv cannot be written: Read-only file system; choose another folder"):
+        predict(model, source, tmp_path / "out.csv")
+
+
+def test_looking_whether_it_can_be_written_leaves_nothing(tmp_path: Path):
+    infer._check_output(tmp_path / "out.csv", overwrite=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def _predict(output: Path, *, overwrite: bool = False) -> int:

@@ -77,6 +77,17 @@ def test_texts_of_the_data_are_shown_as_they_are(classes):
     assert "Tokens per sample, train (25.0% longer than 8)" in shown
 
 
+def test_texts_of_the_data_do_not_act_in_the_terminal(tmp_path):
+    task = ClassificationTask(kind="classification", labels=["bad\x1b[2J", "good"])
+    samples = split(tmp_path, "tr\x1bain", ["good", "bad film"], [0, 1], task)
+    columns = Columns(text="te\x1b[2Jxt", label="stars")
+    shown = show(describe({"train": samples}, task, columns, max_length=8))
+    assert "\x1b" not in shown
+    assert r"bad\x1b[2J" in shown
+    assert r"te\x1b[2Jxt" in shown
+    assert r"tr\x1bain.csv" in shown
+
+
 def test_targets_are_summed_up(tmp_path):
     task = RegressionTask(kind="regression")
     values = [1.0, 2.5, 4.0, 0.5]
