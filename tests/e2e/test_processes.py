@@ -206,6 +206,15 @@ def test_a_run_goes_on_with_another_number_of_processes(start, world: Path, cli:
     assert [event["loss"] for event in steps_of(run)] == pytest.approx(losses, abs=1e-5)
     summary = read_json(run / "summary.json")
     assert (summary["world_size"], summary["num_interruptions"]) == (1, 1)
+    step = len([event for event in read_events(run, 1) if event["event"] == "step"])
+    sessions = read_json(run / "run.json")["sessions"]
+    assert [(one["step"], one["world_size"], len(one["hardware"])) for one in sessions] == [(0, 2, 1), (step, 1, 1)]
+    assert [one["batch"]["global_batch_size"] for one in sessions] == [sessions[0]["batch"]["global_batch_size"]] * 2
+    assert sessions[1]["command"][-1] == "--resume"
+    (resume,) = (event for event in read_events(run) if event["event"] == "resume")
+    assert (resume["checkpoint"], resume["passed_over"]) == (f"step_{step:06d}", [])
+    times = summary["time"]
+    assert times["total_s"] > sum(seconds for name, seconds in times.items() if name != "total_s"), "of both sessions"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 Nothing here knows which strategy, task or device it runs.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NoReturn, Protocol
@@ -19,6 +20,8 @@ from paratune.errors import Stopped
 from paratune.strategies.protocol import Strategy
 
 Reason = Literal["scheduled", "signal"]
+PARTS = ("startup", "tokenize", "evaluate", "checkpoint", "total")
+"""What `Progress` keeps the time of, besides the steps, which have their own."""
 
 
 @dataclass
@@ -36,13 +39,26 @@ class Progress:
     is_stopped_early: bool = False
     num_interruptions: int = 0
     """Times that the run was gone on with."""
-    seconds: dict[str, float] = field(default_factory=lambda: {"evaluate": 0.0, "checkpoint": 0.0})
-    """Time in evaluations and checkpoints."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of this session and those before it in start-up, tokenization, evaluations and checkpoints; in total, of
+    those before it (see `total_s`)."""
     saved_step: int = 0
     """Step of the last checkpoint."""
+    began: float = field(default_factory=time.perf_counter, init=False, compare=False)
+    """When this session did; of no use to another process, and not saved."""
+
+    def __post_init__(self) -> None:
+        self.seconds = {**dict.fromkeys(PARTS, 0.0), **self.seconds}
+
+    def total_s(self) -> float:
+        """Return the seconds of all sessions so far; what one lost after its last checkpoint is not in it."""
+        return self.seconds["total"] + time.perf_counter() - self.began
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return what a checkpoint holds, with the seconds up to now."""
+        values = asdict(self)
+        del values["began"]
+        return {**values, "seconds": {**self.seconds, "total": self.total_s()}}
 
 
 class Keeper(Protocol):

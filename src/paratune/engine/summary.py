@@ -20,7 +20,6 @@ def summarise(
     steps_per_epoch: int,
     peaks: Sequence[dict[str, Any]],
     memory_kind: str,
-    times: dict[str, float],
     recorder: dict[str, float | None],
 ) -> dict[str, Any]:
     """Return the content of summary.json without scores (see docs/records.md).
@@ -34,7 +33,6 @@ def summarise(
         steps_per_epoch: Steps of one pass over the training set.
         peaks: For each rank: rank, peak_memory_bytes, device.
         memory_kind: rss or cuda_allocated.
-        times: Seconds of start-up, tokenization and the whole run.
         recorder: The recorder's own cost.
     """
     # Also of ranks that are no more: a run may have been gone on with on fewer of them.
@@ -55,10 +53,9 @@ def summarise(
         "world_size": world_size,
         "num_interruptions": progress.num_interruptions,
         "time": {
-            **times,
+            **{f"{part}_s": progress.seconds[part] for part in ("startup", "tokenize", "evaluate", "checkpoint")},
             "train_s": wall_s(list(steps.values())),
-            "evaluate_s": progress.seconds["evaluate"],
-            "checkpoint_s": progress.seconds["checkpoint"],
+            "total_s": progress.total_s(),
         },
         **rates(list(steps.values())),
         "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],

@@ -1,15 +1,19 @@
 """What a run writes about itself before its first step (run.json) and beside its model."""
 
+import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import Config, class_names
 from paratune.data.load import split_records
 from paratune.models.task_model import SequenceModel, count_parameters, weights_fingerprint
+from paratune.strategies.protocol import Strategy
 from paratune.train.prepare import Prepared, strategy_options
 
 
@@ -25,31 +29,50 @@ def model_facts(model: SequenceModel, name: str) -> dict[str, Any]:
     }
 
 
-def run_record(
-    prepared: Prepared, folder: Path, *, batch: ResolvedBatch, model: dict[str, Any], plan: dict[str, Any]
+def gather_nodes(strategy: Strategy, folder: Path, *, local_rank: int) -> list[dict[str, Any]]:
+    """Describe each machine of the run once, in the order of its first rank. Collective.
+
+    Args:
+        strategy: Brings the descriptions together.
+        folder: The run's; the storage under it is described.
+        local_rank: This process's number on its machine; the first one looks.
+    """
+    own = json.dumps(hardware.describe_node(folder)).encode() if local_rank == 0 else b""
+    lengths = strategy.reduce(torch.tensor([len(own)]), "concat").tolist()
+    texts = bytes(strategy.reduce(torch.tensor(list(own), dtype=torch.uint8), "concat").tolist())
+    nodes: dict[str, dict[str, Any]] = {}
+    for length in lengths:
+        text, texts = texts[:length], texts[length:]
+        if text:
+            node = json.loads(text)
+            # Some launchers show every process as the first of its machine.
+            nodes.setdefault(node["hostname"], node)
+    return list(nodes.values())
+
+
+def session_record(
+    prepared: Prepared, *, batch: ResolvedBatch, nodes: list[dict[str, Any]], step: int
 ) -> dict[str, Any]:
-    """Return the content of run.json (see docs/records.md).
+    """Return what one session of a run, from a start to its end or interruption, ran with (see docs/records.md).
 
     Args:
         prepared: What was loaded.
-        folder: The run's folder; its storage is described.
         batch: Sizes for this world size.
-        model: Of `model_facts`.
-        plan: num_steps, steps_per_epoch, num_epochs.
+        nodes: Of `gather_nodes`.
+        step: Steps that were taken before it.
     """
     config = prepared.config
     return {
-        "schema_version": records.SCHEMA_VERSION,
-        "run_id": folder.name,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "step": step,
         "command": sys.argv,
         "config": prepared.loaded.values,
         "config_origin": prepared.loaded.origin,
         "versions": hardware.package_versions(),
         "code": hardware.code_version(),
-        "hardware": [hardware.describe_node(folder)],
+        "hardware": nodes,
         "world_size": prepared.place.world_size,
-        "seed": config.run.seed,
+        "device": prepared.device.type,
         "strategy": {
             "kind": config.strategy.kind,
             "traits": prepared.strategy_type.traits.as_dict(),
@@ -60,11 +83,45 @@ def run_record(
             "micro_batch_size": batch.micro_batch_size,
             "grad_accum_steps": batch.grad_accum_steps,
         },
-        "task": task_facts(config),
+    }
+
+
+def run_record(
+    prepared: Prepared, folder: Path, *, session: dict[str, Any], model: dict[str, Any], plan: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the content of run.json (see docs/records.md).
+
+    Args:
+        prepared: What was loaded.
+        folder: The run's folder.
+        session: The first, of `session_record`; what it says is also said on top.
+        model: Of `model_facts`.
+        plan: num_steps, steps_per_epoch, num_epochs.
+    """
+    return {
+        "schema_version": records.SCHEMA_VERSION,
+        "run_id": folder.name,
+        "created": session["began"],
+        **{key: value for key, value in session.items() if key not in {"began", "step"}},
+        "seed": prepared.config.run.seed,
+        "task": task_facts(prepared.config),
         "data": split_records(prepared.splits),
         "model": model,
         "plan": plan,
+        "sessions": [session],
     }
+
+
+def add_session(folder: Path, session: dict[str, Any]) -> None:
+    """Append a session to the run.json of a run that is gone on with.
+
+    Raises:
+        CheckpointError: It cannot be read or written.
+    """
+    path = folder / records.RUN_FILE
+    record = records.read_json(path)
+    record["sessions"] = [*record.get("sessions", []), session]
+    records.write_json(path, record)
 
 
 def task_record(prepared: Prepared) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.strategies.process_group import close_process_group, open_process_group
 from paratune.train.prepare import Prepared, make_strategy, prepare
-from paratune.train.record import model_facts, run_record, task_record
+from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 
 log = logging.getLogger(__name__)
 
@@ -118,14 +119,8 @@ class _Run:
         events = None
         try:
             progress = self._resume()
-            if self._is_writer and progress.step == 0:
-                plan = {
-                    "num_steps": self._num_steps,
-                    "steps_per_epoch": self._steps_per_epoch,
-                    "num_epochs": self._num_steps / self._steps_per_epoch,
-                }
-                record = run_record(prepared, self._folder, batch=self._batch, model=facts, plan=plan)
-                records.write_json(self._folder / records.RUN_FILE, record)
+            progress.began = self._began
+            self._write_record(progress.step, facts)
             events = records.EventLog(self._folder, prepared.place.rank)
             return self._train(model, optimizer, progress, events)
         finally:
@@ -133,6 +128,23 @@ class _Run:
                 events.close()
             if lock is not None:
                 lock.release()
+
+    def _write_record(self, step: int, model: dict[str, Any]) -> None:
+        """Write run.json, or add this session to it. Collective."""
+        nodes = gather_nodes(self._strategy, self._folder, local_rank=self._prepared.place.local_rank)
+        if not self._is_writer:
+            return
+        session = session_record(self._prepared, batch=self._batch, nodes=nodes, step=step)
+        if step > 0:
+            add_session(self._folder, session)
+            return
+        plan = {
+            "num_steps": self._num_steps,
+            "steps_per_epoch": self._steps_per_epoch,
+            "num_epochs": self._num_steps / self._steps_per_epoch,
+        }
+        record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
+        records.write_json(self._folder / records.RUN_FILE, record)
 
     def _take_folder(self) -> BaseFileLock | None:
         """Rank 0 makes and holds the folder; the others wait for it, and share its fate when it cannot."""
@@ -167,8 +179,8 @@ class _Run:
         if step == 0:
             log.info("no checkpoint to resume from in %s: starting at the first step", self._folder)
             if self._is_writer:
-                for path in self._folder.glob("events.rank*.jsonl"):
-                    path.unlink()
+                for rank in records.event_ranks(self._folder):
+                    (self._folder / records.events_file(rank)).unlink()
             self._strategy.reduce(torch.zeros(1), "max")
             return Progress()
         reader = checkpoint.Reader(checkpoint.step_folder(checkpoints, step))
@@ -177,16 +189,9 @@ class _Run:
         progress.num_interruptions += 1
         log.info("resuming after step %d from %s", step, reader.folder)
         if self._is_writer:
-            self._note_resume(progress)
+            note_resume(self._folder, progress, world_size=self._strategy.layout.world_size)
         self._strategy.reduce(torch.zeros(1), "max")
         return progress
-
-    def _note_resume(self, progress: Progress) -> None:
-        """Write the event into the logs of all ranks there have been, also of those that are no more."""
-        for path in self._folder.glob("events.rank*.jsonl"):
-            events = records.EventLog(self._folder, int(path.name[11:15]))
-            events.add("resume", step=progress.step, world_size=self._strategy.layout.world_size)
-            events.close()
 
     def _train(
         self, model: SequenceModel, optimizer: OptimizerFactory, progress: Progress, events: records.EventLog
@@ -206,7 +211,8 @@ class _Run:
             )
             keeper = self._keeper(model, recorder)
             train_batches = self._train_batches()
-            startup_s = time.perf_counter() - self._began - prepared.tokenize_s
+            progress.seconds["startup"] += time.perf_counter() - self._began - prepared.tokenize_s
+            progress.seconds["tokenize"] += prepared.tokenize_s
             loop = Loop(
                 strategy=strategy,
                 optimizer=optimizer,
@@ -227,7 +233,7 @@ class _Run:
             recorder.flush()
         recorder.add("end", step=progress.step)
         try:
-            return self._finish(model, keeper, recorder, progress, startup_s)
+            return self._finish(model, keeper, recorder, progress)
         except Interrupted:
             # The best weights may be loaded by now; what is trained is done, and a resumed run needs no others.
             save_and_stop(loop, progress)
@@ -287,7 +293,7 @@ class _Run:
         return step == self._num_steps or _is_due(step, section.every, section.steps, self._steps_per_epoch)
 
     def _finish(
-        self, model: SequenceModel, keeper: RunKeeper, recorder: Recorder, progress: Progress, startup_s: float
+        self, model: SequenceModel, keeper: RunKeeper, recorder: Recorder, progress: Progress
     ) -> dict[str, Any]:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
         kept_step = keeper.load_best(progress)
@@ -321,7 +327,7 @@ class _Run:
                 {name: value for name, value in weights.items() if value is not None},
                 task_record(self._prepared),
             )
-            summary = self._summary(results, recorder, progress, peaks, startup_s)
+            summary = self._summary(results, recorder, progress, peaks)
             records.write_json(self._folder / records.SUMMARY_FILE, summary)
             self._drop_best_snapshots()
         self._strategy.reduce(torch.zeros(1), "max")
@@ -345,7 +351,7 @@ class _Run:
         ]
 
     def _summary(
-        self, results: Mapping[str, Any], recorder: Recorder, progress: Progress, peaks: Any, startup_s: float
+        self, results: Mapping[str, Any], recorder: Recorder, progress: Progress, peaks: Any
     ) -> dict[str, Any]:
         cost_ms = 1000 * recorder.cost_s / recorder.num_steps if recorder.num_steps else None
         summary = summarise(
@@ -357,11 +363,6 @@ class _Run:
             steps_per_epoch=self._steps_per_epoch,
             peaks=peaks,
             memory_kind="cuda_allocated" if self._prepared.device.type == "cuda" else "rss",
-            times={
-                "startup_s": startup_s,
-                "tokenize_s": self._prepared.tokenize_s,
-                "total_s": time.perf_counter() - self._began,
-            },
             recorder={"cost_ms_per_step": cost_ms},
         )
         median = summary["step_ms"]["median"]
@@ -379,6 +380,35 @@ class _Run:
     def _drop_best_snapshots(self) -> None:
         for folder in (self._folder / records.CHECKPOINTS_FOLDER).glob("best_*"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
+    """Write the event into the logs of all ranks there have been, also of those that are no more.
+
+    What the checkpoint itself cost, which it cannot hold, is added to the times.
+
+    Args:
+        folder: The run.
+        progress: Of the checkpoint.
+        world_size: Ranks from now on.
+    """
+    checkpoints = folder / records.CHECKPOINTS_FOLDER
+    taken = checkpoint.step_folder(checkpoints, progress.step)
+    there = checkpoint.list_checkpoints(checkpoints)
+    for event in records.read_events(folder):
+        if event["event"] == "checkpoint" and event["step"] == progress.step:
+            progress.seconds["checkpoint"] += event["time_s"]
+            progress.seconds["total"] += event["time_s"]
+    for rank in records.event_ranks(folder):
+        events = records.EventLog(folder, rank)
+        events.add(
+            "resume",
+            step=progress.step,
+            world_size=world_size,
+            checkpoint=taken.name,
+            passed_over=[damaged.name for damaged in there[there.index(taken) + 1 :]],
+        )
+        events.close()
 
 
 def hardware_peak(device: torch.device) -> int | None:

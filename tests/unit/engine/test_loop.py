@@ -1,5 +1,6 @@
 """The loop: what happens in which order, at which steps, and how it ends."""
 
+import json
 import math
 import signal
 from collections.abc import Iterator, Sequence
@@ -271,4 +272,18 @@ def test_a_loss_that_is_not_finite_is_not_saved_by_a_signal_either(tmp_path: Pat
 
 def test_what_the_loop_knows_goes_through_json_and_back():
     progress = loop.Progress(step=5, best={"step": 3, "metric": "f1", "value": 0.5}, num_without_gain=2, saved_step=4)
-    assert loop.Progress(**progress.as_dict()) == progress
+    again = loop.Progress(**json.loads(json.dumps(progress.as_dict())))
+    assert replace(again, seconds=progress.seconds) == progress
+
+
+def test_the_times_of_a_run_are_sums_over_its_sessions():
+    first = loop.Progress(seconds={"startup": 2.0, "tokenize": 3.0})
+    first.began -= 60
+    second = loop.Progress(**first.as_dict())
+    second.seconds["startup"] += 2.5
+    second.began -= 30
+    third = loop.Progress(**second.as_dict())
+    assert third.seconds["startup"] == 4.5
+    assert third.seconds["tokenize"] == 3.0
+    assert third.total_s() == pytest.approx(90, abs=5)
+    assert first.total_s() == pytest.approx(60, abs=5), "saving does not change it"
