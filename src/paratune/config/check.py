@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
@@ -196,14 +196,27 @@ def _model(config: Config) -> Iterator[Problem]:
     model = config.model
     if model.revision is not None and model.name.startswith("demo:"):
         yield _no_effect("model.revision", model.revision, f"with model.name: {model.name}", ("model.name",))
+    if model.tokenizer_revision is not None and model.tokenizer is None:
+        wanted = "without model.tokenizer; model.revision is also that of the tokenizer beside the model"
+        yield _no_effect("model.tokenizer_revision", model.tokenizer_revision, wanted, ("model.tokenizer",))
 
 
 def _strategy(config: Config) -> Iterator[Problem]:
-    """What the traits of the strategy exclude."""
+    """What the traits of a strategy of this package exclude."""
+    traits = TRAITS.get(config.strategy.kind)
+    yield from excluded(config, traits.excludes) if traits else ()
+
+
+def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the settings that a strategy cannot be combined with.
+
+    Args:
+        config: The whole of it.
+        excludes: From the strategy's traits: "key=value", each with the reason.
+    """
     kind = config.strategy.kind
-    traits = TRAITS.get(kind)
     values = flatten(config.model_dump(mode="json", by_alias=True))
-    for setting, reason in traits.excludes.items() if traits else ():
+    for setting, reason in excludes.items():
         key, _, value = setting.partition("=")
         if key in values and one_line(values[key]) == value:
             message = f"{key}: {value} cannot be combined with strategy.kind: {kind}: {reason}"

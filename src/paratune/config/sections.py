@@ -131,8 +131,10 @@ class Model(Section):
     """A local Hugging Face folder, a hub name, or `demo:minilm`."""
     tokenizer: Text | None = None
     """Folder or hub name of the tokenizer when it is not beside the model."""
+    tokenizer_revision: Text | None = None
+    """Commit, tag or branch of `tokenizer` on the hub."""
     revision: Text | None = None
-    """Commit, tag or branch on the hub."""
+    """Commit, tag or branch of `name` on the hub, and of the tokenizer that is beside it."""
     from_scratch: bool = False
     """Take the architecture only, with new weights."""
     overrides: dict[str, Any] = Field(default_factory=dict)

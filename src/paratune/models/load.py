@@ -14,7 +14,7 @@ import torch
 
 from paratune.config.sections import ClassificationTask, Model, RegressionTask
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import SequenceModel, in_body, is_pooler
 from paratune.precision import Precision
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ def load_tokenizer(model: Model) -> Any:
 
     source = locate(model.tokenizer or model.name)
     _require_files(source, TOKENIZER_FILES, "set model.tokenizer to a folder that has one")
+    revision = model.tokenizer_revision if model.tokenizer else model.revision
+    _refuse_revision("model.tokenizer_revision" if model.tokenizer else "model.revision", revision, source)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source, revision=model.revision, trust_remote_code=model.trust_remote_code
-        )
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=model.trust_remote_code)
     except Exception as error:  # transformers raises many kinds here; all mean that this folder gives no tokenizer
         raise ConfigError(_cannot_load("tokenizer", source, error)) from error
     if tokenizer.pad_token is None:
@@ -84,6 +84,7 @@ def load_config(model: Model, num_labels: int | None) -> Any:
 
     source = locate(model.name)
     _require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
+    _refuse_revision("model.revision", model.revision, source)
     labels = {} if num_labels is None else {"num_labels": num_labels}
     try:
         config = AutoConfig.from_pretrained(
@@ -132,11 +133,13 @@ def load_model(
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(tokenizer, config, model.name)
     torch.manual_seed(seed)
-    hf = _build(model, config, head_must_exist).to(precision.param_dtype)
-    return SequenceModel(hf, task.kind)
+    hf, new = _build(model, config, head_must_exist)
+    hf = hf.to(precision.param_dtype)
+    return SequenceModel(hf, task.kind, new_weights=new)
 
 
-def _build(model: Model, config: Any, head_must_exist: bool) -> Any:
+def _build(model: Model, config: Any, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
+    """Return the model, and the names of the weights that the folder did not have."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging as hf_logging
 
@@ -144,7 +147,8 @@ def _build(model: Model, config: Any, head_must_exist: bool) -> Any:
     hf_logging.set_verbosity_error()  # new weights are said below, in one line
     try:
         if model.from_scratch:
-            return AutoModelForSequenceClassification.from_config(config, trust_remote_code=model.trust_remote_code)
+            hf = AutoModelForSequenceClassification.from_config(config, trust_remote_code=model.trust_remote_code)
+            return hf, ()
         hf, info = AutoModelForSequenceClassification.from_pretrained(
             locate(model.name),
             config=config,
@@ -157,21 +161,23 @@ def _build(model: Model, config: Any, head_must_exist: bool) -> Any:
         )
     except Exception as error:
         raise ConfigError(_cannot_load("model", model.name, error)) from error
-    new = sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])})
+    new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     _check_body(hf, new, model.name)
     if new and head_must_exist:
         raise ConfigError(f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}")
     if new:
         log.info("new weights, because %s has none that fit: %s", model.name, ", ".join(new))
-    return hf
+    if pooler := [key for key in new if is_pooler(hf, key)]:
+        log.warning("the pooler of %s is new as well: %s; it has to be trained", model.name, ", ".join(pooler))
+    return hf, new
 
 
 def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
     """Refuse weights of another architecture or size: transformers fills the gaps with random ones."""
-    modules = [hf.get_input_embeddings(), *find_blocks(hf)]
-    body = {id(parameter) for module in modules for parameter in module.parameters()}
-    random = [key for key, parameter in hf.named_parameters() if key in set(new) and id(parameter) in body]
+    order = {key: number for number, key in enumerate(hf.state_dict())}
+    random = [key for key in new if in_body(hf, key) and not is_pooler(hf, key)]
     if random:
+        random.sort(key=lambda key: order.get(key, len(order)))
         more = f" and {len(random) - 3} more" if len(random) > 3 else ""
         raise ConfigError(
             f"model.name: {name} has no weights that fit {', '.join(random[:3])}{more}: its config.json and "
@@ -192,11 +198,21 @@ def require_weights(model: Model) -> None:
     """Look whether the folder of a model has weights that can be read, before time is spent on the data.
 
     Raises:
-        ConfigError: It has none, or only pickled ones, which are never read.
+        ConfigError: It has none, or only pickled ones, which are never read; or a revision is given for a folder.
     """
+    _refuse_revision("model.revision", model.revision, locate(model.name))
     if not model.from_scratch:
         advice = "save it anew with transformers 5, or set model.from_scratch: true for new weights"
         _require_files(locate(model.name), WEIGHT_FILES, advice)
+
+
+def _refuse_revision(key: str, revision: str | None, source: str) -> None:
+    """Refuse a revision of what is a folder here: nothing would look at it."""
+    if revision is not None and Path(source).is_dir():
+        raise ConfigError(
+            f"{key}: {revision} has no effect on {source}, which is a folder here; leave it out, or name a model of "
+            "the hub"
+        )
 
 
 def _require_files(source: str, names: Sequence[str], advice: str) -> None:

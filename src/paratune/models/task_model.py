@@ -17,8 +17,10 @@ from paratune.errors import ConfigError
 class SequenceModel(nn.Module):
     """Sequence classification or regression: a `BatchModel` around an `AutoModelForSequenceClassification`."""
 
-    def __init__(self, hf: Any, task_kind: str) -> None:
+    def __init__(self, hf: Any, task_kind: str, new_weights: tuple[str, ...] = ()) -> None:
         super().__init__()
+        self.new_weights = new_weights
+        """Names in `hf` of the weights that were not loaded."""
         self.hf = hf
         self.task_kind = task_kind
 
@@ -59,13 +61,39 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     return [] if largest is None else list(largest)
 
 
+def in_body(hf: Any, key: str) -> bool:
+    """Say whether a weight belongs to the encoder, which `AutoModel` of the same architecture has too."""
+    if hf.base_model is not hf:
+        return key.startswith(f"{hf.base_model_prefix}.")
+    # A class of a model's own code without such a part: what is surely not a head are embeddings and layers.
+    modules = [hf.get_input_embeddings(), *find_blocks(hf)]
+    body = {id(parameter) for module in modules for parameter in module.parameters()}
+    return any(name == key and id(parameter) in body for name, parameter in hf.named_parameters())
+
+
+def is_pooler(hf: Any, key: str) -> bool:
+    """Say whether a weight of the encoder is of the layer between it and the head, which masked models do not have."""
+    return in_body(hf, key) and "pooler" in key.split(".")
+
+
 def takes_token_types(tokenizer: Any) -> bool:
     """Say whether the model of this tokenizer tells the texts of a pair apart by `token_type_ids`."""
     return "token_type_ids" in tokenizer.model_input_names
 
 
 def freeze_encoder(model: SequenceModel) -> None:
-    """Leave only the head trainable: the modules that `AutoModel` of the same architecture does not have."""
+    """Leave only the head trainable: the modules that `AutoModel` of the same architecture does not have.
+
+    Raises:
+        ConfigError: Weights of the encoder are new (a pooler that a masked language model lacks): they would stay
+            random.
+    """
+    random = [key for key in model.new_weights if in_body(model.hf, key)]
+    if random:
+        raise ConfigError(
+            f"train.freeze_encoder: true would leave new weights as they are: {', '.join(random)}; this model has to "
+            "be trained whole (train.freeze_encoder: false)"
+        )
     for parameter in model.hf.base_model.parameters():
         parameter.requires_grad_(False)
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from paratune import hardware
+from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config, OutsideStrategy
 from paratune.config.traits import Traits
@@ -67,6 +68,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         raise ConfigError(f"{loaded.source}: data.train is missing; training needs it")
     strategy_type = strategy_class(config.strategy.kind)
     check_options(strategy_type, config)
+    check_excludes(strategy_type.traits, loaded)
     check_world_size(strategy_type.traits, place.world_size)
     device = choose_device(config.device, place)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
@@ -124,6 +126,17 @@ def check_options(strategy_type: Any, config: Config) -> None:
         inspect.signature(strategy_type).bind(**{**strategy_options(config), **own})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"strategy.options of {kind}: {error} (see docs/strategies.md)") from error
+
+
+def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
+    """Look whether a class of the user's own can be combined with the settings; of those in this package it is known.
+
+    Raises:
+        ConfigError: It says that it cannot.
+    """
+    found = [problem.message for problem in excluded(loaded.config, traits.excludes)]
+    if found:
+        raise ConfigError("\n  ".join([f"{loaded.source}: {len(found)} problem{'s' * (len(found) > 1)}", *found]))
 
 
 def strategy_options(config: Config) -> dict[str, Any]:

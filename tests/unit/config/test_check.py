@@ -54,6 +54,7 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
         ("task.labels={0:a,1:a}", "task.labels has 1 class"),
         ("task.labels=[1,'1']", "task.labels has 1 twice; labels are told apart by their text"),
         ("model.revision=v1 model.name=demo:minilm", "model.revision: v1 has no effect with model.name: demo:minilm"),
+        ("model.tokenizer_revision=v1", "model.tokenizer_revision: v1 has no effect without model.tokenizer"),
     ],
 )  # fmt: skip
 def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what):

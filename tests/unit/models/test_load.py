@@ -15,8 +15,8 @@ from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from paratune.config.sections import ClassificationTask, Model, RegressionTask
 from paratune.errors import ConfigError, MissingDependency
 from paratune.models import load
-from paratune.models.load import load_config, load_model, load_tokenizer, locate
-from paratune.models.task_model import SequenceModel
+from paratune.models.load import load_config, load_model, load_tokenizer, locate, require_weights
+from paratune.models.task_model import SequenceModel, freeze_encoder
 from paratune.precision import POLICIES
 
 NAMES = ["no", "yes"]
@@ -163,7 +163,13 @@ def rewrite(folder: Path, rename: Callable[[str], str | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", ["bert.encoder.layer.1.output.dense.weight", "bert.embeddings.word_embeddings.weight"]
+    "missing",
+    [
+        "bert.encoder.layer.1.output.dense.weight",
+        "bert.embeddings.word_embeddings.weight",
+        "bert.embeddings.position_embeddings.weight",
+        "bert.embeddings.LayerNorm.bias",
+    ],
 )
 def test_a_body_that_would_be_random_is_refused(folder: Path, missing: str):
     rewrite(folder, lambda key: None if key == missing else key)
@@ -185,11 +191,62 @@ def test_an_override_that_changes_the_size_of_the_body_is_refused(folder: Path):
     assert loaded(folder, overrides={"num_hidden_layers": 1}).hf.config.num_hidden_layers == 1
 
 
+def test_more_positions_than_were_trained_are_refused(folder: Path):
+    text = said(lambda: loaded(folder, overrides={"max_position_embeddings": 1024}))
+    assert "has no weights that fit bert.embeddings.position_embeddings.weight: its config.json and model" in text
+    model = loaded(folder, overrides={"max_position_embeddings": 1024}, from_scratch=True)
+    assert model.hf.bert.embeddings.position_embeddings.num_embeddings == 1024
+
+
 def test_a_pooler_that_a_masked_lm_lacks_is_new(folder: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
     rewrite(folder, lambda key: None if "pooler" in key or "classifier" in key else key)
-    loaded(folder)
-    assert "bert.pooler.dense.weight" in caplog.text
+    model = loaded(folder)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert f"the pooler of {folder} is new as well: bert.pooler.dense.bias, bert.pooler.dense.weight" in warning
+    assert "classifier" not in warning
+    with pytest.raises(ConfigError, match=r"train.freeze_encoder: true would leave .* bert.pooler.dense.bias, bert"):
+        freeze_encoder(model)
+
+
+def test_a_body_that_was_loaded_can_be_frozen(folder: Path):
+    model = loaded(folder, ["a", "b", "c"])
+    freeze_encoder(model)
+    trained = [name for name, value in model.hf.named_parameters() if value.requires_grad]
+    assert trained == ["classifier.weight", "classifier.bias"]
+
+
+def test_a_revision_of_a_folder_has_no_effect(folder: Path, tmp_path: Path):
+    tiny_tokenizer(tmp_path / "words")
+    words = str(tmp_path / "words")
+    by_name = Model(name=str(folder), revision="v1")
+    for call in (lambda: load_tokenizer(by_name), lambda: require_weights(by_name), lambda: load_config(by_name, 2)):
+        assert f"model.revision: v1 has no effect on {folder}, which is a folder here" in said(call)
+    by_tokenizer = Model(name=str(folder), tokenizer=words, tokenizer_revision="v2")
+    text = said(lambda: load_tokenizer(by_tokenizer))
+    assert f"model.tokenizer_revision: v2 has no effect on {words}, which is a folder here" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "revision"),
+    [
+        ({"revision": "v1"}, "owner/model", "v1"),
+        ({"revision": "v1", "tokenizer": "owner/words"}, "owner/words", None),
+        ({"revision": "v1", "tokenizer": "owner/words", "tokenizer_revision": "v2"}, "owner/words", "v2"),
+    ],
+)
+def test_each_repository_has_its_own_revision(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], source: str, revision: str | None
+):
+    asked = []
+
+    def note(name: str, **given: object) -> object:
+        asked.append((name, given["revision"]))
+        return tiny_tokenizer()
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", note)
+    load_tokenizer(Model(name="owner/model", **options))
+    assert asked == [(source, revision)]
 
 
 def test_overrides_change_the_configuration(folder: Path):

@@ -1,13 +1,27 @@
 """What is known before processes meet: what the log says of the data, and what options exclude."""
 
 import logging
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from paratune.config.load import load_config
+from paratune.config.traits import TRAITS
 from paratune.data.columns import Samples
+from paratune.errors import ConfigError
 from paratune.train import prepare
+
+CONFIG = """\
+task: {kind: regression}
+data: {train: a.csv, columns: {text: text, label: label}}
+model: {name: model}
+train: {epochs: 1}
+batch: {global: 8}
+strategy: {kind: "own:Strategy"}
+"""
 
 
 def split(name: str, texts: list[str]) -> SimpleNamespace:
@@ -27,3 +41,31 @@ def test_texts_that_two_splits_share_are_logged(caplog: pytest.LogCaptureFixture
 def test_splits_that_share_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture):
     prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["c"])})
     assert "also in" not in caplog.text
+
+
+def test_what_an_own_strategy_excludes_is_refused(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    loaded = load_config(tmp_path / "c.yaml")
+    fine = replace(TRAITS["single"], excludes={"precision=bf16": "no"})
+    prepare.check_excludes(fine, loaded)
+    excludes = {"precision=fp32": "it is slow", "train.max_grad_norm=1.0": "norms are not known"}
+    with pytest.raises(ConfigError) as caught:
+        prepare.check_excludes(replace(fine, excludes=excludes), loaded)
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("c.yaml: 2 problems")
+    assert lines[1] == "  precision: fp32 cannot be combined with strategy.kind: own:Strategy: it is slow"
+    assert lines[2].startswith("  train.max_grad_norm: 1.0 cannot be combined")
+
+
+def test_preparing_asks_what_the_strategy_excludes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "c.yaml").write_text(CONFIG)
+
+    class Own:
+        traits = replace(TRAITS["single"], excludes={"precision=fp32": "it is slow"})
+
+        def __init__(self, device: object, precision: object, rank: int, world_size: int) -> None:
+            pass
+
+    monkeypatch.setattr(prepare, "strategy_class", lambda kind: Own)
+    with pytest.raises(ConfigError, match="precision: fp32 cannot be combined"):
+        prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=1), None, None)
