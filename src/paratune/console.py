@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from paratune.errors import CheckpointError
 from paratune.records import finite
@@ -31,19 +32,20 @@ class Bar:
     """One piece of work with a known number of parts."""
 
     def __init__(self, label: str, total: int, progress: Progress | None) -> None:
-        self._label, self._total = label, total
+        self._label, self._total, self._note = label, total, ""
         self._progress = progress
         self._task = progress.add_task(escape(label), total=total, note="") if progress else None
         self._spoke = time.monotonic()
 
-    def update(self, done: int, note: str = "", *, total: int | None = None) -> None:
-        """Show that `done` parts are done, with a short note; `total` corrects the number of parts."""
+    def update(self, done: int, note: str | None = None, *, total: int | None = None) -> None:
+        """Show that `done` parts are done; `note` replaces the short note, `total` corrects the number of parts."""
         self._total = self._total if total is None else total
+        self._note = self._note if note is None else note
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, total=self._total, note=escape(note))
+            self._progress.update(self._task, completed=done, total=self._total, note=escape(self._note))
         elif time.monotonic() - self._spoke > QUIET_S:
             self._spoke = time.monotonic()
-            logging.getLogger("paratune").info("%s %d/%d %s", self._label, done, self._total, note)
+            logging.getLogger("paratune").info("%s %d/%d %s", self._label, done, self._total, self._note)
 
     def remove(self) -> None:
         """Take the bar off the screen."""
@@ -86,13 +88,15 @@ def _stderr() -> Console:
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=24)),
+        BarColumn(bar_width=24 if console.width >= 110 else 8),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        # What does not fit is left out from its end.
+        TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         console=console,
+        expand=True,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,

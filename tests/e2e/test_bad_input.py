@@ -55,3 +55,13 @@ def test_all_problems_of_a_file_are_said_at_once(world: Path, cli: Cli):
     assert result.code == 2
     assert "c.yaml: 3 problems" in result.stderr
     assert [word for word in ("lerning_rate", "bleu", "run.seed") if word not in result.stderr] == []
+
+
+def test_the_gallery_quotes_what_is_said():
+    """docs/bad_input.md shows these messages: a message that changes here has to change there."""
+    gallery = (Path(__file__).parents[2] / "docs" / "bad_input.md").read_text(encoding="utf-8")
+    shown = [case for case in [*CASES, NOT_FINITE] if f"| {case.name} |" in gallery]
+
+    assert len(shown) >= 15
+    wrong = [(case.name, case.says[0]) for case in shown if case.says[0].split("--set: ")[-1] not in gallery]
+    assert wrong == []

@@ -23,21 +23,24 @@ LOOP, SAVE = "paratune.engine.loop:_step", "paratune.checkpoint:save"
 PREDICT = "paratune.strategies.single:SingleStrategy.predict"
 ENCODE = "paratune.data.tokens:_encode"
 
-MOMENTS = {
-    "SIGTERM in the first step": SignalAt(SIGTERM, LOOP, 1),
-    "SIGTERM in a step": SignalAt(SIGTERM, LOOP, 6),
-    "SIGINT in a step": SignalAt(SIGINT, LOOP, 11),
-    "SIGUSR1 after a step": SignalAt(SIGUSR1, LOOP, 13, after=True),
-    "SIGTERM in the last step": SignalAt(SIGTERM, LOOP, 24),
-    "SIGUSR1 at the begin of an evaluation": SignalAt(SIGUSR1, PREDICT, 1),
-    "SIGTERM within an evaluation": SignalAt(SIGTERM, PREDICT, 15),
-    "SIGINT within the last evaluation": SignalAt(SIGINT, PREDICT, 38),
-    "SIGTERM in the evaluation of the kept model": SignalAt(SIGTERM, PREDICT, 45),
-    "SIGTERM in a checkpoint": SignalAt(SIGTERM, SAVE, 2),
-    "SIGUSR1 while tokenizing": SignalAt(SIGUSR1, ENCODE, 1),
-    "SIGTERM while tokenizing the second split": SignalAt(SIGTERM, ENCODE, 2, after=True),
-    "SIGINT before the data is read": SignalAt(SIGINT, "paratune.train.prepare:load_tokenizer"),
+MOMENTS: dict[str, tuple[SignalAt, int | None]] = {
+    "SIGTERM in the first step": (SignalAt(SIGTERM, LOOP, 1), 1),
+    "SIGTERM in a step": (SignalAt(SIGTERM, LOOP, 6), 6),
+    "SIGINT in a step": (SignalAt(SIGINT, LOOP, 11), 11),
+    "SIGUSR1 after a step": (SignalAt(SIGUSR1, LOOP, 13, after=True), 13),
+    "SIGTERM in the last step": (SignalAt(SIGTERM, LOOP, 24), 24),
+    # An evaluation is broken off and done again: a long one must not use up the time that a batch system gives.
+    "SIGUSR1 at the begin of an evaluation": (SignalAt(SIGUSR1, PREDICT, 1), 7),
+    "SIGTERM within an evaluation": (SignalAt(SIGTERM, PREDICT, 15), 14),
+    "SIGINT within the last evaluation": (SignalAt(SIGINT, PREDICT, 38), 24),
+    "SIGTERM in the evaluation of the kept model": (SignalAt(SIGTERM, PREDICT, 45), 24),
+    "SIGTERM in a checkpoint": (SignalAt(SIGTERM, SAVE, 1), 5),
+    "SIGUSR1 while tokenizing": (SignalAt(SIGUSR1, ENCODE, 1), None),
+    "SIGTERM while tokenizing the second split": (SignalAt(SIGTERM, ENCODE, 2, after=True), None),
+    "SIGINT before the data is read": (SignalAt(SIGINT, "paratune.train.prepare:load_tokenizer"), None),
 }
+"""When which signal comes, and the step whose checkpoint is saved then."""
+
 KILLS = {
     "while tokenizing": SignalAt(SIGKILL, ENCODE, 2),
     "before run.json": SignalAt(SIGKILL, "paratune.train.run:run_record"),
@@ -73,14 +76,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> 
 def test_a_signal_saves_and_resuming_is_the_same_run(
     moment: str, world: Path, cli: Cli, undisturbed: dict[str, object]
 ):
-    stopped = cli(*TRAIN, hook=MOMENTS[moment])
+    hook, step = MOMENTS[moment]
+    stopped = cli(*TRAIN, hook=hook)
 
     assert stopped.code == EXIT_STOPPED, stopped.stderr
     assert "Traceback" not in stopped.stderr
-    assert f"stopped by {MOMENTS[moment].number.name}" in stopped.stderr
+    assert f"stopped by {hook.number.name}" in stopped.stderr
     run = world / "runs" / "c"
-    if run.exists():
-        step = steps_of(run)[-1]["step"]
+    assert run.exists() == (step is not None)
+    if step is not None:
+        assert steps_of(run)[-1]["step"] == step
         assert (run / "checkpoints" / f"step_{step:06d}" / "manifest.json").exists()
         assert f"after step {step}; a checkpoint was saved" in stopped.stderr
         assert not (run / "summary.json").exists()

@@ -142,3 +142,20 @@ def test_json_holds_no_number_that_json_has_not(capsys: pytest.CaptureFixture[st
         "name": "\x9b2J \ud800 ol\u00e1",
     }
     assert text.isascii()
+
+
+@pytest.mark.parametrize("width", [60, 100, 120])
+def test_a_bar_keeps_its_figures_in_a_narrow_terminal(width: int):
+    out = io.StringIO()
+    terminal = Console(file=out, width=width, force_terminal=True, color_system=None)
+    progress = console._progress(terminal)
+    bar = console.Bar("run", 2000, progress)
+    bar.update(16, "loss 0.4321  epoch 1.00  1234 samples/s a rank")
+    bar.update(17)
+    terminal.print(progress.make_tasks_table(progress.tasks))
+
+    (line,) = [line for line in out.getvalue().splitlines() if "run" in line]
+    assert len(line) <= width
+    for figure in ("17/2000", "0:00:00", "loss 0.4321"):
+        assert figure in line
+    assert ("samples/s a rank" in line) == (width >= 100)

@@ -147,45 +147,49 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         Text(plain(f"Columns   {columns}")),
         Text(""),
         _overview(description["splits"]),
+        Text(""),
         _balance(description["splits"]),
     ]
     for name, about in description["splits"].items():
         tokens = about["tokens"]
         cut = f"{format_share(tokens['share_truncated'])} longer than {tokens['max_length']}"
-        parts += [Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
+        parts += [Text(""), Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
+    parts += [Text("")] * bool(description["warnings"])
     parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
     return Group(*parts)
 
 
 def _overview(splits: Mapping[str, Any]) -> Table:
-    table = Table(title="Rows and tokens", title_justify="left")
-    table.add_column("split")
-    table.add_column("source", overflow="fold")
-    for heading in ("rows", "left out", "repeated", "tokens", "median", "p95", "longest", "truncated"):
-        table.add_column(heading, justify="right")
-    for name, about in splits.items():
-        tokens = about["tokens"]
-        table.add_row(
-            name,
-            Text(plain(about["source"])),
-            format_number(about["num_rows"]),
-            format_number(sum(about["num_dropped"].values())),
-            format_number(about["repeats"]["num_rows"]),
-            format_number(tokens["num_tokens"]),
-            *(format_number(tokens["full_length"][key]) for key in ("median", "p95", "max")),
-            format_share(tokens["share_truncated"]),
-        )
+    """Return rows and tokens, one column a split: names of files are long, and a terminal is not wide."""
+    table = _table("Rows and tokens", splits)
+    table.columns[0].no_wrap = True
+    abouts = list(splits.values())
+    tokens = [about["tokens"] for about in abouts]
+    table.add_row("source", *(Text(plain(about["source"])) for about in abouts))
+    table.add_row("rows", *(format_number(about["num_rows"]) for about in abouts))
+    table.add_row("left out", *(format_number(sum(about["num_dropped"].values())) for about in abouts))
+    table.add_row("repeated texts", *(format_number(about["repeats"]["num_rows"]) for about in abouts))
+    table.add_row("tokens", *(format_number(each["num_tokens"]) for each in tokens))
+    for name, key in (("median", "median"), ("95th percentile", "p95"), ("longest", "max")):
+        table.add_row(f"  a sample, {name}", *(format_number(each["full_length"][key]) for each in tokens))
+    table.add_row("truncated", *(format_share(each["share_truncated"]) for each in tokens))
+    return table
+
+
+def _table(title: str, splits: Mapping[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", overflow="fold")
+    for name in splits:
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 
 def _balance(splits: Mapping[str, Any]) -> Table:
     """Return the label balance, or the target's moments and quantiles, one column a split."""
-    table = Table(title="Labels", title_justify="left")
-    table.add_column("label", overflow="fold")
-    for name in splits:
-        table.add_column(name, justify="right")
+    is_class = any(about["labels"] is not None for about in splits.values())
+    table = _table("Labels" if is_class else "Target", splits)
     abouts = list(splits.values())
-    if any(about["labels"] is not None for about in abouts):
+    if is_class:
         for number, label in enumerate(abouts[0]["labels"]):
             cells = [about["labels"][number] for about in abouts]
             shown = [f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells]
@@ -204,5 +208,6 @@ def _length_bars(tokens: Mapping[str, Any]) -> Table:
     for item in tokens["histogram"]:
         width = round(_BAR_WIDTH * item["num_rows"] / most)
         bar = "█" * width or ("▏" if item["num_rows"] else "")
-        table.add_row(f"{item['from']}-{item['to']}", bar, format_number(item["num_rows"]))
+        lengths = str(item["from"]) if item["from"] == item["to"] else f"{item['from']}-{item['to']}"
+        table.add_row(lengths, bar, format_number(item["num_rows"]))
     return table

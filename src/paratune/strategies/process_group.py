@@ -35,7 +35,7 @@ def open_process_group(place: Place, device: torch.device) -> None:
     else:
         arguments["init_method"] = method or "env://"
     if place.world_size > 1:
-        log.info("meeting the other %d processes", place.world_size - 1)
+        log.info("meeting the other processes of %d", place.world_size)
     try:
         dist.init_process_group(backend, **arguments)
     except (RuntimeError, ValueError) as error:

@@ -109,3 +109,17 @@ def test_one_long_sample_does_not_squeeze_the_others(tmp_path, count):
     if count == 3000:
         assert (bins[-1]["to"], bins[-1]["num_rows"]) == (5002, 1)
         assert max(item["num_rows"] for item in bins) < 1000
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_the_table_is_whole_in_a_narrow_terminal(classes, width: int):
+    long_name = "data/reviews/2026-11-21/train.parquet"
+    classes["splits"]["train"]["source"] = long_name
+    lines = show(classes, width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for word in ("repeated texts", "a sample, 95th percentile", "truncated", "2 (50.0%)", "25.0%", "test.csv"):
+        assert word in text
+    assert "…" not in text
+    if width >= 80:
+        assert long_name in text
