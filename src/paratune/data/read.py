@@ -5,6 +5,7 @@ Floor 3, without torch.
 
 import gzip
 import importlib.resources
+import io
 import os
 import zlib
 from collections.abc import Callable
@@ -16,9 +17,18 @@ import pyarrow.parquet as pq
 
 from paratune.data.text_tables import parse_csv, parse_json, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
+from paratune.units import GIB, MIB, format_bytes
 
 DEMO = {"sentences": "sentences.csv"}
 """Embedded data sets by name: `demo:sentences`."""
+MAX_UNPACKED_BYTES = 16 * GIB
+"""Most bytes of an unpacked file: all of it is held in memory, and a bomb of 16 MiB unpacks to as much."""
+MAX_UNPACKED_RATIO = 200
+"""Most bytes for each packed one, past `FREE_UNPACKED_BYTES`: text packs to a third or a tenth, zeros to a
+thousandth."""
+FREE_UNPACKED_BYTES = GIB
+"""What is unpacked without looking at the ratio; small files of repeated rows pack very well."""
+_CHUNK_BYTES = 16 * MIB
 
 
 def read_table(source: str, *, revision: str | None = None) -> pa.Table:
@@ -89,9 +99,7 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
             f"(allowed: {', '.join(PARSERS)}, each also with .gz)"
         )
     try:
-        raw = path.read_bytes()
-        if is_gzip:
-            raw = gzip.decompress(raw)
+        raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or not gzip: {error}; fetch or compress it again") from error
     except OSError as error:
@@ -99,6 +107,22 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
     if not raw:
         raise DataError(f"{path} is empty (0 bytes)")
     return PARSERS[kind](raw, str(path))
+
+
+def _unpacked(path: Path) -> bytes:
+    """Return what a gzip file holds; the packed bytes are read in pieces and not kept."""
+    packed = path.stat().st_size
+    limit = min(MAX_UNPACKED_BYTES, max(FREE_UNPACKED_BYTES, MAX_UNPACKED_RATIO * packed))
+    held = io.BytesIO()
+    with gzip.open(path) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            if held.tell() + len(chunk) > limit:
+                raise DataError(
+                    f"{path} has {format_bytes(packed)} and unpacks to more than {format_bytes(limit)}, which is more "
+                    "than data of this size would; if it is meant to, unpack it and name the unpacked file"
+                )
+            held.write(chunk)
+    return held.getvalue()  # shares the memory, no copy
 
 
 def _parse_parquet(raw: bytes, source: str) -> pa.Table:

@@ -9,6 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from paratune.data import read
 from paratune.data.read import read_table
 from paratune.errors import DataError
 
@@ -124,6 +125,24 @@ def test_bad_files_are_named_with_their_fault(tmp_path, name, content, said):
     with pytest.raises(DataError, match=said) as caught:
         read_table(source)
     assert source in str(caught.value)
+
+
+def test_a_gzip_bomb_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(read, "_CHUNK_BYTES", 1000)
+    source = write(tmp_path, "a.csv.gz", b"text,label\n" + b"good film,1\n" * 10_000)
+    num_packed, num_unpacked = (tmp_path / "a.csv.gz").stat().st_size, 11 + 12 * 10_000
+    # By the ratio, which counts past what is free; then by the size alone.
+    monkeypatch.setattr(read, "FREE_UNPACKED_BYTES", num_unpacked)
+    assert read_table(source).num_rows == 10_000
+    monkeypatch.setattr(read, "FREE_UNPACKED_BYTES", 1024)
+    monkeypatch.setattr(read, "MAX_UNPACKED_RATIO", num_unpacked // num_packed)
+    with pytest.raises(DataError, match=r"a\.csv\.gz has .* B and unpacks to more than .* KiB.*unpack it and name"):
+        read_table(source)
+    monkeypatch.setattr(read, "MAX_UNPACKED_RATIO", num_unpacked // num_packed + 1)
+    assert read_table(source).num_rows == 10_000
+    monkeypatch.setattr(read, "MAX_UNPACKED_BYTES", 2048)
+    with pytest.raises(DataError, match=r"more than 2 KiB"):
+        read_table(source)
 
 
 def test_damaged_gzip(tmp_path):
