@@ -26,6 +26,7 @@ _SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
 )
 """What must be equal for two runs to be the same experiment; how the work is spread over devices is not among it."""
 
+_ABSENT = "no such setting"
 _OWN_TO_A_RUN = {"run.name", "run.folder", "data.cache_dir"}
 _FOLLOWS_THE_SEED = {"seed", "initial_weights"}
 
@@ -110,7 +111,7 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
 
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the settings of the resolved configurations that are not the same in all runs, by key."""
-    flat = {run.name: _flat(run.get("run.config")) for run in runs}
+    flat = {run.name: _settings_of_sessions(run) for run in runs}
     keys = sorted({key for settings in flat.values() for key in settings} - _OWN_TO_A_RUN)
     differences = []
     for key in keys:
@@ -124,10 +125,10 @@ def seed_groups(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, ...]]:
     """Return the groups of two or more runs whose configuration, data and world size are equal but for the seed."""
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
-        settings = {key: value for key, value in _flat(run.get("run.config")).items() if key not in _OWN_TO_A_RUN}
+        settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in _OWN_TO_A_RUN}
         settings.pop("run.seed", None)
         data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
-        groups.setdefault(_canonical([settings, data, run.get("run.world_size")]), []).append(run)
+        groups.setdefault(_canonical([settings, data, run.course("run.world_size")]), []).append(run)
     return [tuple(group) for group in groups.values() if len({run.get("run.seed") for run in group}) > 1]
 
 
@@ -189,6 +190,18 @@ def _known(value: Any) -> Any:
 def _origin(run: RunRecord, key: str) -> str:
     origin = run.get(("run", "config_origin", key))
     return "" if origin is None else str(origin)
+
+
+def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
+    """Return the settings of a run by dotted key; of one that changed in a resume, a text with all its values."""
+    flat = [_flat(one.get("run.config")) for one in run.sessions]
+    settings = {}
+    for key in dict.fromkeys(key for one in flat for key in one):
+        values = [one.get(key, _ABSENT) for one in flat]
+        texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in values]
+        changes = [text for number, text in enumerate(texts) if number == 0 or text != texts[number - 1]]
+        settings[key] = " → ".join(changes) if len(changes) > 1 else values[0]
+    return settings
 
 
 def _flat(value: Any) -> dict[str, Any]:

@@ -120,10 +120,10 @@ def _facts(facts: Mapping[str, str]) -> str:
 def phase_contents(report: Report) -> dict[str, dict[str, str]]:
     """Return for each strategy of the runs what its phases contain, in words, as its traits say."""
     contents: dict[str, dict[str, str]] = {}
-    for run in report.runs:
-        phases = run.get("run.strategy.traits.phases")
+    for session in (session for run in report.runs for session in run.sessions):
+        phases = session.get("run.strategy.traits.phases")
         texts = phases if isinstance(phases, dict) else {}
-        kind = str(run.get("run.strategy.kind") or NOT_AVAILABLE)
+        kind = str(session.get("run.strategy.kind") or NOT_AVAILABLE)
         contents.setdefault(kind, {str(phase): str(text) for phase, text in texts.items()})
     for texts in contents.values():
         texts["other"] = "what is left of the step's wall time: logging, bookkeeping, waiting outside the phases"

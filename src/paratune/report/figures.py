@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from paratune.errors import MissingDependency, require
+from paratune.records import ALL_PHASES
 from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
 from paratune.report.svg import inline_svg
-from paratune.report.table import ALL_PHASES, PHASE_NAMES, byte_unit, decimals, step_parts_ms
+from paratune.report.table import PHASE_NAMES, byte_unit, decimals, step_parts_ms
 from paratune.report.text import Html, shorten
 from paratune.text import plain
 from paratune.units import format_bytes

@@ -6,6 +6,7 @@ from typing import Any
 
 from paratune.report.compare import Difference
 from paratune.report.read import RunRecord
+from paratune.report.table import ARROW
 from paratune.units import NOT_AVAILABLE, format_bytes
 
 NO_SUCH_SETTING = "no such setting"
@@ -15,7 +16,15 @@ _LEFT_OUT = {"python", "free_bytes"}
 
 
 def hardware_facts(run: RunRecord) -> dict[str, str]:
-    """Return what each node of a run was, one readable line a fact."""
+    """Return what each node of a run was, one readable line a fact; of each session, when it moved."""
+    facts = [(session.get("run.step"), _nodes(session)) for session in run.sessions]
+    moves = [one for number, one in enumerate(facts) if number == 0 or one[1] != facts[number - 1][1]]
+    if len(moves) == 1:
+        return moves[0][1]
+    return {f"from step {step}: {name}": text for step, nodes in moves for name, text in nodes.items()}
+
+
+def _nodes(run: RunRecord) -> dict[str, str]:
     found = run.get("run.hardware")
     nodes = [node for node in found if isinstance(node, dict)] if isinstance(found, list) else []
     lines: dict[str, str] = {}
@@ -30,7 +39,13 @@ def hardware_facts(run: RunRecord) -> dict[str, str]:
 
 
 def software_facts(run: RunRecord) -> dict[str, str]:
-    """Return the versions of what was installed, and the commit of a checkout."""
+    """Return the versions of what was installed, and the commit of a checkout; "old → new" where sessions differ."""
+    facts = [_software(session) for session in run.sessions]
+    keys = dict.fromkeys(key for one in facts for key in one)
+    return {key: ARROW.join(dict.fromkeys(one.get(key, NOT_AVAILABLE) for one in facts)) for key in keys}
+
+
+def _software(run: RunRecord) -> dict[str, str]:
     versions = run.get("run.versions")
     known = versions.items() if isinstance(versions, dict) else ()
     facts = {str(name): written(version) for name, version in known if version is not None}

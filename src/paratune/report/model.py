@@ -8,12 +8,20 @@ from typing import Any
 from paratune.records import ALL_PHASES
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
 from paratune.report.read import Found, RunRecord, Unfinished
-from paratune.report.table import Row, build_rows
+from paratune.report.table import ARROW, Row, build_rows
 
 GENERATOR = "paratune report"
 REPORT_SCHEMA_VERSION = 1
 MAX_CLASSES = 24
 """Confusion matrices of more classes than this are not printed whole."""
+_MAY_CHANGE = {
+    "strategy": "run.strategy.kind",
+    "world size": "run.world_size",
+    "device": "run.device",
+    "precision": "run.config.precision",
+    "micro-batch": "run.batch.micro_batch_size",
+}
+"""What a run may be gone on with otherwise, and where run.json has it."""
 _SPREAD_KEYS = ("train_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
 
 
@@ -127,6 +135,17 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     stops = run.number("summary.num_interruptions")
     if stops:
         yield f"interrupted {_count(stops)} times; steps trained again after a resume count once."
+    changes = [
+        f"{name} {ARROW.join(str(value) for value in run.course(source))}"
+        for name, source in _MAY_CHANGE.items()
+        if len(run.course(source)) > 1
+    ]
+    if changes:
+        steps_taken = ", ".join(_count(one.number("run.step")) for one in run.sessions[1:])
+        yield (
+            f"gone on with otherwise (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases are "
+            "those of all its sessions together, memory is that of the last."
+        )
     cost, share = run.number("summary.recorder.cost_ms_per_step"), run.number("summary.recorder.cost_share")
     if cost is not None and share is not None:
         yield f"measuring itself cost {cost:.3f} ms a step ({100 * share:.2f}%)."
@@ -155,6 +174,16 @@ def _run_dict(run: RunRecord, rows: Sequence[Row]) -> dict[str, Any]:
         "versions": run.get("run.versions"),
         "code": run.get("run.code"),
         "command": run.get("run.command"),
+        "sessions": [_session_dict(session) for session in run.sessions] if len(run.sessions) > 1 else [],
+    }
+
+
+def _session_dict(session: RunRecord) -> dict[str, Any]:
+    names = ("began", "step", "world_size", "device", "batch", "hardware", "versions", "code", "command")
+    return {
+        **{name: session.get(f"run.{name}") for name in names},
+        "strategy": session.get("run.strategy.kind"),
+        "precision": session.get("run.config.precision"),
     }
 
 

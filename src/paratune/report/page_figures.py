@@ -5,14 +5,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from paratune.records import predictions_file
+from paratune.records import ALL_PHASES, predictions_file
 from paratune.report import figures
 from paratune.report.export import phase_contents
 from paratune.report.model import MAX_CLASSES, Report, class_names, confusion_of, rank_memory, split_shown
 from paratune.report.page_tables import phase_contents as phase_contents_table
 from paratune.report.page_tables import run_key
 from paratune.report.read import RunRecord
-from paratune.report.table import ALL_PHASES, MEMORY_KINDS, PHASE_NAMES
+from paratune.report.table import MEMORY_KINDS, PHASE_NAMES
 from paratune.report.text import Html, join, tag
 from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_bytes, format_share

@@ -131,9 +131,7 @@ def machine(report: Report) -> Html:
         ("Software", software_facts),
     ]
     tables = [tag("section", tag("h3", title), _facts(report, read)) for title, read in parts]
-    commands = (
-        tag("li", tag("strong", run.name), ": ", tag("code", _command(run.get("run.command")))) for run in report.runs
-    )
+    commands = (tag("li", tag("strong", run.name), ": ", _commands(run)) for run in report.runs)
     return join([tag("div", *tables, class_="beside"), tag("h3", "Commands"), tag("ul", *commands, class_="plain")])
 
 
@@ -217,6 +215,12 @@ def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, str]]) -> Ht
         for key in keys
     ]
     return _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Facts")
+
+
+def _commands(run: RunRecord) -> Html:
+    """Return the command of each session in order."""
+    parts = [tag("code", _command(command)) for command in run.course("run.command")]
+    return Html(", then ".join(parts))
 
 
 def _command(command: Any) -> str:

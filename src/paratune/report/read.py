@@ -65,6 +65,25 @@ class RunRecord:
         )
 
     @property
+    def sessions(self) -> "tuple[RunRecord, ...]":
+        """The run as it was in each of its sessions whose steps are in the record, in order; itself if there is one."""
+        found = self.run.get("sessions")
+        sessions = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+        begins = [step for step in (one.get("step") for one in sessions) if type(step) is int]
+        if len(begins) < len(sessions):
+            return (self,)
+        # What was killed before it saved a step was trained again by a later session.
+        kept = [
+            one for number, one in enumerate(sessions) if begins[number] < min(begins[number + 1 :], default=math.inf)
+        ]
+        return tuple(replace(self, run={**self.run, **one}) for one in kept) if len(kept) > 1 else (self,)
+
+    def course(self, source: str) -> list[Any]:
+        """Return a value of run.json as it changed from session to session; a single one when it never did."""
+        values = [one.get(source) for one in self.sessions]
+        return [value for number, value in enumerate(values) if number == 0 or value != values[number - 1]]
+
+    @property
     def task(self) -> str:
         return str(self.get("run.task.kind"))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.config.metric_names import LOWER_IS_BETTER
@@ -10,6 +10,8 @@ from paratune.records import ALL_PHASES
 from paratune.report.read import RunRecord
 from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE, format_duration, format_share
 
+ARROW = " → "
+"""Between what a run began with and what it was gone on with."""
 PHASE_NAMES = {
     "get_batch": "Get batch",
     "forward": "Forward",
@@ -139,15 +141,13 @@ def _count(value: float | None) -> str:
 
 
 def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
-    def text_row(key: str, label: str, source: str) -> Row:
-        values = [run.get(source) for run in runs]
-        return _row(runs, key, "Setup", label, source, [None if value is None else str(value) for value in values])
-
-    yield text_row("strategy", "Strategy", "run.strategy.kind")
-    yield _number_row(runs, "world_size", "Setup", "World size (processes)", "run.world_size", _each(_count))
-    devices = [_devices(run) for run in runs]
+    yield _course_row(runs, "strategy", "Strategy", "run.strategy.kind", str)
+    yield _course_row(runs, "world_size", "World size (processes)", "run.world_size", _count)
+    devices = [
+        ARROW.join(map(str, run.course("run.device"))) if _changed(run, "run.device") else _devices(run) for run in runs
+    ]
     yield _row(runs, "device", "Setup", "Device", "summary.ranks[].device", devices)
-    yield text_row("precision", "Precision", "run.config.precision")
+    yield _course_row(runs, "precision", "Precision", "run.config.precision", str)
     yield _number_row(
         runs,
         "global_batch_size",
@@ -156,31 +156,42 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
         "run.batch.global_batch_size",
         _each(_count),
     )
-    micro = [run.number("run.batch.micro_batch_size") for run in runs]
-    accum = [run.number("run.batch.grad_accum_steps") for run in runs]
-    both = [f"{_count(size)} × {_count(steps)}" for size, steps in zip(micro, accum, strict=True)]
-    yield _row(
-        runs,
-        "micro_batch_size",
-        "Setup",
-        "Micro-batch × accumulation",
-        "run.batch.micro_batch_size, run.batch.grad_accum_steps",
-        micro,
-        both,
-    )
-    yield _number_row(
-        runs,
-        "grad_accum_steps",
-        "Setup",
-        "Accumulation steps",
-        "run.batch.grad_accum_steps",
-        _each(_count),
-        shown=False,
-    )
+    micro = _course_row(runs, "micro_batch_size", "Micro-batch × accumulation", "run.batch.micro_batch_size", _count)
+    source = "run.batch.micro_batch_size, run.batch.grad_accum_steps"
+    cells = (replace(cell, text=_micro_batch(run), source=source) for run, cell in zip(runs, micro.cells, strict=True))
+    yield replace(micro, cells=tuple(cells))
+    accum = _course_row(runs, "grad_accum_steps", "Accumulation steps", "run.batch.grad_accum_steps", _count)
+    yield replace(accum, shown=False)
     yield _number_row(runs, "num_steps", "Setup", "Optimizer steps", "summary.num_steps", _each(_count))
     yield _number_row(
         runs, "seed", "Setup", "Seed", "run.seed", _each(lambda value: NOT_AVAILABLE if value is None else str(value))
     )
+
+
+def _course_row(runs: Sequence[RunRecord], key: str, label: str, source: str, text: Callable[[Any], str]) -> Row:
+    """Return a setting; "1 → 2", a text in every format, of a run that went on with another."""
+    values: list[Any] = []
+    for run in runs:
+        course = [one.number(source) for one in run.sessions] if text is _count else run.course(source)
+        if _changed(run, source):
+            values.append(ARROW.join(NOT_AVAILABLE if value is None else text(value) for value in run.course(source)))
+        else:
+            values.append(course[0] if text is _count or course[0] is None else str(course[0]))
+    texts = [value if isinstance(value, str) else NOT_AVAILABLE if value is None else text(value) for value in values]
+    sources = [source.replace("run.", "run.sessions[].", 1) if _changed(run, source) else source for run in runs]
+    return _row(runs, key, "Setup", label, sources, values, texts)
+
+
+def _changed(run: RunRecord, source: str) -> bool:
+    return len(run.course(source)) > 1
+
+
+def _micro_batch(run: RunRecord) -> str:
+    texts = (
+        f"{_count(one.number('run.batch.micro_batch_size'))} × {_count(one.number('run.batch.grad_accum_steps'))}"
+        for one in run.sessions
+    )
+    return ARROW.join(dict.fromkeys(texts))
 
 
 def _devices(run: RunRecord) -> str | None:
