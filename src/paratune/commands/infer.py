@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.predictions import SUFFIXES, prediction_columns, prediction_names, write_table
@@ -19,6 +20,7 @@ def evaluate_command(
 ) -> int:
     """Print the metrics of a model on a labelled file; return the exit code."""
     set_up_logging(speaks=True)
+    respect_quota()
     _check_batch_size(batch_size)
     from paratune.data.read import read_table
     from paratune.infer.trained import Named, class_confusion, load_trained
@@ -61,6 +63,7 @@ def predict_command(
     _check_batch_size(batch_size)
     _check_output(output, overwrite)
     set_up_logging(speaks=True)
+    respect_quota()
     from paratune.data.read import read_table
     from paratune.infer.trained import Named, load_trained
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.commands.threads import respect_quota
 from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import Config, run_path
@@ -65,6 +66,7 @@ def _check_processes(config: Config, num_processes: int) -> None:
 
 def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:
     set_up_logging(speaks=rank == 0, rank=rank)
+    respect_quota()
     from paratune.engine.stop import StopRequest
 
     stop = StopRequest().install()  # before the seconds that importing torch takes

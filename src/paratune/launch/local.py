@@ -18,14 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.hardware import usable_cores
 from paratune.place import RENDEZVOUS_VARIABLE
+from paratune.text import plain_lines
 
 POLL_S = 0.05
 GRACE_S = 5.0
 """Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
 STOP_GRACE_S = 10.0
 """Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
-PROGRAM = (sys.executable, "-m", "paratune")
+PROGRAM = (sys.executable, "-P", "-m", "paratune")
+"""-P: modules are found where the `paratune` command finds them, and not in the working directory."""
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 
@@ -114,15 +117,11 @@ def _environment(rank: int, num_processes: int, scratch: Path) -> dict[str, str]
         RENDEZVOUS_VARIABLE: (scratch / "rendezvous").as_uri(),
     }
     # Threads of all ranks together are no more than there are cores: more of them wait for each other.
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, _usable_cores() // num_processes)))
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, int((usable_cores() or 1) // num_processes))))
     if sys.platform == "linux" and Path("/sys/class/net/lo").exists():
         # One machine needs loopback only; a host name that does not resolve would otherwise stop gloo.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return environment
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_the_child() -> None:
@@ -188,5 +187,5 @@ def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
         how = f"was killed by {signal.Signals(-first.code).name}" if killed else f"ended with exit code {first.code}"
         print(f"rank {first.number} of {num_processes} {how}; the others were ended", file=sys.stderr)  # noqa: T201
         if first.stderr and (text := first.stderr.read_text("utf-8", "replace").strip()):
-            print("\n".join(text.splitlines()[-30:]), file=sys.stderr)  # noqa: T201
+            print(plain_lines("\n".join(text.splitlines()[-30:])), file=sys.stderr)  # noqa: T201
     return first.code if first.code > 0 else EXIT_LAUNCH

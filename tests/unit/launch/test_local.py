@@ -14,7 +14,7 @@ import pytest
 
 from paratune.errors import EXIT_LAUNCH, EXIT_STOPPED
 from paratune.launch import local
-from paratune.launch.local import launch
+from paratune.launch.local import PROGRAM, launch
 
 HEAD = """
 import os, signal, sys, time
@@ -84,12 +84,30 @@ def test_all_well_is_0_and_each_process_knows_its_place(run: Run, tmp_path: Path
 
 
 def test_threads_are_shared_between_the_processes_unless_they_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(local, "_usable_cores", lambda: 8)
+    monkeypatch.setattr(local, "usable_cores", lambda: 8.5)  # a container's quota may be a fraction
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert local._environment(0, 3, tmp_path)["OMP_NUM_THREADS"] == "2"
     assert local._environment(0, 16, tmp_path)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setattr(local, "usable_cores", lambda: None)
+    assert local._environment(0, 2, tmp_path)["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert local._environment(0, 3, tmp_path)["OMP_NUM_THREADS"] == "5"
+
+
+def test_processes_do_not_find_modules_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Whoever unpacks a folder of data with a torch.py in it and trains there must not run it.
+    (tmp_path / "shadow.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    python = PROGRAM[: PROGRAM.index("-m")]
+    found = subprocess.run([*python, "-c", "import shadow"], capture_output=True, text=True)
+    assert "No module named 'shadow'" in found.stderr
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert subprocess.run([*python, "-c", "import shadow"]).returncode == 0
+
+
+def test_the_words_of_a_rank_do_not_act_in_the_terminal(run: Run, capfd: pytest.CaptureFixture[str]):
+    run("if rank == 1: sys.exit('column \\x1b[2J')")
+    assert r"column \x1b[2J" in capfd.readouterr().err
 
 
 def test_only_rank_0_speaks_when_all_is_well(run: Run, capfd: pytest.CaptureFixture[str]):
@@ -279,5 +297,5 @@ def test_the_program_is_paratune(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(local.subprocess, "Popen", note)
     with pytest.raises(OSError, match="no processes"):
         launch(["train", "run.yaml"], 2)
-    assert started == [([sys.executable, "-m", "paratune", "train", "run.yaml"], "0")]
+    assert started == [([sys.executable, "-P", "-m", "paratune", "train", "run.yaml"], "0")]
     assert os.environ.get("RANK") is None
