@@ -61,7 +61,7 @@ def _by_step(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:
 
 
 def _wall_s(by_step: Sequence[Mapping[int, Event]]) -> float:
-    return sum(max(event["wall_ms"] for event in ranks.values()) for ranks in by_step) / 1000
+    return float(sum(max(event["wall_ms"] for event in ranks.values()) for ranks in by_step)) / 1000
 
 
 def _throughput(by_step: Sequence[Mapping[int, Event]]) -> dict[str, Any]:

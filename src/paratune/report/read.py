@@ -222,20 +222,20 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve]:
     """Return the training losses of all steps and the validation losses of all evaluations."""
     points: dict[str, list[tuple[int, float | None, float | None]]] = {"train": [], "validation": []}
     for event in _events(folder):
-        step, epoch = _finite(event.get("step")), _finite(event.get("epoch"))
+        step, epoch = _number(event.get("step")), _number(event.get("epoch"))
         if step is None:
             continue
         if event["event"] == "step":
-            points["train"].append((int(step), epoch, _finite(event.get("loss"))))
+            points["train"].append((int(step), epoch, _number(event.get("loss"))))
         elif event["event"] == "evaluation" and event.get("split") == "validation":
             scores = event.get("scores")
-            loss = _finite(scores.get("loss")) if isinstance(scores, dict) else None
+            loss = _number(scores.get("loss")) if isinstance(scores, dict) else None
             points["validation"].append((int(step), epoch, loss))
     train, validation = (Curve(*zip(*rows, strict=True)) if rows else Curve((), (), ()) for rows in points.values())
     return train, validation
 
 
-def _finite(value: Any) -> float | None:
+def _number(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if is_number else None
 
