@@ -74,11 +74,11 @@ TASKS = {
         best="rmse",
         num_labels=1,
         rows={"train": 816, "validation": 123, "test": 181},
-        max_length=160,
+        max_length=128,
         truncation="only_second",
         epochs=2,
         batch_size=8,
-        learning_rate=1e-4,
+        learning_rate=5e-5,
         centre=True,
     ),
 }
