@@ -3,14 +3,15 @@
 import errno
 import json
 import logging
-import multiprocessing
 import os
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import filelock
 import numpy as np
 import pytest
+import tiny
 import transformers
 from tiny import tiny_tokenizer
 
@@ -216,32 +217,39 @@ def test_a_text_without_tokens_is_named(tmp_path):
         tokenize(samples(["good", "\u200b\u200b"]), tokenizer, max_length=8, cache_dir=tmp_path)
 
 
-def _tokenize_slowly(folder: Path, queue) -> None:
-    made = []
-    whole = tokens_module._encode
+TOKENIZE_SLOWLY = """
+import json, sys, time
+from pathlib import Path
+import numpy as np
+from paratune.data import tokens
+from paratune.data.columns import Samples
+from tiny import tiny_tokenizer
 
-    def slow(*arguments):
-        made.append(None)
-        time.sleep(0.2)
-        return whole(*arguments)
+made, encode = [], tokens._encode
+def slow(*arguments):
+    made.append(None)
+    time.sleep(0.2)
+    return encode(*arguments)
+tokens._encode = slow
+texts = json.loads(sys.argv[2])
+samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
+store = tokens.tokenize(
+    samples, tiny_tokenizer(), max_length=8, truncation="longest_first", need_token_type_ids=False,
+    cache_dir=Path(sys.argv[1]), source="data",
+)
+print(json.dumps([len(made), [store.row(row)[0].tolist() for row in range(len(store))]]))
+"""
 
-    tokens_module._encode = slow
-    store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=folder)
-    queue.put((len(made), rows_of(store)))
 
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
 def test_of_several_processes_one_tokenizes(tmp_path):
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    processes = [context.Process(target=_tokenize_slowly, args=(tmp_path, queue)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    answers = [queue.get(timeout=60) for _ in processes]
-    for process in processes:
-        process.join()
+    # Processes of their own: a fork of one in which threads run, as those of tokenizers do, may wait for ever.
+    command = [sys.executable, "-c", TOKENIZE_SLOWLY, str(tmp_path), json.dumps(TEXTS)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(tiny.__file__).parent)}
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) for _ in range(3)]
+    answers = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
     assert sorted(count for count, _ in answers) == [0, 0, 1]
     assert answers[0][1] == answers[1][1] == answers[2][1]
+    assert len(answers[0][1]) == len(TEXTS)
 
 
 def test_waiting_for_another_process_can_be_stopped(tmp_path):

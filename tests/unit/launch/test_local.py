@@ -98,6 +98,7 @@ def test_processes_do_not_find_modules_in_the_working_directory(tmp_path: Path, 
     # Whoever unpacks a folder of data with a torch.py in it and trains there must not run it.
     (tmp_path / "shadow.py").write_text("")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     python = PROGRAM[: PROGRAM.index("-m")]
     found = subprocess.run([*python, "-c", "import shadow"], capture_output=True, text=True)
     assert "No module named 'shadow'" in found.stderr
