@@ -32,6 +32,12 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
             progress=lambda done, total: bar.update(done, total=total),
         )
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
+    num_dropped = sum(sum(split.num_dropped.values()) for split in splits.values())
+    if num_dropped and config.data.missing == "refuse":
+        description["warnings"].append(
+            f"training will refuse this data: {num_dropped} rows lack something and data.missing is refuse; mend the "
+            "files, or set data.missing: drop"
+        )
     if as_json:
         print_json(description)
     else:

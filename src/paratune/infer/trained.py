@@ -15,7 +15,7 @@ from paratune.config.sections import ClassificationTask, Columns, Model, Regress
 from paratune.data.load import Split
 from paratune.data.loader import Collator, eval_batches, num_eval_batches
 from paratune.engine.evaluate import Evaluation, evaluate
-from paratune.errors import CheckpointError, ConfigError
+from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.models.limits import max_positions
 from paratune.models.load import load_config, load_model, load_tokenizer
 from paratune.models.save import TASK_FILE
@@ -157,6 +157,12 @@ def _known(record: Path) -> dict[str, Any]:
 
 def _model_folder(target: str) -> str:
     path = Path(target)
+    if not path.exists() and path.parent != Path() and path.parent.is_dir():
+        there = sorted(folder.name for folder in path.parent.iterdir() if (folder / RUN_FILE).is_file())
+        raise CheckpointError(
+            f"{target} does not exist; runs in {path.parent}: {', '.join(there) or 'none'}"
+            f"{did_you_mean(path.name, there)}"
+        )
     if not (path / RUN_FILE).is_file():
         return target
     folder = path / MODEL_FOLDER
