@@ -17,7 +17,8 @@ EXIT_LAUNCH = 5
 EXIT_MISSING = 6
 EXIT_NOT_FINITE = 7
 EXIT_STOPPED = 75
-"""Stopped by a signal after saving a checkpoint; `--resume` goes on (sysexits.h, EX_TEMPFAIL: try again later)."""
+"""Stopped by a signal, in good order: after saving a checkpoint, or before there was anything to save (sysexits.h,
+EX_TEMPFAIL: try again later)."""
 
 
 class ParatuneError(Exception):

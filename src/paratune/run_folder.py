@@ -3,7 +3,9 @@
 Floor 1: no torch, so that a folder that is in the way is said at once.
 """
 
+import fcntl
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -26,19 +28,28 @@ FREE_TO_CHANGE = (
     "checkpoint",
     "data.cache_dir",
     "evaluate.batch_size",
-    "batch.micro_batch_size",
-    "batch.grad_accum_steps",
+    "batch",
 )
-"""What may differ when a run is gone on with: it moves the arithmetic, not what is trained."""
+"""What may differ when a run is gone on with: it moves the arithmetic, not what is trained. Of the batch, the samples
+of a step, over all ranks, are compared by themselves."""
 
 
 def check_usable(folder: Path, mode: Mode) -> None:
-    """Look whether a run may write into `folder`, before anything slow is done.
+    """Look whether a run may write into `folder`, before anything slow is done; nothing is made or changed.
+
+    Every rank looks by itself, before it meets the others: one that only rank 0 refused would wait for it. They see the
+    same, because rank 0 writes nothing there until all have met.
 
     Raises:
         CheckpointError: It holds a run and neither --resume nor --overwrite was said, or it is something else, or
-            there can be no folder.
+            another process trains in it, or there can be no folder or no file in it.
     """
+    _check_free(folder)
+    _check_content(folder, mode)
+    _check_writable(folder)
+
+
+def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
     if above is not None and not above.is_dir():
         raise CheckpointError(f"{folder} cannot be made, because {above} is a file; change run.folder")
@@ -62,20 +73,47 @@ def check_usable(folder: Path, mode: Mode) -> None:
     raise CheckpointError(f"{folder} already holds {state}; change run.name, or say --overwrite to delete it")
 
 
+def _check_free(folder: Path) -> None:
+    """Look whether nobody trains there. Shared, so that ranks that look at one time do not see each other."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _in_use(folder) from error
+    except OSError:  # no lock file; or no locks on this file system, which `take` says
+        return
+
+
+def _check_writable(folder: Path) -> None:
+    place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
+    try:
+        # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
 def check_same_run(
-    folder: Path, values: Mapping[str, Any], *, global_batch_size: int, fingerprints: Mapping[str, str]
+    folder: Path,
+    values: Mapping[str, Any],
+    *,
+    global_batch_size: int | None = None,
+    fingerprints: Mapping[str, str] | None = None,
 ) -> None:
-    """Look whether the configuration still trains what the run in `folder` trains.
+    """Look whether the configuration still trains what the run in `folder` trains; a folder without one is fine.
 
     Args:
         folder: The run.
         values: The resolved configuration.
-        global_batch_size: Samples per step with the present number of processes.
-        fingerprints: Of each split's content.
+        global_batch_size: Samples per step with the present number of processes; None while that is not known.
+        fingerprints: Of each split's content; None while the data has not been read.
 
     Raises:
         CheckpointError: It does not; all that differs is named.
     """
+    if not (folder / RUN_FILE).exists():
+        return
     record = read_json(folder / RUN_FILE)
     try:
         config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
@@ -86,10 +124,10 @@ def check_same_run(
         for key, before, now in differences(config, values)
         if not any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
     ]
-    if size != global_batch_size:
+    if global_batch_size not in (None, size):
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
     for split, about in data.items():
-        if about is not None and about["fingerprint"] != fingerprints.get(split):
+        if fingerprints is not None and about is not None and about["fingerprint"] != fingerprints.get(split):
             changed.append(f"  data.{split}: the content of {about['source']} is not what it was")
     if changed:
         raise CheckpointError(
@@ -109,20 +147,28 @@ def take(folder: Path, mode: Mode) -> FileLock:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
-        check_usable(folder, mode)  # another process may have trained here since the first look
+        _check_content(folder, mode)  # another process may have trained here since the first look
         if mode == "overwrite":
             for path in folder.iterdir():
                 if path.name != LOCK_FILE:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
     except Timeout as error:
-        raise CheckpointError(f"{folder} is in use by another process that trains; change run.name") from error
+        raise _in_use(folder) from error
     except CheckpointError:
         lock.release()
         raise
     except OSError as error:
         lock.release()
-        raise CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change run.folder") from error
+        raise _unusable(folder, error) from error
     return lock
+
+
+def _in_use(folder: Path) -> CheckpointError:
+    return CheckpointError(f"{folder} is in use by another process that trains; change run.name")
+
+
+def _unusable(folder: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change run.folder")
 
 
 def _is_beginning(name: str) -> bool:

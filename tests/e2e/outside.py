@@ -1,5 +1,6 @@
 """Strategies of a user's own, right and wrong, named in configurations as outside:Class."""
 
+import os
 import time
 
 from torch import Tensor
@@ -23,3 +24,12 @@ class Slow(DDPStrategy):
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         time.sleep(0.05)
         return super().optimizer_step(max_grad_norm)
+
+
+def __getattr__(name: str) -> type[DDPStrategy]:
+    """Give `FailsOnRank0`, which rank 0 cannot have: it fails while the others go on to meet it."""
+    if name != "FailsOnRank0":
+        raise AttributeError(name)
+    if os.environ["RANK"] == "0":
+        raise RuntimeError("rank 0 has no such card")
+    return DDPStrategy

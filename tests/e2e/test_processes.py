@@ -17,12 +17,13 @@ import pytest
 from harness import Cli, python, wait_for
 from outcome import outcome, steps_of
 
-from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.records import read_events, read_json
 
 DDP = ("--set", "strategy=ddp", "--set", "evaluate={every: steps, steps: 7, best: loss, batch_size: 4}")
 SLOWLY = ("--set", "strategy={kind: 'outside:Slow'}")
 TWO = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *DDP)
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *TWO[1:4], *DDP)
 LONG = ("--set", "train.epochs=400")
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
 """Dropout draws other masks on other ranks; without it only the order of sums differs."""
@@ -110,11 +111,34 @@ def test_two_processes_train_what_one_does(two: Path, world: Path, cli: Cli):
 
 @pytest.mark.slow
 def test_torchrun_gives_the_same_result(two: Path, world: Path):
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *TWO[1:4], *DDP)
-    done = python(*torchrun, cwd=world, environment={"PARATUNE_CACHE": str(world / "cache")})
+    done = python(*TORCHRUN, cwd=world, environment={"PARATUNE_CACHE": str(world / "cache")})
 
     assert done.code == EXIT_OK, done.stderr
     assert outcome(world / "runs" / "c") == outcome(two)
+
+
+def test_under_torchrun_all_ranks_find_a_name_taken(world: Path):
+    """torchrun kills a rank that waits for others only 30 s after one has failed."""
+    (world / "runs" / "c").mkdir(parents=True)
+    (world / "runs" / "c" / "run.json").write_text("{}")
+    begin = time.monotonic()
+    done = python(*TORCHRUN, cwd=world)
+
+    assert done.code == EXIT_FAILED, done.stderr  # whatever a rank's code is
+    assert done.stderr.count("error: runs/c already holds an unfinished run") == 2
+    assert time.monotonic() - begin < 25
+
+
+@pytest.mark.slow
+def test_under_torchrun_a_rank_that_waits_for_one_that_failed_ends(world: Path):
+    """Rank 0 alone fails here, before the ranks have met."""
+    begin = time.monotonic()
+    done = python(*TORCHRUN, "--set", "strategy={kind: 'outside:FailsOnRank0'}", cwd=world)
+
+    assert done.code == EXIT_FAILED, done.stderr
+    assert "rank 0 has no such card" in done.stderr
+    assert time.monotonic() - begin < 28
+    assert not (world / "runs").exists()
 
 
 @pytest.mark.slow

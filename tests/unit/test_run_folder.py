@@ -1,5 +1,7 @@
 """The folder of a run: when it may be used, and by whom."""
 
+import errno
+import fcntl
 import json
 import subprocess
 import sys
@@ -105,6 +107,15 @@ def test_what_only_moves_the_arithmetic_may_change(tmp_path: Path):
     same(folder)
     same(folder, strategy={"kind": "ddp", "bucket_cap_mb": 1.0}, precision="bf16")
     same(folder, run__folder="elsewhere", data__cache_dir="/cache", batch__micro_batch_size=2)
+    same(folder, batch={"per_device": 2, "grad_accum_steps": 2})  # 8 samples a step on two ranks, as before
+
+
+def test_what_is_not_known_yet_is_not_compared(tmp_path: Path):
+    check_same_run(tmp_path, CONFIG)  # no run there
+    folder = begun(tmp_path / "run")
+    check_same_run(folder, CONFIG)
+    with pytest.raises(CheckpointError, match=r"run\.seed: 1 then, 2 now"):
+        check_same_run(folder, {**CONFIG, "run": {**CONFIG["run"], "seed": 2}})
 
 
 def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path):
@@ -187,11 +198,35 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path, mode: Any):
         assert other.stdout.readline() == "held\n"
         with pytest.raises(CheckpointError, match="is in use by another process that trains"):
             take(folder, mode)
+        with pytest.raises(CheckpointError, match="is in use by another process that trains"):
+            check_usable(folder, mode)  # before anything slow
         assert (folder / RUN_FILE).exists()
     finally:
         other.kill()  # however it dies, the lock goes with it
         other.communicate()
     take(folder, "resume" if mode == "new" else mode).release()
+
+
+def test_ranks_that_look_at_one_time_do_not_take_each_other_for_strangers(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    take(folder, "resume").release()
+    with (folder / LOCK_FILE).open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)  # as `check_usable` of another rank holds it for a moment
+        check_usable(folder, "resume")
+
+
+def test_a_folder_without_room_is_said_at_once_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check_usable(tmp_path / "runs" / "a", "new")
+    assert list(tmp_path.iterdir()) == []
+    asked = []
+
+    def refuse(dir: Path) -> None:
+        asked.append(dir)
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert "a cannot be used: Read-only file system; change run.folder" in refused(tmp_path / "runs" / "a", "new")
+    assert asked == [tmp_path], "where the folder would be made"
 
 
 def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):

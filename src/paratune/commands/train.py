@@ -15,7 +15,8 @@ from paratune.console import print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
 from paratune.launch.local import launch
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
-from paratune.run_folder import Mode, check_usable
+from paratune.records import SUMMARY_FILE, is_finished, read_json
+from paratune.run_folder import Mode, check_same_run, check_usable
 from paratune.text import plain
 
 
@@ -48,20 +49,38 @@ def train_command(
             "--nproc or torchrun"
         )
     num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
-    _check_processes(loaded.config, num_ranks)
-    if place.rank == 0:
-        check_usable(run_path(loaded.config), mode)
+    size = _global_batch_size(loaded.config, num_ranks)
+    folder = run_path(loaded.config)
+    if mode == "resume":
+        check_same_run(folder, loaded.values, global_batch_size=size)
+        if is_finished(folder):
+            return _already_finished(folder, as_json=as_json, rank=place.rank)
+    check_usable(folder, mode)
     if num_processes > 1 and not is_child:
         return launch(sys.argv[1:], num_processes)
     return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
 
 
-def _check_processes(config: Config, num_processes: int) -> None:
-    """Refuse at once what the processes would refuse after their start."""
+def _global_batch_size(config: Config, num_processes: int) -> int | None:
+    """Return the samples of a step, None with a strategy of the user's own, which says later how it shares them.
+
+    Raises:
+        ConfigError: What the processes would refuse after their start: there are too few or too many of them, or they
+            cannot share the batch.
+    """
     traits = TRAITS.get(config.strategy.kind)
-    if traits is not None:
-        check_world_size(traits, num_processes)
-        resolve_batch(config.batch, data_world_size=num_processes // traits.ranks_per_replica)
+    if traits is None:
+        return None
+    check_world_size(traits, num_processes)
+    return resolve_batch(config.batch, data_world_size=num_processes // traits.ranks_per_replica).global_batch_size
+
+
+def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:
+    """Show what there is: a batch system that starts a job again must not take a finished run for a failed one."""
+    if rank == 0:
+        print(plain(f"{folder} is already finished: nothing was done"), file=sys.stderr)  # noqa: T201
+        show(read_json(folder / SUMMARY_FILE), folder, as_json=as_json)
+    return EXIT_OK
 
 
 def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:

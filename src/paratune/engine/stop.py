@@ -5,10 +5,13 @@ Torch is imported late here, so that signals can be taken over before the second
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from paratune.errors import Stopped
+from paratune.errors import EXIT_STOPPED, Stopped
 
 if TYPE_CHECKING:
     from paratune.strategies.protocol import Strategy
@@ -35,13 +38,42 @@ class StopRequest:
         return self.signal is not None
 
     def raise_if_came(self, doing: str) -> None:
-        """Stop here, where there is no step to save.
+        """Stop here, before the first step of this process, when there is nothing to save.
 
         Raises:
             Stopped: A signal came.
         """
         if self.signal is not None:
-            raise Stopped(f"stopped by {self.signal} while {doing}; nothing was trained since the last checkpoint")
+            raise Stopped(before_the_first_step(self.signal, doing))
+
+    @contextmanager
+    def ends_at_once(self, doing: str) -> Iterator[None]:
+        """Let a signal end the process while the block waits in native code, where Python calls no handler.
+
+        Whoever waits for a rank that will not come hears nothing else: torchrun would kill it after 30 s.
+
+        Args:
+            doing: What the block does; there must be nothing to save.
+
+        Raises:
+            Stopped: A signal came before.
+        """
+        if threading.current_thread() is not threading.main_thread():  # only that one is told of signals
+            yield
+            return
+        hears, tells = os.pipe()
+        os.set_blocking(tells, False)
+        before = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+        watcher = threading.Thread(target=_end_when_told, args=(hears, doing), daemon=True)
+        watcher.start()
+        try:
+            self.raise_if_came(doing)
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(tells)
+            watcher.join()
+            os.close(hears)
 
     def said(self) -> str:
         """Return the name of the signal, which may have come to another process."""
@@ -62,5 +94,18 @@ class StopRequest:
             raise KeyboardInterrupt
         if self.signal is None:
             # os.write, because a log call from a handler could meet the log's own lock.
-            os.write(2, f"\n{name}: stopping after this step; a second Ctrl-C ends at once without saving\n".encode())
+            os.write(2, f"\n{name}: stopping as soon as it can; a second Ctrl-C ends at once without saving\n".encode())
         self.signal = name
+
+
+def before_the_first_step(name: str, doing: str) -> str:
+    """Return how a run ends that a signal stopped before it had anything to save."""
+    return f"stopped by {name} while {doing}, before the first step: there was nothing to save, start it again"
+
+
+def _end_when_told(hears: int, doing: str) -> None:
+    """Wait for the number of a signal, and end the process; or for the end of the pipe."""
+    while number := os.read(hears, 1):
+        if number[0] in SIGNALS:
+            os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())
+            os._exit(EXIT_STOPPED)

@@ -3,12 +3,11 @@
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from filelock import BaseFileLock
 
 from paratune import checkpoint, hardware, records
 from paratune.batch import Batch
@@ -25,7 +24,7 @@ from paratune.engine.loop import run as run_loop
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import make_clock
 from paratune.engine.recorder import Recorder
-from paratune.engine.stop import StopRequest
+from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
 from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
@@ -40,6 +39,7 @@ from paratune.train.prepare import Prepared, make_strategy, prepare
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def train(
@@ -66,7 +66,8 @@ def train(
     display = Display(speaks=place.rank == 0)
     prepared = prepare(loaded, place, stop, display)
     if prepared.strategy_type.traits.max_world_size != 1:
-        open_process_group(place, prepared.device)
+        with stop.ends_at_once("waiting for the other processes"):
+            open_process_group(place, prepared.device)
     try:
         return _Run(prepared, mode, stop, display, began).to_the_end()
     finally:
@@ -102,7 +103,8 @@ class _Run:
     def to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
         if self._stop.agreed(self._strategy):
-            raise Stopped(f"stopped by {self._stop.said()} before the first step; --resume begins or goes on")
+            raise Stopped(before_the_first_step(self._stop.said(), "preparing"))
+        self._on_writer(self._check_same_run)
         model = load_model(
             config.model, config.task, self._names, prepared.tokenizer, prepared.precision, config.run.seed
         )
@@ -115,9 +117,10 @@ class _Run:
         facts = model_facts(model, config.model.name) if self._is_writer else {}
         optimizer = OptimizerFactory(config.train, self._num_steps)
         self._strategy.prepare(model, find_blocks(model), optimizer)
-        lock = self._take_folder()
+        lock = self._on_writer(lambda: take(self._folder, self._mode))
         events = None
         try:
+            log_to_file(self._folder, prepared.place.rank)
             progress = self._resume()
             progress.began = self._began
             self._write_record(progress.step, facts)
@@ -146,28 +149,30 @@ class _Run:
         record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
         records.write_json(self._folder / records.RUN_FILE, record)
 
-    def _take_folder(self) -> BaseFileLock | None:
-        """Rank 0 makes and holds the folder; the others wait for it, and share its fate when it cannot."""
-        lock, error = None, None
+    def _check_same_run(self) -> None:
+        """The command has compared the options; what the files hold and how the batch is shared is known here."""
+        if self._mode == "resume":
+            check_same_run(
+                self._folder,
+                self._prepared.loaded.values,
+                global_batch_size=self._batch.global_batch_size,
+                fingerprints={name: split.fingerprint for name, split in self._prepared.splits.items()},
+            )
+
+    def _on_writer(self, act: Callable[[], T]) -> T | None:
+        """Rank 0 acts; the others wait for it, and share its fate when it cannot. Collective."""
+        result, error = None, None
         if self._is_writer:
             try:
-                if self._mode == "resume" and (self._folder / records.RUN_FILE).exists():
-                    check_same_run(
-                        self._folder,
-                        self._prepared.loaded.values,
-                        global_batch_size=self._batch.global_batch_size,
-                        fingerprints={name: split.fingerprint for name, split in self._prepared.splits.items()},
-                    )
-                lock = take(self._folder, self._mode)
+                result = act()
             except Exception as problem:
                 error = problem
         failed = self._strategy.reduce(torch.tensor([float(error is not None)]), "max")
         if error is not None:
             raise error
         if float(failed):
-            raise LaunchError("rank 0 could not take the run folder; its message says why")
-        log_to_file(self._folder, self._prepared.place.rank)
-        return lock
+            raise LaunchError("rank 0 could not use the run folder; its message says why")
+        return result
 
     def _resume(self) -> Progress:
         """Load the newest whole checkpoint, if resuming; rank 0 says which, so that all take the same."""

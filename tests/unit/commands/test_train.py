@@ -1,12 +1,16 @@
 """What `paratune train` refuses before it imports torch; tests/e2e runs the rest."""
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from paratune.commands import train as command
-from paratune.errors import ConfigError, LaunchError
+from paratune.config.load import load_config
+from paratune.errors import CheckpointError, ConfigError, LaunchError
+from paratune.records import RUN_FILE, SUMMARY_FILE
 
 CONFIG = """\
 task: regression
@@ -28,9 +32,23 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _train(config: Path, *, num_processes: int = 1, resume: bool = False, overwrite: bool = False) -> int:
+def _train(
+    config: Path,
+    *,
+    num_processes: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+    overrides: Sequence[str] = (),
+    as_json: bool = False,
+) -> int:
     return command.train_command(
-        config, [], num_processes=num_processes, resume=resume, overwrite=overwrite, as_json=False, began=0.0
+        config,
+        overrides,
+        num_processes=num_processes,
+        resume=resume,
+        overwrite=overwrite,
+        as_json=as_json,
+        began=0.0,
     )
 
 
@@ -72,3 +90,59 @@ def test_a_process_of_the_launcher_starts_no_others(config: Path, monkeypatch: p
     monkeypatch.setattr(command, "_train_here", lambda *_, rank, **__: rank)
 
     assert _train(config, num_processes=2) == 1
+
+
+def _begun(config: Path, *, finished: bool = False) -> Path:
+    """A run of the configuration, begun by two ranks of three samples."""
+    folder = config.parent / "runs" / "c"
+    folder.mkdir(parents=True)
+    record = {"config": load_config(config).values, "batch": {"global_batch_size": 6}, "data": {}}
+    (folder / RUN_FILE).write_text(json.dumps(record))
+    if finished:
+        (folder / SUMMARY_FILE).write_text(json.dumps({"scores": {}, "num_steps": 10}))
+    return folder
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize(
+    ("resume", "override", "says"),
+    [
+        (False, [], "already holds an unfinished run"),
+        (True, ["run.seed=7"], r"run\.seed: 42 then, 7 now"),
+        (True, ["batch.global=8"], r"global batch: 6 samples then, 8 now"),
+    ],
+)
+def test_every_rank_finds_out_by_itself_before_it_waits_for_others(
+    rank: str, resume: bool, override: list[str], says: str, config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _begun(config)
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(command, "_train_here", lambda *_, **__: pytest.fail("it went on to load torch"))
+
+    with pytest.raises(CheckpointError, match=says):
+        _train(config, resume=resume, overrides=override)
+
+
+def test_the_same_global_batch_may_be_said_otherwise(config: Path, monkeypatch: pytest.MonkeyPatch):
+    _begun(config)
+    monkeypatch.setattr(command, "launch", lambda *_: 0)
+
+    # 6 = 3 a device on 2 ranks
+    assert _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=3"]) == 0
+    with pytest.raises(CheckpointError, match=r"global batch: 6 samples then, 4 now"):
+        _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=2"])
+
+
+def test_a_finished_run_is_gone_on_with_by_saying_so(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    _begun(config, finished=True)
+    monkeypatch.setattr(command, "launch", lambda *_: pytest.fail("processes were started"))
+
+    assert _train(config, resume=True, num_processes=2, as_json=True) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"scores": {}, "num_steps": 10}
+    assert "runs/c is already finished: nothing was done" in shown.err
+    with pytest.raises(CheckpointError, match="begun with another configuration"):
+        _train(config, resume=True, overrides=["run.seed=7"])

@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -31,8 +33,8 @@ def test_a_signal_is_noted_and_nothing_else_happens(
     assert stop.came()
     assert stop.signal == number.name
     assert stop.agreed(single())
-    assert f"{number.name}: stopping after this step" in capfd.readouterr().err
-    with pytest.raises(Stopped, match=f"stopped by {number.name} while tokenizing") as caught:
+    assert f"{number.name}: stopping as soon as it can" in capfd.readouterr().err
+    with pytest.raises(Stopped, match=f"stopped by {number.name} while tokenizing, before the first") as caught:
         stop.raise_if_came("tokenizing")
     assert caught.value.exit_code == EXIT_STOPPED == 75
 
@@ -69,3 +71,39 @@ def test_what_one_rank_was_told_all_ranks_know():
     strategy.reduce = reduce
     assert StopRequest().agreed(strategy)
     assert asked == [(0.0, "max")]
+
+
+def test_a_signal_that_came_before_a_wait_stops_there(stop: StopRequest):
+    with stop.ends_at_once("meeting"):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)  # after the wait it is noted, as ever
+    with pytest.raises(Stopped, match=r"SIGTERM while meeting, before the first step: .*start it again"):  # noqa: SIM117
+        with stop.ends_at_once("meeting"):
+            pytest.fail("it waited")
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+WAITS = """
+import ctypes
+from paratune.engine.stop import StopRequest
+stop = StopRequest().install()
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+libc.pthread_mutex_lock(mutex)
+with stop.ends_at_once("meeting"):
+    print("waits", flush=True)
+    libc.pthread_mutex_lock(mutex)  # for ever: no signal breaks it off, and Python calls no handler
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_process_that_waits_in_native_code(number: signal.Signals):
+    process = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == EXIT_STOPPED
+    assert f"stopped by {number.name} while meeting, before the first step: there was nothing to save" in said
