@@ -221,7 +221,10 @@ MODELS = [
         "hub name offline",
         _set("model.name=google-bert/bert-base-uncased"),
         EXIT_CONFIG,
-        ("google-bert/bert-base-uncased is no folder here", "HF_HUB_OFFLINE is set and it is not in the cache"),
+        (
+            "google-bert/bert-base-uncased is no folder here, the cache of the hub has no tokenizer of it, and HF_HUB",
+            "a folder",
+        ),
     ),
     Case(
         "hub data set offline", _set("data.train=hub:imdb"), EXIT_DATA, ("hub:imdb", "HF_HUB_OFFLINE", "save_to_disk")

@@ -6,15 +6,16 @@ Floor 3, without torch.
 import gzip
 import importlib.resources
 import io
-import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune import hub
 from paratune.data.text_tables import parse_csv, parse_json, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
 from paratune.units import GIB, MIB, format_bytes
@@ -182,11 +183,6 @@ def _as_table(dataset: Any) -> pa.Table:
 
 
 def _read_hub(source: str, revision: str | None) -> pa.Table:
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
-        raise DataError(
-            f"{source} is on the hub, and HF_HUB_OFFLINE is set; unset it, or save the data set where there is a"
-            " network (datasets.load_dataset(...).save_to_disk(FOLDER)) and name the folder"
-        )
     name, _, split = source.removeprefix("hub:").partition("@")
     parts = name.split("/")
     if not all(parts) or len(parts) > 3:
@@ -198,12 +194,31 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     if len(parts) == 2:
         readings.append((parts[0], parts[1]))
     datasets = require("datasets", extra="datasets")
+    reason = hub.why_not()
     problems = []
-    for data_set, config in readings:
+    # Its cache gives the latest version that was loaded, whatever the revision.
+    for data_set, config in readings if reason is None or revision is None else ():
         try:
-            found = datasets.load_dataset(data_set, config, revision=revision)
+            with _offline(datasets, reason is not None):
+                found = datasets.load_dataset(data_set, config, revision=revision)
         except Exception as error:  # no network, no such name, a broken file: all end here
             problems.append(f"{data_set}{' ' + config if config else ''}: {error}")
             continue
         return _as_table(_pick(found, split or None, source.partition("@")[0], "@"))
+    if reason is not None:
+        raise DataError(
+            f"{source} is on the hub, {'its revision' if revision else 'it'} is not in the cache, and {reason}; save "
+            "it where there is a network (datasets.load_dataset(...).save_to_disk(FOLDER)) and name the folder"
+        )
     raise DataError(f"{source} could not be loaded from the hub ({'; '.join(problems)})")
+
+
+@contextmanager
+def _offline(datasets: Any, is_offline: bool) -> Iterator[None]:
+    """Let `datasets` do as HF_HUB_OFFLINE has it, which it reads once, when it is imported."""
+    before = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = is_offline or before
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before

@@ -5,13 +5,13 @@ Floor 3. Weights come from safetensors only: other formats are pickles.
 
 import importlib.util
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from paratune import hub
 from paratune.config.sections import ClassificationTask, Model, RegressionTask
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
 from paratune.models.task_model import SequenceModel, in_body, is_pooler
@@ -60,9 +60,13 @@ def load_tokenizer(model: Model) -> Any:
     revision = model.tokenizer_revision if model.tokenizer else model.revision
     _refuse_revision("model.tokenizer_revision" if model.tokenizer else "model.revision", revision, source)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=model.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, revision=revision, trust_remote_code=model.trust_remote_code, **_where(source)
+        )
     except Exception as error:  # transformers raises many kinds here; all mean that this folder gives no tokenizer
         raise ConfigError(_cannot_load("tokenizer", source, error)) from error
+    if _where(source) and not hub.is_offline():
+        log.warning("%s; %s is taken from the cache of earlier downloads", hub.why_not(), source)
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise ConfigError(f"model: the tokenizer of {source} has neither a padding nor an end token to pad with")
@@ -88,7 +92,7 @@ def load_config(model: Model, num_labels: int | None) -> Any:
     labels = {} if num_labels is None else {"num_labels": num_labels}
     try:
         config = AutoConfig.from_pretrained(
-            source, revision=model.revision, trust_remote_code=model.trust_remote_code, **labels
+            source, revision=model.revision, trust_remote_code=model.trust_remote_code, **_where(source), **labels
         )
     except Exception as error:
         raise ConfigError(_cannot_load("configuration", source, error)) from error
@@ -149,8 +153,9 @@ def _build(model: Model, config: Any, head_must_exist: bool) -> tuple[Any, tuple
         if model.from_scratch:
             hf = AutoModelForSequenceClassification.from_config(config, trust_remote_code=model.trust_remote_code)
             return hf, ()
+        source = locate(model.name)
         hf, info = AutoModelForSequenceClassification.from_pretrained(
-            locate(model.name),
+            source,
             config=config,
             revision=model.revision,
             trust_remote_code=model.trust_remote_code,
@@ -158,6 +163,7 @@ def _build(model: Model, config: Any, head_must_exist: bool) -> tuple[Any, tuple
             ignore_mismatched_sizes=True,  # a head for other labels is replaced, and said below; nothing else may be
             output_loading_info=True,
             dtype=torch.float32,
+            **_where(source),
         )
     except Exception as error:
         raise ConfigError(_cannot_load("model", model.name, error)) from error
@@ -226,10 +232,18 @@ def _listing(folder: Path) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "no files"
 
 
+def _where(source: str) -> dict[str, Any]:
+    """Return the option that keeps transformers from asking a hub that does not answer; nothing for a folder."""
+    return {"local_files_only": True} if not Path(source).is_dir() and hub.why_not() else {}
+
+
 def _cannot_load(what: str, source: str, error: Exception) -> str:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if Path(source).is_dir():
         return f"model: {source} gives no {what}: {first}"
-    offline = os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "ON", "YES", "TRUE"}
-    hint = "HF_HUB_OFFLINE is set and it is not in the cache" if offline else "is there a network?"
-    return f"model: {source} is no folder here and gives no {what} from the hub ({hint}): {first}"
+    if reason := hub.why_not():
+        return (
+            f"model: {source} is no folder here, the cache of the hub has no {what} of it, and {reason}; "
+            "name a folder, or start once where there is a network"
+        )
+    return f"model: {source} is no folder here, and gives no {what} from the hub: {first}"

@@ -174,15 +174,36 @@ def test_embedded_sentences():
         read_table("demo:sentence")
 
 
-def test_hub_is_not_tried_offline(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DataError, match="HF_HUB_OFFLINE is set"):
+@pytest.mark.parametrize("reason", ["HF_HUB_OFFLINE is set", "https://hub cannot be reached (no route)"])
+def test_only_the_cache_is_looked_at_when_the_hub_does_not_answer(monkeypatch, reason):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr("paratune.hub.why_not", lambda: reason)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    asked = []
+
+    def load_dataset(name, config, revision):
+        assert datasets.config.HF_HUB_OFFLINE
+        asked.append(name)
+        if name != "cached":
+            raise ConnectionError("Couldn't reach it")
+        return {"train": datasets.Dataset.from_list(ROWS)}
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert read_table("hub:cached").num_rows == len(ROWS)
+    with pytest.raises(DataError) as caught:
         read_table("hub:imdb")
+    assert f"hub:imdb is on the hub, it is not in the cache, and {reason}; save it" in str(caught.value)
+    assert asked == ["cached", "imdb"]
+    assert not datasets.config.HF_HUB_OFFLINE
+    # The cache of `datasets` gives the latest version, whatever is asked for.
+    with pytest.raises(DataError, match="its revision is not in the cache"):
+        read_table("hub:cached", revision="v1")
+    assert asked == ["cached", "imdb"]
 
 
 def test_hub_names_are_taken_apart(monkeypatch):
     datasets = pytest.importorskip("datasets")
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr("paratune.hub.why_not", lambda: None)
     asked = []
 
     def load_dataset(name, config, revision):

@@ -330,17 +330,27 @@ def test_names_that_are_no_paths_are_hub_names(folder: Path):
 
 
 def test_a_hub_name_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    reason = "https://hub cannot be reached (no route)"
+    monkeypatch.setattr("paratune.hub.why_not", lambda: reason)
 
-    def offline(*_: object, **__: object) -> None:
-        raise OSError("We couldn't connect\nand more")
+    def offline(*_: object, local_files_only: bool = False, **__: object) -> None:
+        raise OSError(f"local: {local_files_only}\nand more")
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
     text = said(lambda: load_config(Model(name="some-owner/some-model"), 2))
-    assert "some-owner/some-model is no folder here" in text
-    assert "HF_HUB_OFFLINE is set and it is not in the cache" in text
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    assert "is there a network?" in said(lambda: load_config(Model(name="some-owner/some-model"), 2))
+    assert text.startswith("model: some-owner/some-model is no folder here, the cache of the hub has no configuration")
+    assert f"and {reason}; name a folder" in text
+    assert "\n" not in text
+
+    monkeypatch.setattr("paratune.hub.why_not", lambda: None)
+    text = said(lambda: load_config(Model(name="some-owner/some-model"), 2))
+    assert text.endswith("is no folder here, and gives no configuration from the hub: local: False")
+
+
+def test_nothing_is_asked_of_the_hub_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("paratune.hub.why_not", lambda: pytest.fail("it was asked"))
+    assert load_config(Model(name=str(folder)), 2).num_labels == 2
+    assert load_tokenizer(Model(name=str(folder)))
 
 
 def test_the_demo_model_is_found_or_the_extra_named(monkeypatch: pytest.MonkeyPatch):

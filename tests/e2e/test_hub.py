@@ -1,0 +1,58 @@
+"""Names of the hub on a machine without a network."""
+
+import shutil
+import time
+from pathlib import Path
+
+from harness import python
+
+from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
+
+TRAIN = ("-m", "paratune", "train", "c.yaml", "--set", "train.epochs=1")
+
+
+def _without_network(world: Path) -> dict[str, str]:
+    """An environment in which the hub would be asked, and refuses: nothing listens on port 9 of loopback."""
+    return {
+        "PARATUNE_CACHE": str(world / "cache"),
+        "HF_HOME": str(world / "hf"),
+        "HF_HUB_OFFLINE": "0",
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "no_proxy": "127.0.0.1",
+    }
+
+
+def test_a_name_that_is_not_in_the_cache_is_refused_at_once(world: Path):
+    for option, code, says in (
+        ("model.name=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is no folder here"),
+        ("model.tokenizer=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is no folder here"),
+        ("data.train=hub:some-owner/some-data", EXIT_DATA, "hub:some-owner/some-data is on the hub, it is not in the"),
+    ):
+        begin = time.monotonic()
+        done = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
+
+        assert done.code == code, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: {says}")
+        assert "and http://127.0.0.1:9 cannot be reached (" in line
+        assert time.monotonic() - begin < 25, "its client alone tries for 46 s"
+        assert not (world / "runs").exists()
+
+
+def test_a_model_in_the_cache_is_trained_without_a_network(world: Path):
+    # As huggingface_hub lays it out: refs/main names the commit, snapshots/COMMIT holds its files.
+    cached = world / "hf" / "hub" / "models--some-owner--some-model"
+    shutil.copytree(world / "model", cached / "snapshots" / "abc")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("abc")
+    option = "model.name=some-owner/some-model"
+
+    done = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
+    assert done.code == EXIT_OK, done.stderr
+    assert "some-owner/some-model is taken from the cache of earlier downloads" in done.stderr
+    assert "Retry" not in done.stderr
+
+    offline = {**_without_network(world), "HF_HUB_OFFLINE": "1"}
+    again = python(*TRAIN, "--set", option, "--set", "run.name=d", cwd=world, environment=offline)
+    assert again.code == EXIT_OK, again.stderr
+    assert "cannot be reached" not in again.stderr
