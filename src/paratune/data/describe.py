@@ -15,6 +15,7 @@ from rich.text import Text
 
 from paratune.config.sections import ClassificationTask, Columns, RegressionTask, class_names
 from paratune.data.duplicates import overlaps, repeats
+from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split
 from paratune.text import plain
 from paratune.units import format_number, format_share
@@ -73,11 +74,9 @@ def _describe_split(
         "repeats": asdict(repeats(split.samples)),
     }
     if split.labels is not None and isinstance(task, ClassificationTask):
-        names = class_names(task)
-        counts = np.bincount(split.labels, minlength=len(names))
         about["labels"] = [
-            {"name": name, "num_rows": int(count), "share": count / split.num_rows}
-            for name, count in zip(names, counts.tolist(), strict=True)
+            {"name": name, "num_rows": count, "share": count / split.num_rows}
+            for name, count in class_counts(split.labels, class_names(task)).items()
         ]
     elif split.labels is not None:
         targets = split.labels.astype(np.float64)
@@ -127,9 +126,7 @@ def _warnings(name: str, about: dict[str, Any]) -> list[str]:
             f"{name}: {about['repeats']['num_conflicting_texts']} texts occur with different labels "
             f"({about['repeats']['num_conflicting_rows']} rows)"
         )
-    absent = [label["name"] for label in about["labels"] or [] if label["num_rows"] == 0]
-    if absent:
-        found.append(f"{name}: no row has the label {', '.join(map(repr, absent))}")
+    found += absence_warnings(name, {label["name"]: label["num_rows"] for label in about["labels"] or []})
     if about["num_dropped"]:
         lacking = ", ".join(f"{count} without {key}" for key, count in about["num_dropped"].items())
         found.append(f"{name}: rows were left out: {lacking}")

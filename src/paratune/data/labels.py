@@ -5,7 +5,7 @@ Floor 3, without torch.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,27 @@ def is_missing(value: Any, *, nan_is_missing: bool) -> bool:
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
     return nan_is_missing and isinstance(value, float) and math.isnan(value)
+
+
+def class_counts(labels: npt.NDArray[Any], names: Sequence[str]) -> dict[str, int]:
+    """Return the rows of each class by its name, in the order of the ids.
+
+    Args:
+        labels: (num_rows,) class ids.
+        names: Of the classes.
+    """
+    return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist(), strict=True))
+
+
+def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
+    """Return a sentence when a class has no row in a split: nothing can be learned of it, or nothing is asked of it.
+
+    Args:
+        split: Its name.
+        num_rows: From `class_counts`.
+    """
+    absent = [name for name, count in num_rows.items() if count == 0]
+    return [f"{split}: no row has the label {', '.join(map(repr, absent))}"] if absent else []
 
 
 def class_ids(

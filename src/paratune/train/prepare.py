@@ -8,6 +8,7 @@ import importlib
 import inspect
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,11 @@ import torch
 from paratune import hardware
 from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, OutsideStrategy
+from paratune.config.sections import Config, OutsideStrategy, class_names
 from paratune.config.traits import Traits
 from paratune.console import Display
 from paratune.data.duplicates import overlap_warnings
+from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
@@ -84,7 +86,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         raise Stopped(f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again") from stopped
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
-        _say_what_was_read(splits)
+        _say_what_was_read(splits, class_names(config.task))
     num_rows = splits["train"].num_rows
     if num_rows < place.world_size:
         raise DataError(
@@ -170,7 +172,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
     return strategy
 
 
-def _say_what_was_read(splits: dict[str, Split]) -> None:
+def _say_what_was_read(splits: dict[str, Split], names: Sequence[str]) -> None:
     for split in splits.values():
         dropped = sum(split.num_dropped.values())
         log.info(
@@ -181,7 +183,11 @@ def _say_what_was_read(splits: dict[str, Split]) -> None:
             split.store.num_tokens,
             split.store.num_truncated,
         )
-    for warning in overlap_warnings({name: split.samples for name, split in splits.items()}):
+    warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
+    for split in splits.values() if names else ():
+        assert split.labels is not None
+        warnings += absence_warnings(split.name, class_counts(split.labels, names))
+    for warning in warnings:
         log.warning("%s", warning)
 
 

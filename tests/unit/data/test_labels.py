@@ -4,13 +4,20 @@ import numpy as np
 import pytest
 
 from paratune.config.sections import ClassificationTask
-from paratune.data.labels import class_ids, first_rows, targets
+from paratune.data.labels import absence_warnings, class_counts, class_ids, first_rows, targets
 from paratune.errors import DataError
 
 
 def ids(values, labels):
     task = ClassificationTask(kind="classification", labels=labels)
     return class_ids(values, range(len(values)), task, "here.csv, column label").tolist()
+
+
+def test_classes_are_counted_also_those_that_no_row_has():
+    counts = class_counts(np.array([2, 0, 2]), ["a", "b", "c"])
+    assert counts == {"a": 1, "b": 0, "c": 2}
+    assert absence_warnings("test", counts) == ["test: no row has the label 'b'"]
+    assert absence_warnings("test", {"a": 1}) == []
 
 
 def test_integers_match_however_they_are_written():

@@ -24,23 +24,31 @@ strategy: {kind: "own:Strategy"}
 """
 
 
-def split(name: str, texts: list[str]) -> SimpleNamespace:
+def split(name: str, texts: list[str], labels: list[int] | None = None) -> SimpleNamespace:
     """What the log needs of a split."""
     samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
     store = SimpleNamespace(num_tokens=10, num_truncated=0)
-    return SimpleNamespace(name=name, samples=samples, num_rows=len(texts), num_dropped={}, store=store)
+    return SimpleNamespace(name=name, samples=samples, num_rows=len(texts), num_dropped={}, store=store, labels=labels)
 
 
 def test_texts_that_two_splits_share_are_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
-    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])})
+    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])}, [])
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 of 4 rows of test (25.0%) have a text that is also in train" in warning
 
 
 def test_splits_that_share_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture):
-    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["c"])})
+    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["c"])}, [])
     assert "also in" not in caplog.text
+
+
+def test_a_class_without_a_row_is_logged_as_data_says_it(caplog: pytest.LogCaptureFixture):
+    names = ["bad", "fair", "good"]
+    splits = {"train": split("train", ["a", "b"], [0, 0]), "test": split("test", ["c", "d", "e"], [2, 0, 1])}
+    prepare._say_what_was_read(splits, names)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["train: no row has the label 'fair', 'good'"]
 
 
 def test_what_an_own_strategy_excludes_is_refused(tmp_path: Path):
