@@ -5,6 +5,7 @@
       events.rank0000.jsonl    what happened, one JSON object a line, one file a rank
       summary.json             medians, peaks, scores; written last and by rename: its presence means finished
       predictions.<split>.parquet   index, label, prediction (and score_<id> per class) of the kept model
+      train_texts.parquet      a hash of each text of the training
       model/                   a plain Hugging Face folder
       checkpoints/             see paratune.checkpoint
 
@@ -28,6 +29,7 @@ RUN_FILE = "run.json"
 SUMMARY_FILE = "summary.json"
 MODEL_FOLDER = "model"
 CHECKPOINTS_FOLDER = "checkpoints"
+TRAIN_TEXTS_FILE = "train_texts.parquet"
 PHASES = ("get_batch", "forward", "backward", "optimizer")
 """The measured phases in their order; `other` is what is left of the step's wall time."""
 ALL_PHASES = (*PHASES, "other")

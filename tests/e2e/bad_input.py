@@ -237,6 +237,12 @@ MODELS = [
         ("data.max_length: 5000", "at most 64"),
     ),
     Case(
+        "no room for text",
+        _set("data.max_length=2"),
+        EXIT_CONFIG,
+        ("data.max_length 2 leaves no room for text beside 2 special tokens", "at least 3 is needed"),
+    ),
+    Case(
         "unknown option of the model",
         _set("model.overrides={hidden_dropout: 0}"),
         EXIT_CONFIG,
@@ -367,13 +373,13 @@ OTHER_COMMANDS = [
     Case(
         "predict into a folder that is not there",
         ("predict", "model", "--input", "data.csv", "--output", "no/out.csv", "--text", "text"),
-        EXIT_DATA,
+        EXIT_CONFIG,
         ("no/out.csv", "no is not a folder"),
     ),
     Case(
         "predict over a file",
         ("predict", "model", "--input", "data.csv", "--output", "data.csv", "--text", "text"),
-        EXIT_DATA,
+        EXIT_CONFIG,
         ("data.csv exists", "--overwrite"),
     ),
     Case(

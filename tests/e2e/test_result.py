@@ -106,6 +106,19 @@ def test_evaluate_finds_the_scores_of_the_summary(run: str, trained: Path, in_tr
         assert result.json["confusion"] == summary["confusion"]["validation"]
 
 
+def test_texts_that_the_model_was_trained_on_are_counted(trained: Path, in_trained: Cli):
+    known = set(_texts(trained / "data.csv"))
+    shared = sum(text in known for text in _texts(trained / "valid.csv"))
+    for target, data, count in (("runs/c", "data.csv", 200), ("runs/c/model", "data.csv", 200)):
+        result = in_trained("evaluate", target, "--data", data, "--json")
+        assert result.code == EXIT_OK, result.stderr
+        assert result.json["num_trained_on"] == count
+        assert "200 of 200 rows of data.csv (100.0%) have a text that this model was trained on" in result.stderr
+    other = in_trained("evaluate", "runs/c", "--data", "valid.csv", "--json")
+    assert other.json["num_trained_on"] == shared
+    assert ("was trained on" in other.stderr) == (shared > 0)
+
+
 def test_the_predictions_of_the_run_are_those_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
     assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", tmp_path / "o.parquet").code == EXIT_OK
     written = pyarrow.parquet.read_table(trained / "runs/c/predictions.validation.parquet")
@@ -125,7 +138,8 @@ def test_predicting_leaves_out_rows_without_a_text_and_needs_no_labels(trained: 
     )
 
     assert result.code == EXIT_OK, result.stderr
-    assert result.json == {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2}
+    said = {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2, "rows_without_text": [1]}
+    assert result.json == said
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == ["a good film", "   ", "42"]
     assert [row["prediction"] is None for row in rows] == [False, True, False]

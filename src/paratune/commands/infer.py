@@ -1,5 +1,6 @@
 """`paratune evaluate` and `paratune predict`: a trained model applied to a file."""
 
+import logging
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,12 @@ from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.predictions import SUFFIXES, prediction_columns, prediction_names, write_table
 from paratune.text import plain
-from paratune.units import format_number
+from paratune.units import format_number, format_share
+
+log = logging.getLogger(__name__)
+
+ROW = "row"
+"""Column that numbers the rows of a file that has no column for it."""
 
 
 def evaluate_command(
@@ -30,12 +36,22 @@ def evaluate_command(
     trained = load_trained(target, Named(**named), device)
     split, evaluation = _apply(trained, data, table, batch_size, require_labels=True)
     assert evaluation.labels is not None
+    num_trained_on = trained.num_trained_on(split)
+    if num_trained_on:
+        log.warning(
+            "%d of %d rows of %s (%s) have a text that this model was trained on; its scores look better than they are",
+            num_trained_on,
+            split.num_rows,
+            data,
+            format_share(num_trained_on / split.num_rows),
+        )
     values = {**scores(trained.task.kind, evaluation.outputs, evaluation.labels), "loss": evaluation.loss}
     result: dict[str, Any] = {
         "model": target,
         "data": data,
         "num_samples": split.num_rows,
         "num_dropped": split.num_dropped,
+        "num_trained_on": num_trained_on,
         "scores": values,
     }
     if trained.names:
@@ -64,6 +80,7 @@ def predict_command(
     _check_output(output, overwrite)
     set_up_logging(speaks=True)
     respect_quota()
+    from paratune.data.labels import first_rows
     from paratune.data.read import read_table
     from paratune.infer.trained import Named, load_trained
 
@@ -73,16 +90,25 @@ def predict_command(
     if taken:
         raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")
     split, evaluation = _apply(trained, source, table, batch_size, require_labels=False)
+    if not {trained.columns.id, ROW} & set(table.column_names):  # else the file names its rows itself
+        table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
     columns = prediction_columns(evaluation.outputs, trained.names, by_name=True)
     for name, values in columns.items():
         table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
     write_table(output, table)
-    result = {"output": str(output), "num_rows": table.num_rows, "num_predicted": split.num_rows}
-    text = f"{split.num_rows} of {table.num_rows} rows predicted: {output}"
+    without_text = np.setdiff1d(np.arange(table.num_rows), split.samples.rows).tolist()
+    result = {
+        "output": str(output),
+        "num_rows": table.num_rows,
+        "num_predicted": split.num_rows,
+        "rows_without_text": without_text,
+    }
     if as_json:
         print_json(result)
-    else:
-        print(plain(text))  # noqa: T201
+        return EXIT_OK
+    print(plain(f"{split.num_rows} of {table.num_rows} rows predicted: {output}"))  # noqa: T201
+    if without_text:
+        print(f"{len(without_text)} without a text and without a prediction: {first_rows(without_text)}")  # noqa: T201
     return EXIT_OK
 
 
@@ -96,17 +122,17 @@ def _check_output(output: Path, overwrite: bool) -> None:
     if output.suffix not in SUFFIXES:
         raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}")
     if output.is_dir():
-        raise DataError(f"--output {output} cannot be written: it is a folder; name a file in it")
+        raise ConfigError(f"--output {output} cannot be written: it is a folder; name a file in it")
     if output.exists() and not overwrite:
-        raise DataError(f"{output} exists; choose another --output, or say --overwrite")
+        raise ConfigError(f"{output} exists; choose another --output, or say --overwrite")
     if not output.parent.is_dir():
-        raise DataError(f"--output {output} cannot be written: {output.parent} is not a folder; make it first")
+        raise ConfigError(f"--output {output} cannot be written: {output.parent} is not a folder; make it first")
     try:
         # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
         with tempfile.TemporaryFile(dir=output.parent):
             pass
     except OSError as error:
-        raise DataError(f"--output {output} cannot be written: {error.strerror}; choose another folder") from error
+        raise ConfigError(f"--output {output} cannot be written: {error.strerror}; choose another folder") from error
 
 
 def _apply(trained: Any, source: str, table: pa.Table, batch_size: int, *, require_labels: bool) -> tuple[Any, Any]:

@@ -32,7 +32,7 @@ from paratune.data.token_store import (
     open_store,
     remove_folder,
 )
-from paratune.errors import DataError, Stopped
+from paratune.errors import ConfigError, DataError, Stopped
 
 Truncation = Literal["longest_first", "only_first", "only_second"]
 Progress = Callable[[int, int], None]
@@ -75,7 +75,8 @@ def tokenize(
         stop: Asked between chunks, and while another process has the lock, whether to give up.
 
     Raises:
-        DataError: `max_length` leaves no room, a text has no tokens, or the cache cannot be written.
+        ConfigError: `max_length` leaves no room, or `truncation` needs a second text.
+        DataError: A text has no tokens, or the cache cannot be written.
         Stopped: `stop` said so; nothing half-made is left.
     """
     _require_room(samples, tokenizer, max_length, truncation)
@@ -140,10 +141,10 @@ def _require_room(samples: Samples, tokenizer: Any, max_length: int, truncation:
         raise DataError("there are no samples to tokenize")
     is_pair = samples.text_pairs is not None
     if truncation == "only_second" and not is_pair:
-        raise DataError("data.truncation: only_second needs a second text (data.columns.text_pair)")
+        raise ConfigError("data.truncation: only_second needs a second text (data.columns.text_pair)")
     num_special = tokenizer.num_special_tokens_to_add(pair=is_pair)
     if max_length <= num_special:
-        raise DataError(
+        raise ConfigError(
             f"data.max_length {max_length} leaves no room for text beside {num_special} special tokens; "
             f"at least {num_special + 1} is needed"
         )

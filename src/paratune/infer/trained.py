@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.config.sections import ClassificationTask, Columns, Model, RegressionTask, Task, class_names
+from paratune.data.duplicates import count_known
 from paratune.data.load import Split
 from paratune.data.loader import Collator, eval_batches, num_eval_batches
 from paratune.engine.evaluate import Evaluation, evaluate
@@ -21,7 +22,7 @@ from paratune.models.load import load_config, load_model, load_tokenizer
 from paratune.models.save import TASK_FILE
 from paratune.models.task_model import SequenceModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import MODEL_FOLDER, RUN_FILE, read_json
+from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json
 from paratune.strategies.protocol import Layout, ReduceOp
 
 
@@ -48,6 +49,8 @@ class Trained:
     missing: Any
     precision: Precision
     device: torch.device
+    run: Path | None = None
+    """Folder of the run that the model is from, where that is known."""
 
     @property
     def names(self) -> list[str]:
@@ -69,6 +72,14 @@ class Trained:
             should_stop=lambda: False,
             on_batch=on_batch,
         )
+
+    def num_trained_on(self, split: Split) -> int | None:
+        """Return how many samples of `split` have a text that the model was trained on; None where that is not known.
+
+        Raises:
+            CheckpointError: The run's list of them is damaged.
+        """
+        return None if self.run is None else count_known(self.run / TRAIN_TEXTS_FILE, split.samples)
 
     def num_batches(self, split: Split, batch_size: int) -> int:
         """Return how often `apply` calls `on_batch`."""
@@ -128,6 +139,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
         missing=known.get("missing", "refuse"),
         precision=precision,
         device=where,
+        run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
     )
 
 

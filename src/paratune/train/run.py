@@ -15,6 +15,7 @@ from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config, RegressionTask, class_names, run_path
 from paratune.console import Display, log_to_file
+from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
 from paratune.data.order import steps_per_epoch
 from paratune.engine.evaluate import Evaluation, Interrupted
@@ -325,6 +326,7 @@ class _Run:
                     labels=evaluation.labels,
                     names=self._names,
                 )
+            write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
             save_model(
                 self._folder / records.MODEL_FOLDER,
                 model,

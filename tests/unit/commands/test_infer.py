@@ -113,12 +113,36 @@ def test_predict_needs_no_id_and_reads_the_file_once(
     monkeypatch.setattr(read, "_read_file", count)
     output = tmp_path / "out.csv"
     assert predict(model, write(tmp_path / "in.csv"), output) == EXIT_OK
-    assert json.loads(capsys.readouterr().out) == {"output": str(output), "num_rows": 5, "num_predicted": 3}
+    said = {"output": str(output), "num_rows": 5, "num_predicted": 3, "rows_without_text": [2, 4]}
+    assert json.loads(capsys.readouterr().out) == said
     assert sources == ["in.csv"]
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["prediction"] == "" for row in rows] == [False, False, True, False, True]
-    assert list(rows[0]) == ["text", "label", "prediction", "score_bad", f"score_{NAMES[1]}"]
+    assert list(rows[0]) == ["row", "text", "label", "prediction", "score_bad", f"score_{NAMES[1]}"]
+    assert [row["row"] for row in rows] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("name", ["id", "row"])
+def test_rows_that_have_a_name_are_not_numbered(model: str, tmp_path: Path, name: str):
+    source = write(tmp_path / "in.csv", ("text", name), [("good", "seven"), ("bad", "eight")])
+    assert predict(model, source, tmp_path / "out.csv") == EXIT_OK
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:3] == ["text", name, "prediction"]
+    assert [row[name] for row in rows] == ["seven", "eight"]
+
+
+def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def say(rows: list[tuple[str, str]]) -> list[str]:
+        source, output = write(tmp_path / "in.csv", rows=rows), tmp_path / "out.csv"
+        predict_command(model, source, output, named=NONE, batch_size=2, device="cpu", overwrite=True, as_json=False)
+        return capsys.readouterr().out.splitlines()[1:]
+
+    assert say(ROWS) == ["2 without a text and without a prediction: rows 2, 4 (counted from 0)"]
+    assert say(ROWS[:2]) == []
+    many = say([*ROWS[:1], *[(" ", "")] * 7])
+    assert many == ["7 without a text and without a prediction: rows 1, 2, 3, 4, 5 and 2 more (counted from 0)"]
 
 
 @pytest.mark.parametrize("taken", ["prediction", "score_bad"])
@@ -135,9 +159,9 @@ def test_an_output_that_cannot_be_written_is_found_beforehand(
 ):
     source = write(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DataError, match=r"folder.csv cannot be written: it is a folder"):
+    with pytest.raises(ConfigError, match=r"folder.csv cannot be written: it is a folder"):
         predict(model, source, tmp_path / "folder.csv", overwrite=True)
-    with pytest.raises(DataError, match="nowhere is not a folder; make it first"):
+    with pytest.raises(ConfigError, match="nowhere is not a folder; make it first"):
         predict(model, source, tmp_path / "nowhere" / "out.csv")
     with pytest.raises(ConfigError, match="--batch-size 0: at least 1"):
         predict(model, source, tmp_path / "out.csv", batch_size=0)
@@ -146,7 +170,7 @@ def test_an_output_that_cannot_be_written_is_found_beforehand(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", read_only)
-    with pytest.raises(DataError, match=r"out.csv cannot be written: Read-only file system; choose another folder"):
+    with pytest.raises(ConfigError, match=r"out.csv cannot be written: Read-only file system; choose another folder"):
         predict(model, source, tmp_path / "out.csv")
 
 
@@ -166,9 +190,9 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path: Path
     taken.write_text("mine")
     with pytest.raises(ConfigError, match=r"out\.txt: its suffix must be one of \.csv, \.jsonl, \.parquet"):
         _predict(tmp_path / "out.txt")
-    with pytest.raises(DataError, match=r"taken\.csv exists; choose another --output, or say --overwrite"):
+    with pytest.raises(ConfigError, match=r"taken\.csv exists; choose another --output, or say --overwrite"):
         _predict(taken)
-    with pytest.raises(DataError, match=r"nowhere is not a folder; make it first"):
+    with pytest.raises(ConfigError, match=r"nowhere is not a folder; make it first"):
         _predict(tmp_path / "nowhere" / "out.csv")
     # With --overwrite it goes on to read the input, which is not there.
     with pytest.raises(DataError, match="no-file"):

@@ -1,9 +1,23 @@
 """Counting repeated texts inside and across splits, by hand."""
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from paratune.data.columns import Samples
-from paratune.data.duplicates import Overlap, Repeats, overlap_warnings, overlaps, repeats
+from paratune.data.duplicates import (
+    Overlap,
+    Repeats,
+    count_known,
+    overlap_warnings,
+    overlaps,
+    repeats,
+    text_hashes,
+    write_text_hashes,
+)
+from paratune.errors import CheckpointError
 
 
 def samples(texts, labels=None, pairs=None) -> Samples:
@@ -26,3 +40,21 @@ def test_overlaps_across_splits():
     splits = {"train": samples("abcd"), "validation": samples("xyz"), "test": samples(["a", "a ", "x", "q"])}
     assert overlaps(splits) == [Overlap("train", "test", 2, 4), Overlap("validation", "test", 1, 4)]
     assert overlap_warnings(splits)[0].startswith("2 of 4 rows of test (50.0%) have a text that is also in train")
+
+
+def test_a_hash_is_of_both_texts_but_for_their_white_space():
+    one, other, same = text_hashes(samples(["a b", "a", " a\tb "], pairs=["c", "b c", "c"]))
+    assert one == same != other
+    assert int(one) == int.from_bytes(hashlib.blake2b(b"a b\nc", digest_size=8).digest(), "little")
+
+
+def test_texts_of_a_training_are_found_again(tmp_path: Path):
+    path = tmp_path / "texts.parquet"
+    assert count_known(path, samples("ab")) is None, "nothing was kept"
+    write_text_hashes(path, samples(["good film", "bad film", "good film"]))
+    assert count_known(path, samples(["bad  film\n", "good", "good film", "good film"])) == 3
+    assert count_known(path, samples(["film"])) == 0
+    assert count_known(path, samples(["good film"], pairs=["x"])) == 0
+    path.write_bytes(b"PAR1")
+    with pytest.raises(CheckpointError, match=r"texts\.parquet is damaged"):
+        count_known(path, samples("ab"))

@@ -19,7 +19,7 @@ import paratune.data.tokens as tokens_module
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.tokens import cache_folder, token_fingerprint, tokenize, tokenizer_fingerprint
-from paratune.errors import DataError, Stopped
+from paratune.errors import ConfigError, DataError, Stopped
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
 PAIRS = ["not really", "a poor story and an awful place, and never again this ugly phone", "bad", "one two three"]
@@ -200,9 +200,9 @@ def test_settings_that_cannot_work_are_refused(tmp_path):
     def run(made, **options):
         tokenize(made, tiny_tokenizer(), cache_dir=tmp_path, **options)
 
-    with pytest.raises(DataError, match=r"max_length 2 leaves no room .* 2 special tokens; at least 3"):
+    with pytest.raises(ConfigError, match=r"max_length 2 leaves no room .* 2 special tokens; at least 3"):
         run(samples(), max_length=2)
-    with pytest.raises(DataError, match="only_second needs a second text"):
+    with pytest.raises(ConfigError, match="only_second needs a second text"):
         run(samples(), max_length=8, truncation="only_second")
     with pytest.raises(DataError, match=r"data: samples cannot be truncated to data\.max_length 8 .*rows 1"):
         run(samples(TEXTS, PAIRS), max_length=8, truncation="only_first")
