@@ -10,16 +10,43 @@ import time
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
+from rich.text import Text
 
 from paratune import __version__
 from paratune.errors import EXIT_OK, ParatuneError, Stopped
+
+EXAMPLES = {
+    "train": "paratune train my.yaml",
+    "data": "paratune data my.yaml",
+    "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
+    "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
+    "config show": "paratune config show my.yaml",
+    "config init": "paratune config init my.yaml --task classification",
+}
+"""How each command that needs something is typed."""
+
+
+def _usage_error(error: CycloptsError) -> str:
+    """Return what is wrong with a command line as paratune says all else, with an example when something is missing."""
+    name = " ".join(error.command_chain or ())
+    if not isinstance(error, MissingArgumentError) or name not in EXAMPLES:
+        return f"error: {error}"
+    assert error.argument is not None
+    if error.keyword or error.argument.tokens:
+        what = f"{error}".rstrip(".")
+    else:
+        is_positional = error.argument.index is not None
+        what = f"{error.argument.name.removeprefix('--').upper() if is_positional else error.argument.name} is missing"
+    return f"error: {what}; for example: {EXAMPLES[name]} (paratune {name} --help shows all options)"
+
 
 app = App(
     name="paratune",
     help="Fine-tune BERT-family models on one device or many: one file, measured, resumable, compared.",
     version=__version__,
     help_format="plaintext",
+    error_formatter=lambda error: Text(_usage_error(error)),
 )
 config_app = App(name="config", help="Show, describe or begin a configuration file.")
 app.command(config_app)

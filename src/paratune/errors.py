@@ -5,8 +5,12 @@ Floor 0: standard library only.
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable
 from types import ModuleType
+
+_NEAR = 0.65
+"""Share of letters that two names have in common from which on one may be meant by the other: dpp and ddp, 2 of 3."""
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -84,8 +88,28 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near."""
+    """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near.
+
+    Suffixes of files do not make them near, and numbers that differ (fp16, fp64) are no slip of the pen.
+    """
     # Compared without case: ACCURACY shares no letter with accuracy otherwise.
-    by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+    lower, numbers = word.lower(), _numbers(word)
+    nearness = {
+        name: (_ratio(_stem(lower), _stem(name.lower())), _ratio(lower, name.lower()))
+        for name in known
+        if not numbers or _numbers(name) == numbers
+    }
+    nearest = max(nearness, key=nearness.__getitem__, default=None)
+    return f"; did you mean {nearest}?" if nearest is not None and nearness[nearest][0] > _NEAR else ""
+
+
+def _ratio(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
+
+
+def _numbers(name: str) -> list[str]:
+    return re.findall("[0-9]+", name)

@@ -79,9 +79,7 @@ def _torn(name: str) -> Callable[[Path], None]:
 
 
 FILES = [
-    Case(
-        "no such configuration", ("train", "d.yaml"), EXIT_CONFIG, ("d.yaml does not exist", "did you mean", "c.yaml")
-    ),
+    Case("no such configuration", ("train", "d.yaml"), EXIT_CONFIG, ("d.yaml does not exist; in .: c.yaml",)),
     Case("a folder for a configuration", ("train", "model"), EXIT_CONFIG, ("model is a folder", "name a YAML file")),
     Case(
         "missing file",
@@ -262,7 +260,7 @@ SETTINGS = [
     ),
     Case("unknown option", ("train", "c.yaml", "--foo"), EXIT_CONFIG, ("Unknown option: --foo",)),
     Case("unknown command", ("trian", "c.yaml"), EXIT_CONFIG, ('Did you mean "train"?',)),
-    Case("no configuration named", ("train",), EXIT_CONFIG, ("requires an argument",)),
+    Case("no configuration named", ("train",), EXIT_CONFIG, ("error: CONFIG is missing", "paratune train my.yaml")),
     Case("--nproc 0", ("train", "c.yaml", "--nproc", "0"), EXIT_CONFIG, ("--nproc 0: at least 1 process is needed",)),
     Case(
         "--nproc 2 with strategy single",

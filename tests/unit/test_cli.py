@@ -124,6 +124,35 @@ def test_how_a_command_ends(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train", "error: CONFIG is missing; for example: paratune train my.yaml (paratune train --help"),
+        ("train --resume", "error: CONFIG is missing"),
+        ("config show", "error: CONFIG is missing; for example: paratune config show my.yaml"),
+        ("evaluate runs/a", "error: --data is missing; for example: paratune evaluate runs/NAME --data reviews.csv"),
+        ("evaluate runs/a --data", "--data requires an argument; for example: paratune evaluate runs/NAME --data"),
+        ("predict", "error: MODEL is missing; for example: paratune predict runs/NAME --input"),
+        ("trian", 'error: Unknown command "trian". Did you mean "train"?'),
+    ],
+)
+def test_what_is_missing_on_a_command_line_is_shown_with_an_example(words: str, says: str, capsys, signals_kept: None):
+    with pytest.raises(SystemExit) as ended:
+        cli.app(words.split())
+    assert ended.value.code == errors.EXIT_CONFIG
+    shown = capsys.readouterr()
+    assert says in " ".join(shown.err.split())
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(("name", "line"), cli.EXAMPLES.items())
+def test_examples_are_commands(name: str, line: str):
+    program, *words = line.split()
+    assert program == "paratune"
+    assert " ".join(words).startswith(name)
+    cli.app.parse_args(words, print_error=False, exit_on_error=False)
+
+
 def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch):
     def command(**_: object) -> int:
         raise ZeroDivisionError

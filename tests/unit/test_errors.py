@@ -66,5 +66,25 @@ def test_did_you_mean(word, expected):
     assert did_you_mean(word, ["learning_rate", "warmup_steps", "Accuracy"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("fp16", ["fp32", "fp64"], ""),
+        ("bf61", ["bf16"], ""),
+        ("dpp", ["single", "ddp"], "; did you mean ddp?"),
+        # Suffixes are alike in all files of a kind.
+        ("nofile.csv", ["hostile.csv"], ""),
+        ("d.yaml", ["c.yaml"], ""),
+        ("dota.csv", ["data.csv", "data.tsv"], "; did you mean data.csv?"),
+        ("data.tvs", ["data.csv", "data.tsv"], "; did you mean data.tsv?"),
+        ("step_000100", ["step_000200", "step_000300"], ""),
+        ("tuor-2", ["tour-1", "tour-2"], "; did you mean tour-2?"),
+        ("tex", ["text1"], "; did you mean text1?"),
+    ],
+)
+def test_did_you_mean_is_sure(word, known, expected):
+    assert did_you_mean(word, known) == expected
+
+
 def test_did_you_mean_nothing():
     assert did_you_mean("x", []) == ""
