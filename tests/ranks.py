@@ -173,7 +173,7 @@ _no_clock = _NoClock()
 
 def one_rank(rank: int, world_size: int, folder: str, jobs: Sequence[dict[str, Any]]) -> None:
     """Run all jobs as one of several processes that find each other through a file."""
-    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
+    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     open_process_group(Place(rank, rank, world_size), CPU)
@@ -181,14 +181,14 @@ def one_rank(rank: int, world_size: int, folder: str, jobs: Sequence[dict[str, A
         for values in jobs:
             job = Job(**values)
             train(job, rank, world_size, Path(folder) / job.name)
-        reduce_all(rank, world_size, Path(folder) / "reduce")
+        reduce_all(rank, world_size, Path(folder) / f"reduce{world_size}")
     finally:
         close_process_group()
 
 
 def spawn(folder: Path, jobs: Sequence[Job], world_size: int = 2) -> None:
     """Run jobs in several processes; raise what one of them raised."""
-    for name in (*(job.name for job in jobs), "reduce"):
+    for name in (*(job.name for job in jobs), f"reduce{world_size}"):
         (folder / name).mkdir(parents=True)
     context = torch.multiprocessing.spawn(
         one_rank, (world_size, str(folder), [asdict(job) for job in jobs]), nprocs=world_size, join=False

@@ -55,9 +55,16 @@ def check_world_size(traits: Traits, world_size: int) -> None:
         ConfigError: There are too few or too many of them.
     """
     if world_size < traits.min_world_size:
+        started = "1 was started" if world_size == 1 else f"{world_size} were started"
         raise ConfigError(
-            f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes, and {world_size} was started; "
+            f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes or more, and {started}; "
             f"start them with --nproc {traits.min_world_size}, or set strategy.kind: single"
+        )
+    if rest := world_size % traits.world_size_multiple:
+        below = world_size - rest
+        raise ConfigError(
+            f"strategy.kind: {traits.kind} needs a multiple of {traits.world_size_multiple} processes, and "
+            f"{world_size} were started; the nearest: {below} or {below + traits.world_size_multiple}"
         )
     if traits.max_world_size is not None and world_size > traits.max_world_size:
         raise ConfigError(

@@ -30,15 +30,21 @@ class Row:
 
     kind: str
     options: dict[str, Any] = field(default_factory=dict)
+    world_size: int = 2
 
     @property
     def name(self) -> str:
-        return "-".join([self.kind, *(f"{key}={value}" for key, value in self.options.items())])
+        options = [f"{key}={value}" for key, value in self.options.items()]
+        return "-".join([self.kind, *options, *([f"x{self.world_size}"] if self.world_size != WORLD_SIZE else [])])
 
 
 STRATEGIES = [
     Row("ddp"),
     Row("ddp", {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
+    Row("zero1"),
+    Row("zero2"),
+    Row("zero3"),
+    Row("hsdp", {"shard_size": 2}, world_size=4),
 ]
 
 CASES = {
@@ -56,13 +62,15 @@ def _job(row: Row, case: str) -> Job:
     return replace(CASES[case], name=f"{row.name}, {case}", strategy=row.kind, options=row.options)
 
 
-def _all_jobs() -> list[Job]:
-    jobs = [_job(row, case) for row in STRATEGIES for case in CASES]
-    jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", save_at=5) for row in STRATEGIES]
-    jobs += [replace(_job(row, "classification"), name=f"{row.name}, goes on", load_from="alone") for row in STRATEGIES]
-    jobs += [
-        replace(_job(STRATEGIES[0], "classification"), name=violation, violation=violation) for violation in VIOLATIONS
-    ]
+def _all_jobs(world_size: int) -> list[Job]:
+    rows = [row for row in STRATEGIES if row.world_size == world_size]
+    jobs = [_job(row, case) for row in rows for case in CASES]
+    jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", save_at=5) for row in rows]
+    jobs += [replace(_job(row, "classification"), name=f"{row.name}, goes on", load_from="alone") for row in rows]
+    if world_size == WORLD_SIZE:
+        jobs += [
+            replace(_job(rows[0], "classification"), name=violation, violation=violation) for violation in VIOLATIONS
+        ]
     return jobs
 
 
@@ -86,7 +94,8 @@ def _run_all(aside: Path) -> None:
     for name, case in {**CASES, "alone": replace(CASES["classification"], name="alone", save_at=5)}.items():
         (aside / name).mkdir(parents=True)
         train(case, 0, 1, aside / name)
-    spawn(aside, _all_jobs(), WORLD_SIZE)
+    for world_size in sorted({row.world_size for row in STRATEGIES}, reverse=True):
+        spawn(aside, _all_jobs(world_size), world_size)
 
 
 def losses(folder: Path, name: str, rank: int = 0) -> list[float]:
@@ -105,7 +114,7 @@ def test_losses_and_norms_are_those_of_one_process(folder: Path, row: Row, case:
     assert len(set(alone["losses"])) == CASES[case].num_steps
     np.testing.assert_allclose(together["losses"], alone["losses"], rtol=RTOL)
     np.testing.assert_allclose(together["norms"], alone["norms"], rtol=RTOL)
-    # The second rank tells the same.
+    # Another rank tells the same.
     assert Outcome(folder / f"{row.name}, {case}").rank(1)["losses"] == together["losses"]
 
 
@@ -136,7 +145,7 @@ def test_the_trained_weights_are_those_of_one_process(folder: Path, row: Row, ca
 @every_case
 def test_every_sample_is_trained_once_an_epoch_and_ranks_share_each_step(folder: Path, row: Row, case: str):
     alone = Outcome(folder / case).rank()["indices"]
-    parts = [Outcome(folder / f"{row.name}, {case}").rank(rank)["indices"] for rank in range(WORLD_SIZE)]
+    parts = [Outcome(folder / f"{row.name}, {case}").rank(rank)["indices"] for rank in range(row.world_size)]
     for step, together in enumerate(zip(*parts, strict=True)):
         assert sorted(chain(*together)) == sorted(alone[step])
     per_epoch = -(-CASES[case].num_samples // GLOBAL_BATCH_SIZE)
@@ -148,7 +157,7 @@ def test_every_sample_is_trained_once_an_epoch_and_ranks_share_each_step(folder:
 def test_an_evaluation_counts_every_sample_once_and_scores_as_one_process(folder: Path, row: Row, case: str):
     alone = Outcome(folder / case).rank()["evaluation"]
     assert len(alone["outputs"]) == CASES[case].num_evaluated
-    for rank in range(WORLD_SIZE):
+    for rank in range(row.world_size):
         together = Outcome(folder / f"{row.name}, {case}").rank(rank)["evaluation"]
         assert together["labels"] == alone["labels"]
         np.testing.assert_allclose(together["outputs"], alone["outputs"], rtol=1e-6, atol=1e-8)
@@ -184,7 +193,7 @@ def test_another_order_of_the_data_is_caught(folder: Path):
 
 def test_values_are_combined_over_ranks(folder: Path):
     for rank in range(WORLD_SIZE):
-        outcome = Outcome(folder / "reduce").rank(rank)
+        outcome = Outcome(folder / f"reduce{WORLD_SIZE}").rank(rank)
         assert outcome["sum"] == [3.0, 10.0]
         assert outcome["max"] == [2.0, 10.0]
         assert outcome["min"] == [1.0, 0.0]

@@ -1,6 +1,6 @@
 import pytest
 
-from paratune.config.traits import TRAITS
+from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError, LaunchError
 from paratune.place import Place, check_world_size, place_from_environment
 
@@ -52,5 +52,14 @@ def test_a_strategy_may_need_several_processes():
     from dataclasses import replace
 
     pipeline = replace(TRAITS["ddp"], kind="pipeline", min_world_size=2)
-    with pytest.raises(ConfigError, match=r"pipeline needs 2 processes, and 1 was started; start them with --nproc 2"):
+    with pytest.raises(ConfigError, match=r"pipeline needs 2 processes or more, and 1 was started; start"):
         check_world_size(pipeline, 1)
+
+
+def test_a_strategy_may_need_a_multiple_of_some_number_of_processes():
+    traits = traits_of("hsdp", {"shard_size": 3})
+    check_world_size(traits, 6)
+    with pytest.raises(ConfigError, match=r"hsdp needs a multiple of 3 processes, and 8 were started; .* 6 or 9$"):
+        check_world_size(traits, 8)
+    with pytest.raises(ConfigError, match=r"hsdp needs 6 processes or more, and 3 were started"):
+        check_world_size(traits, 3)

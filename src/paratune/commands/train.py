@@ -9,8 +9,8 @@ from typing import Any
 from paratune.commands.threads import respect_quota
 from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sections import Config, run_path
-from paratune.config.traits import TRAITS
+from paratune.config.sections import Config, run_path, strategy_options
+from paratune.config.traits import traits_of
 from paratune.console import print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
 from paratune.launch.local import launch
@@ -68,7 +68,7 @@ def _global_batch_size(config: Config, num_processes: int) -> int | None:
         ConfigError: What the processes would refuse after their start: there are too few or too many of them, or they
             cannot share the batch.
     """
-    traits = TRAITS.get(config.strategy.kind)
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     if traits is None:
         return None
     check_world_size(traits, num_processes)

@@ -8,8 +8,8 @@ from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import ClassificationTask, Config, class_names
-from paratune.config.traits import TRAITS
+from paratune.config.sections import ClassificationTask, Config, class_names, strategy_options
+from paratune.config.traits import traits_of
 from paratune.errors import did_you_mean
 
 
@@ -203,7 +203,7 @@ def _model(config: Config) -> Iterator[Problem]:
 
 def _strategy(config: Config) -> Iterator[Problem]:
     """What the traits of a strategy of this package exclude."""
-    traits = TRAITS.get(config.strategy.kind)
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     yield from excluded(config, traits.excludes) if traits else ()
 
 

@@ -239,6 +239,40 @@ class DDPStrategy(Section):
     """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
 
 
+class Zero1Strategy(Section):
+    """ZeRO-1: a whole model in each process, the optimizer states of a part of it (ZeroRedundancyOptimizer)."""
+
+    kind: Literal["zero1"]
+    """The strategy."""
+    bucket_cap_mb: PositiveFloat = 25.0
+    """Size in MiB of the pieces in which gradients travel."""
+    find_unused_parameters: bool = False
+    """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
+
+
+class Zero2Strategy(Section):
+    """ZeRO-2 by FSDP2: gradients and optimizer states sharded; weights gathered once a step."""
+
+    kind: Literal["zero2"]
+    """The strategy."""
+
+
+class Zero3Strategy(Section):
+    """ZeRO-3 by FSDP2: weights, gradients and optimizer states sharded; weights gathered block by block."""
+
+    kind: Literal["zero3"]
+    """The strategy."""
+
+
+class HSDPStrategy(Section):
+    """ZeRO-3 within groups of ranks, data parallelism between the groups."""
+
+    kind: Literal["hsdp"]
+    """The strategy."""
+    shard_size: Positive | None = None
+    """Ranks that share one copy of the states; those of one node when not given. There must be at least two groups."""
+
+
 class OutsideStrategy(Section):
     """A class of your own, named in full; see docs/strategies.md."""
 
@@ -248,8 +282,15 @@ class OutsideStrategy(Section):
     """Keyword arguments of the class."""
 
 
-Strategy = SingleStrategy | DDPStrategy | OutsideStrategy
+Strategy = SingleStrategy | DDPStrategy | Zero1Strategy | Zero2Strategy | Zero3Strategy | HSDPStrategy | OutsideStrategy
 """Told apart by `kind`."""
+
+
+def strategy_options(strategy: Section) -> dict[str, Any]:
+    """Return the keyword arguments of a strategy's class."""
+    if isinstance(strategy, OutsideStrategy):
+        return dict(strategy.options)
+    return strategy.model_dump(exclude={"kind"})
 
 
 class Config(Section):

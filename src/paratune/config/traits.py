@@ -1,7 +1,7 @@
 """What is true of a strategy before it runs: plain data that plans, checks, launchers and reports read, no torch."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 
@@ -11,55 +11,106 @@ class Traits:
 
     kind: str
     """Name in the configuration."""
-    shards: tuple[str, ...]
-    """What each rank holds only a part of: any of weights, gradients, optimizer."""
-    states_on: str
-    """Where the optimizer states live: device or cpu."""
     phases: Mapping[str, str]
     """What each measured phase contains, in words, for get_batch, forward, backward, optimizer."""
-    min_world_size: int
+    shards: tuple[str, ...] = ()
+    """What each rank holds only a part of: any of weights, gradients, optimizer."""
+    states_on: str = "device"
+    """Where the optimizer states live: device or cpu."""
+    min_world_size: int = 1
     """Fewest processes with which the strategy means anything."""
-    max_world_size: int | None
+    max_world_size: int | None = None
     """Most processes; None for no limit."""
-    ranks_per_replica: int
+    world_size_multiple: int = 1
+    """What the number of processes must be a multiple of."""
+    ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
-    excludes: Mapping[str, str]
+    excludes: Mapping[str, str] = field(default_factory=dict)
     """Settings that it cannot be combined with ("precision=fp16"), each with the reason."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
+_GET_BATCH = "reading tokens, padding, copy to the device"
+_FORWARD = "forward pass and loss"
+_REDUCED = "backward pass and the all-reduce of gradients, overlapped"
+_SHARDED_STEP = "gradient norm (one all-reduce), clipping, AdamW update of this rank's shards"
+
 TRAITS: dict[str, Traits] = {
     "single": Traits(
         kind="single",
-        shards=(),
-        states_on="device",
         phases={
-            "get_batch": "reading tokens, padding, copy to the device",
-            "forward": "forward pass and loss",
+            "get_batch": _GET_BATCH,
+            "forward": _FORWARD,
             "backward": "backward pass",
             "optimizer": "gradient norm, clipping, AdamW update",
         },
-        min_world_size=1,
         max_world_size=1,
-        ranks_per_replica=1,
-        excludes={},
     ),
     "ddp": Traits(
         kind="ddp",
-        shards=(),
-        states_on="device",
         phases={
-            "get_batch": "reading tokens, padding, copy to the device",
-            "forward": "forward pass and loss",
-            "backward": "backward pass and the all-reduce of gradients, overlapped",
+            "get_batch": _GET_BATCH,
+            "forward": _FORWARD,
+            "backward": _REDUCED,
             "optimizer": "gradient norm, clipping, AdamW update of the whole model on each rank",
         },
-        min_world_size=1,
-        max_world_size=None,
-        ranks_per_replica=1,
-        excludes={},
+    ),
+    "zero1": Traits(
+        kind="zero1",
+        phases={
+            "get_batch": _GET_BATCH,
+            "forward": _FORWARD,
+            "backward": _REDUCED,
+            "optimizer": "gradient norm, clipping, AdamW update of this rank's part, broadcast of the weights",
+        },
+        shards=("optimizer",),
+    ),
+    "zero2": Traits(
+        kind="zero2",
+        phases={
+            "get_batch": _GET_BATCH,
+            "forward": "forward pass, loss and the all-gather of weights, overlapped",
+            "backward": "backward pass and the reduce-scatter of gradients, overlapped",
+            "optimizer": _SHARDED_STEP,
+        },
+        shards=("gradients", "optimizer"),
+    ),
+    "zero3": Traits(
+        kind="zero3",
+        phases={
+            "get_batch": _GET_BATCH,
+            "forward": "forward pass, loss and the all-gather of weights, overlapped",
+            "backward": "backward pass, another all-gather of weights and the reduce-scatter of gradients, overlapped",
+            "optimizer": _SHARDED_STEP,
+        },
+        shards=("weights", "gradients", "optimizer"),
+    ),
+    "hsdp": Traits(
+        kind="hsdp",
+        phases={
+            "get_batch": _GET_BATCH,
+            "forward": "forward pass, loss and the all-gather of weights within the group, overlapped",
+            "backward": "backward pass, all-gather and reduce-scatter within the group, all-reduce between groups",
+            "optimizer": _SHARDED_STEP,
+        },
+        shards=("weights", "gradients", "optimizer"),
+        min_world_size=2,
     ),
 }
 """Traits by kind, of the strategies in this package; an outside one carries its own as the class attribute `traits`."""
+
+
+def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
+    """Return the traits of a strategy of this package under its options; None for an outside one, whose class has them.
+
+    Args:
+        kind: As in the configuration.
+        options: The other fields of its section.
+    """
+    traits = TRAITS.get(kind)
+    if kind == "hsdp" and traits and options.get("shard_size"):
+        size = options["shard_size"]
+        return replace(traits, world_size_multiple=size, min_world_size=2 * size)
+    return traits

@@ -10,6 +10,10 @@ from paratune.errors import ConfigError, did_you_mean
 STRATEGIES = {
     "single": "paratune.strategies.single:SingleStrategy",
     "ddp": "paratune.strategies.ddp:DDPStrategy",
+    "zero1": "paratune.strategies.zero1:Zero1Strategy",
+    "zero2": "paratune.strategies.fsdp:Zero2Strategy",
+    "zero3": "paratune.strategies.fsdp:Zero3Strategy",
+    "hsdp": "paratune.strategies.fsdp:HSDPStrategy",
 }
 """Where each kind is implemented; an outside one is named in full in the configuration."""
 

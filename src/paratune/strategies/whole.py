@@ -1,9 +1,13 @@
-"""What strategies that keep the whole model in each process share: steps as functions, and access to the states."""
+"""What strategies that run the whole model in each process share: steps as functions, and access to the states.
+
+Each rank may hold all of a weight, or, under FSDP2, a shard of it (a `DTensor`).
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from paratune.batch import Batch, BatchModel
@@ -73,11 +77,25 @@ def clip_and_step(optimizer: Optimizer, parameters: Iterable[nn.Parameter], max_
         nn.utils.clip_grads_with_norm_(with_gradient, max_grad_norm, norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return norm
+    return _gathered(norm)
+
+
+def _gathered(tensor: Tensor) -> Tensor:
+    """Return a sharded tensor whole, on every rank; others as they are."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _sharded_like(value: Tensor, target: Tensor) -> Tensor:
+    """Return `value`, which every rank has whole, on the device of `target` and sharded as it is."""
+    value = value.to(target.device)
+    if not isinstance(target, DTensor):
+        return value
+    # Every rank reads the checkpoint itself, so nothing has to be sent.
+    return distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
 
 
 class WholeState:
-    """Weights and optimizer states of a model that each rank holds whole (see `protocol.State`)."""
+    """Weights and optimizer states, each one whole when it is asked for (see `protocol.State`)."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, rank: int) -> None:
         self._optimizer = optimizer
@@ -90,7 +108,8 @@ class WholeState:
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         for key, tensor in self._all():
             if key.startswith(prefix):
-                yield key, tensor.detach().cpu() if self._is_first else None
+                whole = _gathered(tensor.detach())
+                yield key, whole.cpu() if self._is_first else None
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
         for key in keys:
@@ -116,11 +135,15 @@ class WholeState:
         # The moments have the parameter's dtype (a run may go on in another precision); AdamW(fused) keeps its step
         # count, a scalar, beside them as float32.
         dtype = parameter.dtype if value.ndim > 0 and value.is_floating_point() else value.dtype
-        self._optimizer.state[parameter][name] = value.to(parameter.device, dtype, copy=True)
+        value = value.to(dtype=dtype, copy=True)
+        whole = value.ndim == 0
+        self._optimizer.state[parameter][name] = (
+            value.to(parameter.device) if whole else _sharded_like(value, parameter)
+        )
 
     @staticmethod
     def _copy(key: str, target: Tensor, value: Tensor) -> None:
         if value.shape != target.shape:
             raise ValueError(f"{key} has shape {tuple(value.shape)}, the model {tuple(target.shape)}")
         with torch.no_grad():
-            target.copy_(value)
+            target.copy_(_sharded_like(value.to(target.dtype), target))

@@ -17,8 +17,8 @@ import torch
 from paratune import hardware
 from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, OutsideStrategy, class_names
-from paratune.config.traits import Traits
+from paratune.config.sections import Config, OutsideStrategy, class_names, strategy_options
+from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.duplicates import overlap_warnings
 from paratune.data.labels import absence_warnings, class_counts
@@ -46,6 +46,8 @@ class Prepared:
     precision: Precision
     strategy_type: Any
     """The class of the strategy."""
+    traits: Traits
+    """What is true of it under its options."""
     tokenizer: Any
     max_length: int
     """Tokens per sample, special tokens included."""
@@ -70,8 +72,9 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         raise ConfigError(f"{loaded.source}: data.train is missing; training needs it")
     strategy_type = strategy_class(config.strategy.kind)
     check_options(strategy_type, config)
-    check_excludes(strategy_type.traits, loaded)
-    check_world_size(strategy_type.traits, place.world_size)
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy)) or strategy_type.traits
+    check_excludes(traits, loaded)
+    check_world_size(traits, place.world_size)
     device = choose_device(config.device, place)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if warning:
@@ -98,7 +101,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     import_scorers()
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
-    return Prepared(loaded, place, device, precision, strategy_type, tokenizer, max_length, splits, tokenize_s)
+    return Prepared(loaded, place, device, precision, strategy_type, traits, tokenizer, max_length, splits, tokenize_s)
 
 
 def _load(config: Config, tokenizer: Any, max_length: int, stop: StopRequest, display: Display) -> dict[str, Split]:
@@ -125,7 +128,7 @@ def check_options(strategy_type: Any, config: Config) -> None:
         raise ConfigError(f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/strategies.md)")
     own = dict.fromkeys(("device", "precision", "rank", "world_size"))
     try:
-        inspect.signature(strategy_type).bind(**{**strategy_options(config), **own})
+        inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **own})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"strategy.options of {kind}: {error} (see docs/strategies.md)") from error
 
@@ -139,13 +142,6 @@ def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
     found = [problem.message for problem in excluded(loaded.config, traits.excludes)]
     if found:
         raise ConfigError("\n  ".join([f"{loaded.source}: {len(found)} problem{'s' * (len(found) > 1)}", *found]))
-
-
-def strategy_options(config: Config) -> dict[str, Any]:
-    """Return the keyword arguments of the strategy's class."""
-    if isinstance(config.strategy, OutsideStrategy):
-        return dict(config.strategy.options)
-    return config.strategy.model_dump(exclude={"kind"})
 
 
 def make_strategy(prepared: Prepared) -> Strategy:
@@ -162,7 +158,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
         "world_size": place.world_size,
     }
     try:
-        strategy: Strategy = prepared.strategy_type(**strategy_options(config), **arguments)
+        strategy: Strategy = prepared.strategy_type(**strategy_options(config.strategy), **arguments)
     except Exception as error:  # whatever the constructor of a user's class raises
         if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
             raise

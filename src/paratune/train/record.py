@@ -10,11 +10,11 @@ import torch
 
 from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.sections import Config, class_names
+from paratune.config.sections import Config, class_names, strategy_options
 from paratune.data.load import split_records
 from paratune.models.task_model import SequenceModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
-from paratune.train.prepare import Prepared, strategy_options
+from paratune.train.prepare import Prepared
 
 
 def model_facts(model: SequenceModel, name: str) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def session_record(
         "device": prepared.device.type,
         "strategy": {
             "kind": config.strategy.kind,
-            "traits": prepared.strategy_type.traits.as_dict(),
-            "options": strategy_options(config),
+            "traits": prepared.traits.as_dict(),
+            "options": strategy_options(config.strategy),
         },
         "batch": {
             "global_batch_size": batch.global_batch_size,

@@ -66,7 +66,7 @@ def train(
     place = place_from_environment()
     display = Display(speaks=place.rank == 0)
     prepared = prepare(loaded, place, stop, display)
-    if prepared.strategy_type.traits.max_world_size != 1:
+    if prepared.traits.max_world_size != 1:
         with stop.ends_at_once("waiting for the other processes"):
             open_process_group(place, prepared.device)
     try:

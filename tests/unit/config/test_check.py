@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from paratune.config import check as check_module
 from paratune.config.load import load_config
 from paratune.config.metric_names import METRICS
 from paratune.config.traits import TRAITS
@@ -114,7 +113,7 @@ def test_what_a_strategy_excludes_is_refused_with_its_reason(complain, good, mon
     traits = replace(
         TRAITS["ddp"], excludes={"precision=fp64": "it is only an example", "train.freeze_encoder=true": "x"}
     )
-    monkeypatch.setattr(check_module, "TRAITS", {**TRAITS, "ddp": traits})
+    monkeypatch.setitem(TRAITS, "ddp", traits)
     text = complain("strategy=ddp", "precision=fp64")
     assert "precision: fp64 cannot be combined with strategy.kind: ddp: it is only an example" in text
     assert text.count("\n  ") == 1

@@ -5,6 +5,7 @@ from pydantic import Field
 
 from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
 from paratune.config.sections import Columns, Config, DDPStrategy, OutsideStrategy, Section, SingleStrategy, Train
+from paratune.config.traits import TRAITS
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,8 @@ def test_options_are_called_as_in_the_file():
 
 def test_kinds_are_those_that_have_sections():
     strategy = options_of(Config)["strategy"]
-    assert kinds(strategy) == {"single": SingleStrategy, "ddp": DDPStrategy}
+    assert list(kinds(strategy)) == list(TRAITS)
+    assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleStrategy, DDPStrategy)
     assert outside_kind(strategy) is OutsideStrategy
     assert outside_kind(options_of(Config)["task"]) is None
     assert allowed_kinds(options_of(Config)["task"]) == "classification or regression"

@@ -34,7 +34,7 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
             "strategy.bucket_cap is not an option of ddp; did you mean bucket_cap_mb?",
         ),
         ("strategy={kind: 'a:B', x: 1}", "strategy.x is not an option of a:B; it has: kind, options"),
-        ("strategy=dpp", 'strategy.kind is "dpp" (text); did you mean ddp?; allowed: single, ddp or package.module'),
+        ("strategy=dpp", 'strategy.kind is "dpp" (text); did you mean ddp?; allowed: single, ddp, '),
         ("strategy.kind=3", "strategy.kind is 3 (a whole number); allowed: single, ddp"),
         ("strategy={x: 1}", "strategy.x is not an option of single; it has: kind"),
         ("strategy=a b:c", 'strategy.kind is "a b:c" (text); allowed: package.module:Class'),

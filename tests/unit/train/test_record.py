@@ -74,7 +74,7 @@ def prepared(folder: Path, *, settings: list[str], world_size: int, strategy: An
         config=loaded.config,
         place=SimpleNamespace(world_size=world_size),
         device=torch.device("cpu"),
-        strategy_type=strategy,
+        traits=strategy.traits,
         splits={},
     )
 

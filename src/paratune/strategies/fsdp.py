@@ -1,0 +1,122 @@
+"""ZeRO-2, ZeRO-3 and hybrid sharding with PyTorch's FSDP2: the weights of a block are gathered when it runs.
+
+One class a kind. They differ in two constants: whether a block's weights are dropped between forward and backward, and
+over which ranks they are sharded.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.optim import Optimizer
+
+from paratune.batch import Batch
+from paratune.config.traits import TRAITS, Traits
+from paratune.errors import ConfigError
+from paratune.precision import Precision
+from paratune.strategies import whole
+from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+
+
+class Zero3Strategy:
+    """Weights, gradients and optimizer states sharded over all ranks. See `protocol.Strategy`."""
+
+    traits: ClassVar[Traits] = TRAITS["zero3"]
+    reshard_after_forward: ClassVar[bool] = True
+
+    def __init__(self, *, device: torch.device, precision: Precision, rank: int, world_size: int) -> None:
+        self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
+        self._device = device
+        self._precision = precision
+        self._model: Any
+        self._optimizer: Optimizer
+
+    def mesh(self) -> DeviceMesh:
+        """Return the ranks over which weights are sharded (last dimension) and replicated (first of two)."""
+        return init_device_mesh(self._device.type, (self.layout.world_size,))
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        self._model = whole.place(model, self._device)
+        mesh = self.mesh()
+        for block in blocks:
+            fully_shard(block, mesh=mesh, reshard_after_forward=self.reshard_after_forward)
+        # What is in no block - embeddings and head - is one more unit.
+        fully_shard(self._model, mesh=mesh, reshard_after_forward=self.reshard_after_forward)
+        self._optimizer = make_optimizer(model.named_parameters())
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        whole.set_training(self._model, True)
+        parts = []
+        for number, batch in enumerate(micro_batches, start=1):
+            # Gradients are reduced once, with the last micro-batch; until then each rank adds up whole ones.
+            self._model.set_requires_gradient_sync(number == len(micro_batches))
+            parts.append(self._forward_backward_one(batch, phases))
+        return torch.stack(parts).sum()
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        whole.set_training(self._model, False)
+        return whole.forward(self._model, batch, self._precision, self._device)
+
+    def state(self) -> whole.WholeState:
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank)
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        return reduce_over_ranks(value, op)
+
+    def close(self) -> None:
+        del self._model, self._optimizer
+
+    def _forward_backward_one(self, batch: Batch, phases: Phases) -> Tensor:
+        return whole.forward_backward_one(
+            self._model,
+            self._model,
+            batch,
+            phases,
+            precision=self._precision,
+            device=self._device,
+            # FSDP2 averages gradients over ranks, as DDP does.
+            gradient_scale=self.layout.world_size,
+        )
+
+
+class Zero2Strategy(Zero3Strategy):
+    """As ZeRO-3, but a block's weights stay gathered from its forward to its backward pass: gathered once a step."""
+
+    traits: ClassVar[Traits] = TRAITS["zero2"]
+    reshard_after_forward: ClassVar[bool] = False
+
+
+class HSDPStrategy(Zero3Strategy):
+    """ZeRO-3 within groups of `shard_size` ranks, and data parallelism between the groups."""
+
+    traits: ClassVar[Traits] = TRAITS["hsdp"]
+
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        precision: Precision,
+        rank: int,
+        world_size: int,
+        shard_size: int | None = None,
+    ) -> None:
+        super().__init__(device=device, precision=precision, rank=rank, world_size=world_size)
+        self._shard_size = shard_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        if world_size % self._shard_size or self._shard_size == world_size:
+            raise ConfigError(
+                f"strategy.shard_size: {self._shard_size} does not divide the {world_size} processes into two groups "
+                "or more; set another one, or strategy.kind: zero3, which shards over all of them"
+            )
+
+    def mesh(self) -> DeviceMesh:
+        shape = (self.layout.world_size // self._shard_size, self._shard_size)
+        return init_device_mesh(self._device.type, shape, mesh_dim_names=("replicate", "shard"))
