@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
+from tied_lm import MaskedBatches, tiny_tied_lm
 from tiny import tiny_model
 from tiny_data import tiny_collator
 
@@ -32,6 +33,9 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 240
+Task = Literal["classification", "regression", "masked LM"]
+NUM_CLASSES = {"classification": 3, "regression": 0, "masked LM": 3}
+"""As `tiny_collator` wants it; a masked LM makes labels of its own."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +43,28 @@ class Job:
     """One training, the same whatever the number of ranks."""
 
     name: str
+    task: Task = "classification"
     strategy: str = "single"
     options: dict[str, Any] = field(default_factory=dict)
-    num_classes: int = 3
-    """0 for regression."""
     accumulation: int = 1
-    """Micro-batches a step of one process; more ranks take fewer."""
+    """Micro-batches a step of each rank; fewer where its share has fewer samples."""
     num_samples: int = 27
     """With 8 a step: the fourth step has 3 samples, of which two ranks get 2 and 1."""
     num_steps: int = 10
+    """Of the whole training, by which the learning rate falls."""
+    until: int | None = None
+    """The step after which the job ends, and saves; all of them when not given."""
     max_grad_norm: float | None = 0.5
     num_evaluated: int = 11
     seed: int = 7
     violation: str = ""
+    """Of VIOLATIONS: what is done wrong, which the contract has to notice."""
     save_at: int | None = None
     load_from: str | None = None
 
 
 GLOBAL_BATCH_SIZE = 8
+VIOLATIONS = ("mean of means", "order", "lost tie", "doubled batch")
 
 
 def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
@@ -64,8 +72,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     strategy = strategy_class(job.strategy)(
         device=CPU, precision=POLICIES["fp64"], rank=rank, world_size=world_size, **job.options
     )
-    kind = "classification" if job.num_classes else "regression"
-    model = SequenceModel(tiny_model(num_labels=max(1, job.num_classes), dropout=0.0), kind).double()
+    model = _model(job).double()
     # With a first decay rate of 0 the first moment after a step is its gradient: so gradients show through the states.
     factory = OptimizerFactory(Train(learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2), job.num_steps)
     strategy.prepare(model, find_blocks(model), factory)
@@ -76,7 +83,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         begin = reader.step
     outcome: dict[str, Any] = {"losses": [], "norms": [], "indices": []}
     batches = _batches(job, strategy.layout.data_rank, strategy.layout.data_world_size)
-    for step in range(begin, job.num_steps):
+    for step in range(begin, job.until or job.num_steps):
         micro_batches = _spoil(job, batches.step(step), world_size)
         loss = strategy.forward_backward(micro_batches, _no_clock)
         factory.set_learning_rate(step)
@@ -87,34 +94,47 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         outcome["indices"].append([int(i) for batch in micro_batches for i in batch.index if i >= 0])
         if step == 0:
             _write_tensors(folder / "first.safetensors", strategy.state().tensors())
-        if step + 1 == job.save_at:
+        if step + 1 in (job.save_at, job.until):
             checkpoint.save(folder / "checkpoint", strategy.state().tensors(), {}, step=step + 1, is_writer=rank == 0)
     _write_tensors(folder / "last.safetensors", strategy.state().tensors())
-    outcome["evaluation"] = _evaluation(job, strategy, model)
+    if job.task != "masked LM":  # its outputs are not one row a sample
+        outcome["evaluation"] = _evaluation(job, strategy, model)
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
     strategy.close()
 
 
-def _batches(job: Job, data_rank: int, data_world_size: int) -> TrainBatches:
-    # One process cuts its step into `accumulation` parts; ranks share them, as a user would have it.
-    num_micro_steps = max(1, job.accumulation // data_world_size) if job.accumulation > 1 else 1
-    return TrainBatches(
-        tiny_collator(job.num_samples, num_classes=job.num_classes),
+def _model(job: Job) -> Any:
+    if job.task == "masked LM":
+        return tiny_tied_lm(tied=job.violation != "lost tie")
+    return SequenceModel(tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=0.0), job.task)
+
+
+def _batches(job: Job, data_rank: int, data_world_size: int) -> TrainBatches | MaskedBatches:
+    num_micro_steps = min(job.accumulation, GLOBAL_BATCH_SIZE // data_world_size)
+    # As when a batch size is meant for all ranks together and each takes it for its own.
+    size = GLOBAL_BATCH_SIZE * (2 if job.violation == "doubled batch" else 1)
+    batches = TrainBatches(
+        tiny_collator(job.num_samples, num_classes=NUM_CLASSES[job.task]),
         seed=job.seed + (data_world_size if job.violation == "order" else 0),
-        global_batch_size=GLOBAL_BATCH_SIZE,
-        micro_batch_size=GLOBAL_BATCH_SIZE // data_world_size // num_micro_steps,
+        global_batch_size=size,
+        micro_batch_size=size // data_world_size // num_micro_steps,
         num_micro_steps=num_micro_steps,
         data_rank=data_rank,
         data_world_size=data_world_size,
     )
+    return MaskedBatches(batches) if job.task == "masked LM" else batches
 
 
 def _spoil(job: Job, batches: list[Batch], world_size: int) -> list[Batch]:
     if job.violation != "mean of means":
         return batches
-    # Each rank takes the mean over its own samples, and the mean of those is taken over ranks.
-    own = sum(batch.num_samples for batch in batches)
+    # Each rank takes the mean over its own samples or tokens, and the mean of those is taken over ranks.
+    own = sum(_num_labelled(job, batch) for batch in batches)
     return [replace(batch, loss_denominator=float(max(1, own) * world_size)) for batch in batches]
+
+
+def _num_labelled(job: Job, batch: Batch) -> int:
+    return int((batch.labels >= 0).sum()) if job.task == "masked LM" else batch.num_samples
 
 
 def _evaluation(job: Job, strategy: Any, model: SequenceModel) -> dict[str, Any]:
@@ -123,7 +143,7 @@ def _evaluation(job: Job, strategy: Any, model: SequenceModel) -> dict[str, Any]
         strategy,
         model,
         eval_batches(
-            tiny_collator(job.num_evaluated, num_classes=job.num_classes, seed=1),
+            tiny_collator(job.num_evaluated, num_classes=NUM_CLASSES[job.task], seed=1),
             batch_size=2,
             data_rank=layout.data_rank,
             data_world_size=layout.data_world_size,
@@ -171,34 +191,55 @@ class _NoClock:
 _no_clock = _NoClock()
 
 
-def one_rank(rank: int, world_size: int, folder: str, jobs: Sequence[dict[str, Any]]) -> None:
-    """Run all jobs as one of several processes that find each other through a file."""
-    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+@dataclass(frozen=True)
+class Meeting:
+    """Jobs that the first `world_size` processes run one after another; the others wait for the next meeting."""
+
+    world_size: int
+    jobs: list[Job]
+
+
+def one_rank(rank: int, folder: str, meetings: Sequence[dict[str, Any]]) -> None:
+    """Take part in the meetings as one of several processes that find each other through a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    open_process_group(Place(rank, rank, world_size), CPU)
+    for number, meeting in enumerate(meetings):
+        world_size = meeting["world_size"]
+        if rank >= world_size:
+            continue
+        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{number}").as_uri()
+        open_process_group(Place(rank, rank, world_size), CPU)
+        try:
+            for values in meeting["jobs"]:
+                _run(Job(**values), rank, world_size, Path(folder))
+            if number == 0:
+                reduce_all(rank, world_size, Path(folder) / "reduce")
+        finally:
+            close_process_group()
+
+
+def _run(job: Job, rank: int, world_size: int, folder: Path) -> None:
     try:
-        for values in jobs:
-            job = Job(**values)
-            train(job, rank, world_size, Path(folder) / job.name)
-        reduce_all(rank, world_size, Path(folder) / f"reduce{world_size}")
-    finally:
-        close_process_group()
+        train(job, rank, world_size, folder / job.name)
+    except Exception as error:
+        error.add_note(f"in the job: {job.name}")
+        raise
 
 
-def spawn(folder: Path, jobs: Sequence[Job], world_size: int = 2) -> None:
-    """Run jobs in several processes; raise what one of them raised."""
-    for name in (*(job.name for job in jobs), f"reduce{world_size}"):
+def hold(folder: Path, meetings: Sequence[Meeting]) -> None:
+    """Hold meetings one after another, all in the same processes: importing is most of what a process costs."""
+    for name in ("reduce", *(job.name for meeting in meetings for job in meeting.jobs)):
         (folder / name).mkdir(parents=True)
+    num_processes = max(meeting.world_size for meeting in meetings)
     context = torch.multiprocessing.spawn(
-        one_rank, (world_size, str(folder), [asdict(job) for job in jobs]), nprocs=world_size, join=False
+        one_rank, (str(folder), [asdict(meeting) for meeting in meetings]), nprocs=num_processes, join=False
     )
     deadline = time.monotonic() + SPAWN_LIMIT_S
     while not context.join(timeout=1):
         if time.monotonic() > deadline:
             for process in context.processes:
                 process.kill()
-            raise TimeoutError(f"{world_size} processes were not done after {SPAWN_LIMIT_S} s")
+            raise TimeoutError(f"{num_processes} processes were not done after {SPAWN_LIMIT_S} s")
 
 
 @dataclass(frozen=True)
