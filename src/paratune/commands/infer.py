@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, DataError
@@ -164,21 +165,17 @@ def _at_rows(values: Any, rows: np.ndarray[Any, Any], num_rows: int) -> pa.Array
 
 
 def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_row("samples", format_number(result["num_samples"]))
     for lacking, count in result["num_dropped"].items():
         table.add_row("left out", f"{format_number(count)} without {lacking}")
+    labels = result.get("labels", ())
     for name, value in result["scores"].items():
-        table.add_row(name, format_number(value))
+        if name != "f1" or len(labels) <= 2:  # of more classes it is f1_macro
+            table.add_row(name, format_number(value))
     print_result(table)
     if "confusion" in result:
-        confusion = Table(title="rows: true class, columns: predicted", title_justify="left", box=None)
-        confusion.add_column("")
-        for name in result["labels"]:
-            confusion.add_column(Text(plain(name)), justify="right")
-        for name, row in zip(result["labels"], result["confusion"], strict=True):
-            confusion.add_row(Text(plain(name)), *(str(count) for count in row))
-        print_result(confusion)
+        print_result(confusion_view(labels, result["confusion"], Console().width))

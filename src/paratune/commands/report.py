@@ -1,11 +1,12 @@
 """`paratune report`: finished runs beside each other."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, ConfigError
-from paratune.report import make, terminal_table
+from paratune.report import holds_report, make, terminal_table
 from paratune.text import plain
 
 
@@ -13,7 +14,10 @@ def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool) -> 
     """Print the comparison, write the files where `out` says; return the exit code."""
     if not runs:
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
+    is_replaced = out is not None and holds_report(out)
     report = make(runs, out)
+    if is_replaced:
+        print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:
         print_json(report.as_dict(), indent=1)
         return EXIT_OK

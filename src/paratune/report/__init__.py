@@ -3,5 +3,6 @@
 from paratune.report.make import make
 from paratune.report.model import Report
 from paratune.report.terminal import terminal_table
+from paratune.report.write import holds_report
 
-__all__ = ["Report", "make", "terminal_table"]
+__all__ = ["Report", "holds_report", "make", "terminal_table"]

@@ -134,7 +134,8 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
         yield f"{_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}."
     stops = run.number("summary.num_interruptions")
     if stops:
-        yield f"interrupted {_count(stops)} times; steps trained again after a resume count once."
+        times = "once" if stops == 1 else f"{_count(stops)} times"
+        yield f"interrupted {times}; steps trained again after a resume count once."
     changes = [
         f"{name} {ARROW.join(str(value) for value in run.course(source))}"
         for name, source in _MAY_CHANGE.items()

@@ -325,13 +325,28 @@ def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
         _each(_score),
     )
     for split in ("validation", "test"):
-        for metric in _metrics_of(runs, split):
+        metrics = _metrics_of(runs, split)
+        for metric in metrics:
             values = [run.number(("summary", "scores", split, metric)) for run in runs]
             texts = [_score(value) for value in values]
             source = f"summary.scores.{split}.{metric}"
             yield _row(
-                runs, f"{split}_{metric}", f"{split.capitalize()} scores", metric_name(metric), source, values, texts
+                runs,
+                f"{split}_{metric}",
+                f"{split.capitalize()} scores",
+                metric_name(metric),
+                source,
+                values,
+                texts,
+                # Of more than two classes f1 is f1_macro (`metrics.classification`).
+                shown=metric != "f1" or "f1_macro" not in metrics or not _all_have_many_classes(runs),
             )
+
+
+def _all_have_many_classes(runs: Sequence[RunRecord]) -> bool:
+    """Return whether no run that tells classes apart has two of them."""
+    labels = [run.get("run.task.labels") for run in runs]
+    return all(len(each) > 2 for each in labels if isinstance(each, list))
 
 
 def _metrics_of(runs: Sequence[RunRecord], split: str) -> list[str]:

@@ -23,7 +23,7 @@ def check_folder(folder: Path, names: list[str]) -> None:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{plain(folder)} is a file; give --out a folder, new or from an earlier report")
     there = [name for name in names if (folder / name).exists()]
-    if there and not _is_ours(folder):
+    if there and not holds_report(folder):
         raise CheckpointError(
             f"{plain(folder)} holds {', '.join(there)} that no paratune report wrote; "
             "give --out another folder, or move them away"
@@ -58,7 +58,8 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(folder / name for name in texts)
 
 
-def _is_ours(folder: Path) -> bool:
+def holds_report(folder: Path) -> bool:
+    """Return whether the report files of a folder are ours to replace."""
     try:
         value = read_json(folder / MARKER)
     except (CheckpointError, OSError):

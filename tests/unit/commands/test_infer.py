@@ -89,6 +89,22 @@ def test_class_names_of_a_model_do_not_act_in_the_terminal(
     assert "\x1b[2J" not in shown
 
 
+@pytest.mark.parametrize(("num_classes", "shown"), [(2, True), (3, False)])
+def test_f1_is_shown_once(num_classes: int, shown: bool, capsys: pytest.CaptureFixture[str]):
+    labels = [f"c{number}" for number in range(num_classes)]
+    infer._show(
+        {
+            "num_samples": 1,
+            "num_dropped": {},
+            "scores": {"f1": 0.5, "f1_macro": 0.5},
+            "labels": labels,
+            "confusion": [[0] * num_classes] * num_classes,
+        }
+    )
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]]
+    assert names == (["f1", "f1_macro"] if shown else ["f1_macro", "rows:"])
+
+
 def test_a_score_that_is_not_known_is_null(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -14,6 +14,7 @@ from make_run import edit_json, make_run
 from rich.console import Console
 
 from paratune import __version__, report
+from paratune.commands.report import report_command
 from paratune.errors import CheckpointError
 from paratune.report import figures
 
@@ -309,3 +310,20 @@ def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, nam
     assert made == golden.read_text(encoding="utf-8"), (
         f"read the difference; to accept it copy {Path('out', name).resolve()}"
     )
+
+
+def test_interruptions_are_counted_in_words(tmp_path):
+    for count, says in ((1, "interrupted once;"), (2, "interrupted 2 times;")):
+        run = make_run(tmp_path / f"{count}", summary_changes={"num_interruptions": count})
+        (note,) = (note for note in report.make([run], None).notes if "nterrupted" in note)
+        assert says in note.lower()
+
+
+def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):
+    run, out = make_run(tmp_path / "a"), tmp_path / "out"
+    assert report_command([run], out=out, as_json=True) == 0
+    assert capsys.readouterr().err == ""
+    assert report_command([run], out=out, as_json=True) == 0
+    shown = capsys.readouterr()
+    assert shown.err == f"the report that {out} held was replaced\n"
+    json.loads(shown.out)

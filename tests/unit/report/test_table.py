@@ -67,3 +67,15 @@ def test_decimals_hold_back_where_the_largest_has_many_digits():
 @pytest.mark.parametrize(("value", "unit"), [(3 * GIB, "GiB"), (2**20, "MiB"), (5, "KiB")])
 def test_byte_unit_suits_the_largest(value, unit):
     assert byte_unit([1.0, None, value])[0] == unit
+
+
+def test_f1_is_shown_once_where_it_is_the_macro_average(tmp_path):
+    scores = {"scores.validation": {"f1": 0.5, "f1_macro": 0.5}}
+    two = make_run(tmp_path / "two", summary_changes=scores)
+    three = make_run(tmp_path / "three", labels=("a", "b", "c"), summary_changes=scores)
+    number = make_run(tmp_path / "number", task="regression")
+    for runs, shown in (((two,), True), ((three,), False), ((three, number), False), ((two, three), True)):
+        rows = _rows(*runs)
+        assert rows["validation_f1"].shown == shown
+        assert rows["validation_f1"].cells[0].value == 0.5, "CSV and JSON hold it"
+        assert rows["validation_f1_macro"].shown

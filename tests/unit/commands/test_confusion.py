@@ -1,0 +1,66 @@
+"""A confusion matrix at the width of a terminal: every line fits, and no number is cut."""
+
+import io
+
+from rich.console import Console
+
+from paratune.commands.confusion import confusion_view
+
+
+def _lines(names: list[str], counts: list[list[int]], width: int = 80) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width).print(confusion_view(names, counts, width))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def _diagonal(num_classes: int) -> list[list[int]]:
+    """100 right of each class, and 10 of it taken for the next one."""
+    counts = [[0] * num_classes for _ in range(num_classes)]
+    for true in range(num_classes):
+        counts[true][true] = 100
+        counts[true][(true + 1) % num_classes] = 10
+    return counts
+
+
+def test_names_stand_on_the_columns_where_there_is_room():
+    assert _lines(["negative", "positive"], [[90, 10], [7, 1234]]) == [
+        "rows: true class, columns: predicted",
+        "          negative  positive",
+        "negative        90        10",
+        "positive         7      1234",
+    ]
+
+
+def test_then_numbers_do():
+    names = [f"a class with a rather long name {number}" for number in range(12)]
+    title, head, *rows = _lines(names, _diagonal(12))
+    assert title == "rows: true class, columns: predicted, by its number"
+    assert head.split() == [str(number) for number in range(12)]
+    assert len(rows) == 12
+    assert all(len(line) <= 80 for line in (head, *rows))
+    # 12 columns of 3 digits and 2 spaces, and the number of the row, leave 80 - 60 - 3 = 17 cells for the name.
+    assert rows[0] == " 0 a class with a r…  100   10" + "    0" * 10
+    assert rows[11].split()[-12:] == ["10", *["0"] * 10, "100"]
+
+
+def test_wide_letters_are_counted_as_the_terminal_does():
+    names = ["\u975e\u5e38\u597d" * 6, "b"]  # 18 characters, 36 cells
+    assert _lines(names, [[1, 0], [0, 1]])[0] == "rows: true class, columns: predicted"
+    assert _lines(names, [[1, 0], [0, 1]], width=60)[0].endswith("by its number")
+
+
+def test_of_very_many_classes_the_commonest_confusions_are_listed():
+    counts = _diagonal(40)
+    counts[5][3] = 50
+    title, head, *rows = _lines([f"class {number}" for number in range(40)], counts)
+    assert title == "20 of 41 kinds of confusion among 40 classes; --json prints the matrix"
+    assert head.split() == ["true", "class", "predicted", "rows", "share"]
+    assert rows[0].split() == ["class", "5", "class", "3", "50", "31.2%"]  # of 160
+    assert rows[1].split() == ["class", "0", "class", "1", "10", "9.1%"]  # of 110
+    assert len(rows) == 20
+    assert all(len(line) <= 80 for line in rows)
+
+
+def test_names_are_text():
+    lines = _lines(["[red]x[/red]", "a\x1b[2Jb"], [[1, 0], [0, 1]])
+    assert lines[1].split() == ["[red]x[/red]", r"a\x1b[2Jb"]
