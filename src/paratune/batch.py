@@ -53,12 +53,17 @@ class Batch:
         return self.cu_seqlens is not None
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
-        """Return the batch with its tensors on `device`; counts are unchanged."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        """Return the batch with its tensors on `device`; counts are unchanged.
 
-    def pin_memory(self) -> "Batch":
-        """Return the batch in page-locked host memory, from where a copy to a GPU can overlap."""
-        return self._map(Tensor.pin_memory)
+        A copy to a GPU that is not waited for starts from page-locked memory: from any other the driver waits for it.
+        """
+        pins = non_blocking and torch.device(device).type == "cuda"
+
+        def move(tensor: Tensor) -> Tensor:
+            source = tensor.pin_memory() if pins and tensor.device.type == "cpu" else tensor
+            return source.to(device, non_blocking=non_blocking)
+
+        return self._map(move)
 
     def _map(self, change) -> "Batch":  # type: ignore[no-untyped-def]
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -21,6 +21,22 @@ def test_moving_moves_every_tensor_and_no_count():
             assert after == before, field.name
 
 
+def test_only_a_copy_to_a_gpu_that_is_not_waited_for_is_pinned(monkeypatch):
+    """No GPU is needed: what would be pinned and moved is noted."""
+    batch, done = row_batch(range(3), 3), []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: done.append("pin") or tensor)
+    monkeypatch.setattr(Tensor, "to", lambda tensor, device, **_: done.append(str(device)) or tensor)
+    num_tensors = sum(isinstance(getattr(batch, field.name), Tensor) for field in fields(batch))
+    for device, non_blocking, expected in (
+        ("cuda:1", True, ["pin", "cuda:1"] * num_tensors),
+        (torch.device("cuda"), False, ["cuda"] * num_tensors),
+        ("cpu", True, ["cpu"] * num_tensors),
+    ):
+        done.clear()
+        batch.to(device, non_blocking=non_blocking)
+        assert done == expected
+
+
 def test_a_batch_with_cu_seqlens_is_packed():
     batch = row_batch(range(3), 3)
     assert not batch.is_packed

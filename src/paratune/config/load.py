@@ -15,7 +15,6 @@ from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap
 from paratune.config.sections import Config
 from paratune.config.validate import Findings, validate
-from paratune.errors import ConfigError
 
 DEFAULT = "default"
 """Origin of a value that was not given."""
@@ -63,19 +62,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     assert config is not None
     plain = config.model_dump(mode="json", by_alias=True)
     return LoadedConfig(config, _origins(plain, layer), plain, path)
-
-
-def config_from_record(values: Mapping[str, Any]) -> Config:
-    """Return the configuration that a record holds (`run.json`, `config`).
-
-    Raises:
-        ConfigError: It does not fit this version; all problems are in the text.
-    """
-    good, findings = validate(values)
-    if findings.problems:
-        lines = "\n".join(f"  {problem.message}" for problem in findings.problems)
-        raise ConfigError(f"the recorded configuration does not fit this version of paratune:\n{lines}")
-    return Config.model_validate(good)
 
 
 def show_text(loaded: LoadedConfig) -> str:

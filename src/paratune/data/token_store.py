@@ -50,11 +50,6 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def row(self, index: int) -> tuple[TokenArray, TokenArray | None]:
-        """Return the token ids and types of one sample, as views."""
-        part = slice(self.offsets[index], self.offsets[index + 1])
-        return self.tokens[part], None if self.type_ids is None else self.type_ids[part]
-
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """(N,): tokens of each sample after truncation."""

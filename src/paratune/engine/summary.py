@@ -40,8 +40,6 @@ def summarise(
         rank: [event for event in read_events(folder, rank) if event["event"] == "step"]
         for rank in sorted({*event_ranks(folder), *range(world_size)})
     }
-    losses = [event["loss"] for event in steps[0]]
-    known = [peak["peak_memory_bytes"] for peak in peaks if peak["peak_memory_bytes"] is not None]
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -59,16 +57,8 @@ def summarise(
         },
         **rates(list(steps.values())),
         "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
-        "memory": {
-            "kind": memory_kind,
-            "largest_bytes": max(known, default=None),
-            "sum_bytes": sum(known) if known else None,
-        },
-        "loss": {
-            "first": losses[0] if losses else None,
-            "last": losses[-1] if losses else None,
-            "mean_last_epoch": _mean(losses[-steps_per_epoch:]),
-        },
+        "memory": {"kind": memory_kind, **_memory([peak["peak_memory_bytes"] for peak in peaks])},
+        "loss": _loss([event["loss"] for event in steps[0]], steps_per_epoch),
         "best": progress.best,
         "recorder": recorder,
     }
@@ -76,6 +66,19 @@ def summarise(
 
 def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: sum(event["phases_ms"][name] for event in steps) / 1000 for name in ALL_PHASES}
+
+
+def _memory(peaks: Sequence[int | None]) -> dict[str, int | None]:
+    known = [peak for peak in peaks if peak is not None]
+    return {"largest_bytes": max(known, default=None), "sum_bytes": sum(known) if known else None}
+
+
+def _loss(losses: Sequence[float], steps_per_epoch: int) -> dict[str, float | None]:
+    return {
+        "first": losses[0] if losses else None,
+        "last": losses[-1] if losses else None,
+        "mean_last_epoch": _mean(losses[-steps_per_epoch:]),
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -29,8 +29,9 @@ def samples(texts=TEXTS, pairs=None) -> Samples:
     return Samples(list(texts), pairs, None, None, np.arange(len(texts)), None, {})
 
 
-def rows_of(store):
-    return [store.row(index)[0].tolist() for index in range(len(store))]
+def rows_of(store, values="tokens"):
+    """The tokens, or the token types (`type_ids`), of each sample."""
+    return [part.tolist() for part in np.split(getattr(store, values), store.offsets[1:-1])]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +61,8 @@ def test_tokens_are_those_of_the_tokenizer_called_alone(tmp_path, monkeypatch, p
     for index, text in enumerate(TEXTS):
         pair = None if pairs is None else pairs[index]
         alone = tokenizer(text, pair, truncation=truncation, max_length=max_length)
-        ids, types = store.row(index)
-        assert ids.tolist() == alone["input_ids"]
-        assert types.tolist() == alone["token_type_ids"]
+        assert rows_of(store)[index] == alone["input_ids"]
+        assert rows_of(store, "type_ids")[index] == alone["token_type_ids"]
         assert store.full_lengths[index] == len(tokenizer(text, pair, verbose=False)["input_ids"])
     assert store.lengths.tolist() == [len(row) for row in rows_of(store)]
     assert store.num_tokens == sum(store.lengths)
@@ -237,7 +237,7 @@ store = tokens.tokenize(
     samples, tiny_tokenizer(), max_length=8, truncation="longest_first", need_token_type_ids=False,
     cache_dir=Path(sys.argv[1]), source="data",
 )
-print(json.dumps([len(made), [store.row(row)[0].tolist() for row in range(len(store))]]))
+print(json.dumps([len(made), [part.tolist() for part in np.split(store.tokens, store.offsets[1:-1])]]))
 """
 
 
