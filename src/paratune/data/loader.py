@@ -31,30 +31,35 @@ class Collator:
     pad_token_id: int
     """What stands behind the last token, where the attention mask is 0."""
 
-    def __call__(self, indices: IntArray, loss_denominator: float) -> Batch:
+    def __call__(
+        self, indices: IntArray, loss_denominator: float, *, num_rows: int | None = None, length: int | None = None
+    ) -> Batch:
         """Return the samples at `indices` as one batch, padded on the right to the longest of them.
 
         Args:
             indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
             loss_denominator: Samples of the whole optimizer step, over all ranks.
+            num_rows: B; filler rows are added. As many as there are samples, or one, when not given.
+            length: S; that of the longest sample when not given.
         """
-        is_filler = len(indices) == 0
-        rows = np.zeros(1, dtype=np.int64) if is_filler else indices
+        num_samples = len(indices)
+        num_filler = (num_rows or max(1, num_samples)) - num_samples
+        rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)])
         starts = self.store.offsets[rows]
         lengths = self.store.offsets[rows + 1] - starts
-        if is_filler:
-            lengths = np.minimum(lengths, _FILLER_LENGTH)
-        ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id)
+        lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
+        length = length or int(lengths.max())
+        ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
         types_BS = None
         if self.store.type_ids is not None:
-            types_BS = torch.from_numpy(self._padded(self.store.type_ids, starts, lengths, 0))
+            types_BS = torch.from_numpy(self._padded(self.store.type_ids, starts, lengths, 0, length))
         mask_BS = (np.arange(ids_BS.shape[1]) < lengths[:, None]).astype(np.int64)
         return Batch(
             input_ids=torch.from_numpy(ids_BS),
-            row_weight=torch.zeros(1) if is_filler else torch.ones(len(rows)),
-            index=torch.full((1,), -1) if is_filler else torch.from_numpy(rows.copy()),
-            num_samples=0 if is_filler else len(rows),
-            num_tokens=0 if is_filler else int(lengths.sum()),
+            row_weight=torch.from_numpy((np.arange(len(rows)) < num_samples).astype(np.float32)),
+            index=torch.from_numpy(np.concatenate([indices, np.full(num_filler, -1)])),
+            num_samples=num_samples,
+            num_tokens=int(lengths[:num_samples].sum()),
             num_padded_tokens=ids_BS.size,
             loss_denominator=float(loss_denominator),
             attention_mask=torch.from_numpy(mask_BS),
@@ -65,11 +70,12 @@ class Collator:
 
     @staticmethod
     def _padded(
-        flat: npt.NDArray[np.generic], starts: IntArray, lengths: IntArray, value: int
+        flat: npt.NDArray[np.generic], starts: IntArray, lengths: IntArray, value: int, length: int
     ) -> npt.NDArray[np.int64]:
-        padded_BS = np.full((len(lengths), int(lengths.max())), value, dtype=np.int64)
-        for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            padded_BS[number, :length] = flat[start : start + length]
+        padded_BS = np.full((len(lengths), length), value, dtype=np.int64)
+        lengths = np.minimum(lengths, length)
+        for number, (start, count) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            padded_BS[number, :count] = flat[start : start + count]
         return padded_BS
 
 
@@ -91,6 +97,8 @@ class TrainBatches:
     """0 to data_world_size - 1."""
     data_world_size: int
     """Ranks that see different data."""
+    equal_shapes: bool = False
+    """Give all micro-batches of a step the rows and the length of the largest of them."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -121,7 +129,10 @@ class TrainBatches:
             micro_batch_size=self.micro_batch_size,
             num_micro_steps=self.num_micro_steps,
         )
-        return [self.collator(share, len(indices)) for share in shares]
+        num_rows, length = None, None
+        if self.equal_shapes:
+            num_rows, length = self.micro_batch_size, int(self.collator.store.lengths[indices].max())
+        return [self.collator(share, len(indices), num_rows=num_rows, length=length) for share in shares]
 
     def _order(self, epoch: int) -> IntArray:
         """Return the order of an epoch, keeping the last one: making it anew costs what a sort does."""

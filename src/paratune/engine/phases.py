@@ -15,6 +15,9 @@ import torch
 
 from paratune.records import PHASES
 
+SCHEDULE = "schedule"
+"""What a pipeline puts around its passes; see `Clock`."""
+
 
 @dataclass(frozen=True)
 class StepTimes:
@@ -24,13 +27,20 @@ class StepTimes:
     wall_ms: float
     get_batch_host_ms: float
     """All of the host's time in get_batch, also what the device did not have to wait for."""
+    schedule_ms: float | None = None
+    """A pipeline's schedule from its first forward pass to its last backward pass; None without a pipeline."""
+    bubble_ms: float | None = None
+    """The part of it in which this rank computed nothing: it sent, received or waited."""
 
 
 class Clock(Protocol):
     """`with clock("forward"): ...` inside a step; `end_step` closes it."""
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
-        """Add the time of the block to `phase`; may be entered many times a step."""
+        """Add the time of the block to `phase`; may be entered many times a step.
+
+        `schedule` is no phase of its own: it is put around forward and backward passes, to learn what is between them.
+        """
         ...
 
     def restart(self) -> None:
@@ -51,27 +61,35 @@ class HostClock:
 
     def __init__(self) -> None:
         self._spent = dict.fromkeys(PHASES, 0.0)
+        self._schedule: tuple[float, float] | None = None
         self._ended: list[StepTimes] = []
         self._begin = time.perf_counter()
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), sum(self._spent.values())
         try:
             yield
         finally:
-            self._spent[phase] += time.perf_counter() - begin
+            seconds = time.perf_counter() - begin
+            if phase == SCHEDULE:
+                self._schedule = seconds, seconds - (sum(self._spent.values()) - busy)
+            else:
+                self._spent[phase] += seconds
 
     def restart(self) -> None:
         self._spent = dict.fromkeys(PHASES, 0.0)
+        self._schedule = None
         self._begin = time.perf_counter()
 
     def end_step(self) -> None:
         now = time.perf_counter()
         phases_ms = {name: 1000 * seconds for name, seconds in self._spent.items()}
         wall_ms = 1000 * (now - self._begin)
-        self._ended.append(_with_other(phases_ms, wall_ms, phases_ms["get_batch"]))
+        schedule_ms, bubble_ms = (None, None) if self._schedule is None else (1000 * each for each in self._schedule)
+        self._ended.append(_with_other(phases_ms, wall_ms, phases_ms["get_batch"], schedule_ms, bubble_ms))
         self._spent = dict.fromkeys(PHASES, 0.0)
+        self._schedule = None
         self._begin = now
 
     def take(self) -> list[StepTimes]:
@@ -86,6 +104,8 @@ class _CudaStep:
     begin: torch.cuda.Event
     end: torch.cuda.Event | None = None
     intervals: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
+    schedule: tuple[torch.cuda.Event, torch.cuda.Event, range] | None = None
+    """Begin, end, and which of the intervals lie between."""
     get_batch_host_s: float = 0.0
 
 
@@ -105,11 +125,14 @@ class CudaClock:
             finally:
                 self._step.get_batch_host_s += time.perf_counter() - host_begin
             return
-        begin = _event()
+        begin, first = _event(), len(self._step.intervals)
         try:
             yield
         finally:
-            self._step.intervals.append((phase, begin, _event()))
+            if phase == SCHEDULE:
+                self._step.schedule = begin, _event(), range(first, len(self._step.intervals))
+            else:
+                self._step.intervals.append((phase, begin, _event()))
 
     def restart(self) -> None:
         self._step = _CudaStep(_event())
@@ -149,9 +172,20 @@ def _read(step: _CudaStep) -> StepTimes:
     host_ms = 1000 * step.get_batch_host_s
     idle_ms = step.begin.elapsed_time(step.intervals[0][1]) if step.intervals else wall_ms
     phases_ms["get_batch"] = min(host_ms, idle_ms)
-    return _with_other(phases_ms, wall_ms, host_ms)
+    schedule_ms, bubble_ms = None, None
+    if step.schedule is not None:
+        begin, end, inside = step.schedule
+        schedule_ms = begin.elapsed_time(end)
+        bubble_ms = schedule_ms - sum(step.intervals[at][1].elapsed_time(step.intervals[at][2]) for at in inside)
+    return _with_other(phases_ms, wall_ms, host_ms, schedule_ms, bubble_ms)
 
 
-def _with_other(phases_ms: dict[str, float], wall_ms: float, get_batch_host_ms: float) -> StepTimes:
+def _with_other(
+    phases_ms: dict[str, float],
+    wall_ms: float,
+    get_batch_host_ms: float,
+    schedule_ms: float | None,
+    bubble_ms: float | None,
+) -> StepTimes:
     other = max(0.0, wall_ms - sum(phases_ms.values()))
-    return StepTimes({**phases_ms, "other": other}, wall_ms, get_batch_host_ms)
+    return StepTimes({**phases_ms, "other": other}, wall_ms, get_batch_host_ms, schedule_ms, bubble_ms)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.engine.phases import Clock
+from paratune.engine.phases import Clock, StepTimes
 from paratune.errors import NotFiniteError
 from paratune.records import EventLog
 from paratune.strategies.protocol import Strategy
@@ -129,6 +129,7 @@ class Recorder:
                 "phases_ms": {name: round(value, 4) for name, value in times.phases_ms.items()},
                 "wall_ms": round(times.wall_ms, 4),
                 "get_batch_host_ms": round(times.get_batch_host_ms, 4),
+                **_pipeline(times),
                 "memory_bytes": memory_bytes,
                 "warmup": entry.warmup,
             }
@@ -136,6 +137,12 @@ class Recorder:
         self._events.flush()
         _check_finite(steps, losses, norms)
         self._on_log(values)
+
+
+def _pipeline(times: StepTimes) -> dict[str, float]:
+    if times.schedule_ms is None or times.bubble_ms is None:
+        return {}
+    return {"schedule_ms": round(times.schedule_ms, 4), "bubble_ms": round(times.bubble_ms, 4)}
 
 
 def _check_finite(steps: Sequence[_Step], losses: Sequence[float], norms: Sequence[float]) -> None:

@@ -27,14 +27,33 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
         `throughput`: samples_per_s, tokens_per_s (real), padded_tokens_per_s, padding_share (of all computed tokens),
         num_steps_measured. `phases`: for each phase and `other` total_s (sum over steps of the mean over the step's
         ranks), median_ms, p10_ms, p90_ms (over all ranks' steps, linear interpolation), share (of the phases' sum).
-        `step_ms`: median, p10, p90 of the wall time. Every value but the number of steps is None when no step is left.
+        `step_ms`: median, p10, p90 of the wall time. `pipeline`: bubble_share, the part of the schedules' time in which
+        ranks computed nothing. Every value but the number of steps is None when no step is left.
     """
     by_step = _by_step([[event for event in rank if _counts(event)] for rank in steps])
     return {
         "throughput": _throughput(by_step),
         "phases": _phases(by_step),
         "step_ms": _spread([event["wall_ms"] for ranks in by_step for event in ranks.values()]),
+        "pipeline": _bubble([event for ranks in by_step for event in ranks.values()]),
     }
+
+
+def ideal_bubble_share(*, num_stages: int, num_micro_batches: int, num_chunks: int = 1) -> float:
+    """Return the part of a pipeline's schedule in which a rank waits when nothing but computing takes time.
+
+    (p - 1) / (m + p - 1) for GPipe and 1F1B; with v chunks on each rank the passes that fill and drain the pipeline are
+    v times shorter: (p - 1) / (v m + p - 1).
+
+    Args:
+        num_stages: Ranks of the pipeline, p.
+        num_micro_batches: Of a step, m.
+        num_chunks: Stages on each rank, v.
+
+    Source: Huang et al., GPipe, NeurIPS 2019, section 2.3; Narayanan et al., Efficient Large-Scale Language Model
+        Training on GPU Clusters, SC 2021, section 2.2 (there over the ideal time, here over all of it).
+    """
+    return (num_stages - 1) / (num_chunks * num_micro_batches + num_stages - 1)
 
 
 def wall_s(steps: Sequence[Sequence[Event]]) -> float:
@@ -106,6 +125,12 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
         return {"median": None, "p10": None, "p90": None}
     p10, median, p90 = np.percentile(values, [10, 50, 90])
     return {"median": float(median), "p10": float(p10), "p90": float(p90)}
+
+
+def _bubble(events: Sequence[Event]) -> dict[str, float | None]:
+    pipelined = [event for event in events if "schedule_ms" in event]
+    waited = sum(event["bubble_ms"] for event in pipelined)
+    return {"bubble_share": _ratio(waited, sum(event["schedule_ms"] for event in pipelined))}
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -241,6 +241,10 @@ def _time(runs: Sequence[RunRecord]) -> Iterator[Row]:
             numbers,
             shown=False,
         )
+    for key, label in (("bubble_share", "Pipeline bubble, measured"), ("ideal_bubble_share", "Pipeline bubble, ideal")):
+        source = f"summary.pipeline.{key}"
+        if any(run.number(source) is not None for run in runs):
+            yield _number_row(runs, key, "Time and throughput", label, source, _each(format_share))
     yield _number_row(
         runs, "num_steps_measured", "Time and throughput", "Steps measured", f"{rate}num_steps_measured", _each(_count)
     )

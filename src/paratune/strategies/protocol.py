@@ -19,7 +19,9 @@ from paratune.config.traits import Traits
 ReduceOp = Literal["sum", "max", "min", "concat"]
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], Optimizer]
 Phases = Callable[[str], AbstractContextManager[None]]
-"""`with phases("forward"): ...` adds the time of the block to that phase of the step; may be entered many times."""
+"""`with phases("forward"): ...` adds the time of the block to that phase of the step; may be entered many times.
+
+`with phases("schedule"): ...` around the passes of a pipeline shows how long it computed nothing between them."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Batches: padded as transformers pads, dealt so that ranks together are the one process."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -141,3 +143,27 @@ def test_a_single_pass_over_an_order_is_kept_per_epoch(collator, monkeypatch):
     for step in range(6):
         batches.step(step)
     assert made == [(23, 5, 0), (23, 5, 1)]
+
+
+def test_equal_shapes_pad_all_micro_batches_of_a_step_alike(collator):
+    plain = train_batches(collator, micro_batch_size=3, num_micro_steps=3)
+    alike = replace(plain, equal_shapes=True)
+    for step in range(plain.steps_per_epoch):
+        before, after = plain.step(step), alike.step(step)
+        longest = max(batch.max_seqlen for batch in before if batch.num_samples)
+        assert {tuple(batch.input_ids.shape) for batch in after} == {(3, longest)}
+        assert kept(after) == kept(before)
+        for was, now in zip(before, after, strict=True):
+            assert (now.num_samples, now.num_tokens, now.loss_denominator) == (
+                was.num_samples,
+                was.num_tokens,
+                was.loss_denominator,
+            )
+            assert now.num_padded_tokens == 3 * longest
+            assert now.row_weight.tolist() == [float(index >= 0) for index in now.index.tolist()]
+            rows, length = was.input_ids.shape
+            if was.num_samples:
+                assert torch.equal(now.input_ids[:rows, :length], was.input_ids)
+                assert torch.equal(now.attention_mask[:rows, :length], was.attention_mask)
+        # A filler row has something to attend to.
+        assert all(bool(batch.attention_mask.any(1).all()) for batch in after)

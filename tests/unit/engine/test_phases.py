@@ -130,6 +130,44 @@ def test_phases_add_up_over_micro_batches():
     assert clock.take() == []
 
 
+def test_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: "Timeline"):
+    clock = HostClock()
+    timeline.works_on_host(5.0)
+    with clock("schedule"):
+        timeline.works_on_host(2.0)
+        with clock("forward"):
+            timeline.works_on_host(10.0)
+        timeline.works_on_host(3.0)
+        with clock("backward"):
+            timeline.works_on_host(20.0)
+    with clock("backward"):  # the sum of gradients over replicas
+        timeline.works_on_host(4.0)
+    clock.end_step()
+    clock.end_step()
+    step, without = clock.take()
+    assert (step.schedule_ms, step.bubble_ms) == (pytest.approx(35.0), pytest.approx(5.0))
+    assert step.phases_ms["other"] == pytest.approx(10.0)
+    assert step.wall_ms == pytest.approx(44.0)
+    assert (without.schedule_ms, without.bubble_ms) == (None, None)
+
+
+def test_cuda_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: "Timeline"):
+    clock = CudaClock()
+    with clock("schedule"):
+        timeline.launches(2.0)
+        with clock("forward"):
+            timeline.launches(10.0)
+        timeline.launches(3.0)
+        with clock("backward"):
+            timeline.launches(20.0)
+    with clock("backward"):
+        timeline.launches(4.0)
+    clock.end_step()
+    (step,) = clock.take()
+    assert (step.schedule_ms, step.bubble_ms) == (35.0, 5.0)
+    assert step.phases_ms["backward"] == 24.0
+
+
 def test_a_restart_forgets_what_was_begun():
     clock = HostClock()
     with clock("forward"):
