@@ -21,6 +21,7 @@ from tiny_data import tiny_collator
 from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.sections import Train
+from paratune.config.traits import traits_of
 from paratune.data.loader import TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory
@@ -81,8 +82,8 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         reader = checkpoint.Reader(folder.parent / job.load_from / "checkpoint")
         strategy.state().load(reader.read, reader.keys())
         begin = reader.step
-    outcome: dict[str, Any] = {"losses": [], "norms": [], "indices": []}
-    batches = _batches(job, strategy.layout.data_rank, strategy.layout.data_world_size)
+    outcome: dict[str, Any] = {"losses": [], "norms": [], "indices": [], "data_rank": strategy.layout.data_rank}
+    batches = _batches(job, strategy)
     for step in range(begin, job.until or job.num_steps):
         micro_batches = _spoil(job, batches.step(step), world_size)
         loss = strategy.forward_backward(micro_batches, _no_clock)
@@ -106,11 +107,14 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
 def _model(job: Job) -> Any:
     if job.task == "masked LM":
         return tiny_tied_lm(tied=job.violation != "lost tie")
-    return SequenceModel(tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=0.0), job.task)
+    model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=0.0, num_layers=4)
+    return SequenceModel(model, job.task)
 
 
-def _batches(job: Job, data_rank: int, data_world_size: int) -> TrainBatches | MaskedBatches:
-    num_micro_steps = min(job.accumulation, GLOBAL_BATCH_SIZE // data_world_size)
+def _batches(job: Job, strategy: Any) -> TrainBatches | MaskedBatches:
+    data_rank, data_world_size = strategy.layout.data_rank, strategy.layout.data_world_size
+    traits = traits_of(job.strategy, job.options) or strategy.traits
+    num_micro_steps = min(max(job.accumulation, traits.num_micro_batches), GLOBAL_BATCH_SIZE // data_world_size)
     # As when a batch size is meant for all ranks together and each takes it for its own.
     size = GLOBAL_BATCH_SIZE * (2 if job.violation == "doubled batch" else 1)
     batches = TrainBatches(
@@ -121,6 +125,7 @@ def _batches(job: Job, data_rank: int, data_world_size: int) -> TrainBatches | M
         num_micro_steps=num_micro_steps,
         data_rank=data_rank,
         data_world_size=data_world_size,
+        equal_shapes=traits.equal_shapes,
     )
     return MaskedBatches(batches) if job.task == "masked LM" else batches
 

@@ -45,7 +45,7 @@ def tiny_tied_lm(*, tied: bool = True, seed: int = 0) -> TiedLM:
     """Return a small BERT without dropout, always the same weights for a seed; with `tied` false the tie is lost."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        hf = BertForMaskedLM(tiny_config(dropout=0.0))
+        hf = BertForMaskedLM(tiny_config(dropout=0.0, num_layers=4))
     assert hf.cls.predictions.decoder.weight is hf.bert.embeddings.word_embeddings.weight
     if not tied:
         hf.cls.predictions.decoder.weight = nn.Parameter(hf.cls.predictions.decoder.weight.detach().clone())

@@ -61,12 +61,12 @@ def tiny_tokenizer(folder: Path | None = None, *, max_length: int = 64) -> PreTr
     return tokenizer
 
 
-def tiny_config(num_labels: int = 2, *, max_length: int = 64, dropout: float = 0.1) -> BertConfig:
-    """Return the configuration of `tiny_model`: two layers of width 32 with two heads."""
+def tiny_config(num_labels: int = 2, *, max_length: int = 64, dropout: float = 0.1, num_layers: int = 2) -> BertConfig:
+    """Return the configuration of `tiny_model`: layers of width 32 with two heads."""
     return BertConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=32,
-        num_hidden_layers=2,
+        num_hidden_layers=num_layers,
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=max_length,
@@ -78,7 +78,13 @@ def tiny_config(num_labels: int = 2, *, max_length: int = 64, dropout: float = 0
 
 
 def tiny_model(
-    folder: Path | None = None, num_labels: int = 2, *, max_length: int = 64, dropout: float = 0.1, seed: int = 0
+    folder: Path | None = None,
+    num_labels: int = 2,
+    *,
+    max_length: int = 64,
+    dropout: float = 0.1,
+    seed: int = 0,
+    num_layers: int = 2,
 ) -> BertForSequenceClassification:
     """Return a small BERT with a classification head, always the same weights for a seed.
 
@@ -86,7 +92,9 @@ def tiny_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = BertForSequenceClassification(tiny_config(num_labels, max_length=max_length, dropout=dropout))
+        model = BertForSequenceClassification(
+            tiny_config(num_labels, max_length=max_length, dropout=dropout, num_layers=num_layers)
+        )
     if folder is not None:
         model.save_pretrained(folder)
         tiny_tokenizer(folder, max_length=max_length)

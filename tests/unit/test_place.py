@@ -63,3 +63,13 @@ def test_a_strategy_may_need_a_multiple_of_some_number_of_processes():
         check_world_size(traits, 8)
     with pytest.raises(ConfigError, match=r"hsdp needs 6 processes or more, and 3 were started"):
         check_world_size(traits, 3)
+
+
+def test_a_pipeline_needs_its_stages_or_a_multiple_of_them():
+    traits = traits_of("pipeline", {"stages": 4})
+    assert (traits.ranks_per_replica, traits.num_micro_batches) == (4, 4)
+    check_world_size(traits, 8)
+    with pytest.raises(ConfigError, match=r"pipeline needs a multiple of 4 processes, and 6 were started"):
+        check_world_size(traits, 6)
+    with pytest.raises(ConfigError, match=r"pipeline needs 4 processes or more, and 2 were started"):
+        check_world_size(traits, 2)

@@ -72,7 +72,11 @@ def _global_batch_size(config: Config, num_processes: int) -> int | None:
     if traits is None:
         return None
     check_world_size(traits, num_processes)
-    return resolve_batch(config.batch, data_world_size=num_processes // traits.ranks_per_replica).global_batch_size
+    return resolve_batch(
+        config.batch,
+        data_world_size=num_processes // traits.ranks_per_replica,
+        num_micro_batches=traits.num_micro_batches,
+    ).global_batch_size
 
 
 def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:

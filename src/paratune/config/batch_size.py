@@ -18,7 +18,7 @@ class ResolvedBatch:
     """Micro-steps per optimizer step."""
 
 
-def resolve_batch(batch: BatchSize, *, data_world_size: int) -> ResolvedBatch:
+def resolve_batch(batch: BatchSize, *, data_world_size: int, num_micro_batches: int = 1) -> ResolvedBatch:
     """Return what each rank does in one optimizer step.
 
     `global` is kept whatever the number of ranks: each takes an equal share of it, in micro-steps of at most
@@ -27,10 +27,32 @@ def resolve_batch(batch: BatchSize, *, data_world_size: int) -> ResolvedBatch:
     Args:
         batch: Exactly one of `global` and `per_device` is given.
         data_world_size: Ranks that see different data, at least 1.
+        num_micro_batches: Fewest of a step that the strategy can do with: the stages of a pipeline. Where `batch`
+            leaves it open, four times as many are made if they can be: the bubble is then a fifth.
 
     Raises:
-        ConfigError: The global batch cannot be dealt evenly to the ranks, or a share not to micro-steps.
+        ConfigError: The global batch cannot be dealt evenly to the ranks, or a share not to micro-steps; or these are
+            too few.
     """
+    resolved = _resolved(batch, data_world_size, num_micro_batches)
+    if resolved.grad_accum_steps < num_micro_batches:
+        found = f"{resolved.grad_accum_steps} micro-batch{'es' * (resolved.grad_accum_steps > 1)}"
+        share = resolved.global_batch_size // data_world_size
+        what = (
+            f"set batch.grad_accum_steps to {num_micro_batches} or more"
+            if batch.per_device is not None
+            else f"set batch.micro_batch_size to at most {share // num_micro_batches}"
+            if share >= num_micro_batches
+            else f"set batch.global to at least {num_micro_batches * data_world_size}"
+        )
+        raise ConfigError(
+            f"batch: a step has {found}, and a pipeline of {num_micro_batches} stages needs as many as it has stages, "
+            f"better four times as many; {what}"
+        )
+    return resolved
+
+
+def _resolved(batch: BatchSize, data_world_size: int, num_micro_batches: int) -> ResolvedBatch:
     if batch.per_device is not None:
         steps = batch.grad_accum_steps or 1
         return ResolvedBatch(batch.per_device * steps * data_world_size, batch.per_device, steps)
@@ -42,7 +64,7 @@ def resolve_batch(batch: BatchSize, *, data_world_size: int) -> ResolvedBatch:
             f"batch.global is {batch.global_}, which {data_world_size} ranks cannot share evenly; "
             f"the nearest sizes that they can: {near}"
         )
-    micro = min(batch.micro_batch_size or share, share)
+    micro = min(batch.micro_batch_size or _micro_batch_size(share, num_micro_batches), share)
     if share % micro:
         divisors = [size for size in range(1, share + 1) if share % size == 0]
         near = _either([max(size for size in divisors if size < micro), min(size for size in divisors if size > micro)])
@@ -51,6 +73,12 @@ def resolve_batch(batch: BatchSize, *, data_world_size: int) -> ResolvedBatch:
             f"{data_world_size} ranks takes of batch.global: {batch.global_}; the nearest that do: {near}"
         )
     return ResolvedBatch(batch.global_, micro, share // micro)
+
+
+def _micro_batch_size(share: int, num_micro_batches: int) -> int:
+    """Return the largest size that makes enough micro-batches of a rank's share."""
+    wanted = 4 * num_micro_batches if num_micro_batches > 1 else 1
+    return max((size for size in range(1, share + 1) if share % size == 0 and share // size >= wanted), default=1)
 
 
 def _either(sizes: list[int]) -> str:

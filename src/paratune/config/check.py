@@ -8,7 +8,7 @@ from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import ClassificationTask, Config, class_names, strategy_options
+from paratune.config.sections import ClassificationTask, Config, PipelineStrategy, class_names, strategy_options
 from paratune.config.traits import traits_of
 from paratune.errors import did_you_mean
 
@@ -205,6 +205,22 @@ def _strategy(config: Config) -> Iterator[Problem]:
     """What the traits of a strategy of this package exclude."""
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     yield from excluded(config, traits.excludes) if traits else ()
+    strategy = config.strategy
+    if isinstance(strategy, PipelineStrategy):
+        yield from _pipeline(strategy)
+
+
+def _pipeline(strategy: PipelineStrategy) -> Iterator[Problem]:
+    if strategy.chunks is not None and strategy.schedule != "interleaved":
+        wanted = f"with strategy.schedule: {strategy.schedule}; only interleaved has several stages on a rank"
+        yield _no_effect("strategy.chunks", strategy.chunks, wanted, ("strategy.schedule",))
+    num_stages = strategy.stages * strategy.num_chunks
+    if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
+        yield Problem(
+            f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "
+            f"{num_stages} (strategy.stages times the chunks of each rank)",
+            ("strategy.balance", "strategy.stages"),
+        )
 
 
 def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:

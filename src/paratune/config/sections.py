@@ -273,6 +273,26 @@ class HSDPStrategy(Section):
     """Ranks that share one copy of the states; those of one node when not given. There must be at least two groups."""
 
 
+class PipelineStrategy(Section):
+    """The model's blocks cut into stages, one on each rank, and micro-batches sent through them."""
+
+    kind: Literal["pipeline"]
+    """The strategy."""
+    stages: Annotated[int, Field(ge=2)] = 2
+    """Ranks of one pipeline; as many pipelines as fit into the world size work in data parallel."""
+    schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b"
+    """Order of forward and backward passes: GPipe, one forward one backward, or that with several stages a rank."""
+    chunks: Annotated[int, Field(ge=2)] | None = None
+    """With `schedule: interleaved`: stages on each rank; 2 when not given."""
+    balance: Literal["estimated", "measured"] | Annotated[list[Positive], Field(min_length=2)] = "estimated"
+    """How blocks are divided: by counted operations, by a measurement at the start, or the blocks of each stage."""
+
+    @property
+    def num_chunks(self) -> int:
+        """Stages on each rank."""
+        return (self.chunks or 2) if self.schedule == "interleaved" else 1
+
+
 class OutsideStrategy(Section):
     """A class of your own, named in full; see docs/strategies.md."""
 
@@ -282,7 +302,16 @@ class OutsideStrategy(Section):
     """Keyword arguments of the class."""
 
 
-Strategy = SingleStrategy | DDPStrategy | Zero1Strategy | Zero2Strategy | Zero3Strategy | HSDPStrategy | OutsideStrategy
+Strategy = (
+    SingleStrategy
+    | DDPStrategy
+    | Zero1Strategy
+    | Zero2Strategy
+    | Zero3Strategy
+    | HSDPStrategy
+    | PipelineStrategy
+    | OutsideStrategy
+)
 """Told apart by `kind`."""
 
 

@@ -23,6 +23,10 @@ class Traits:
     """Most processes; None for no limit."""
     world_size_multiple: int = 1
     """What the number of processes must be a multiple of."""
+    equal_shapes: bool = False
+    """All micro-batches of a step must have the same number of rows and the same padded length."""
+    num_micro_batches: int = 1
+    """Fewest micro-batches of a step; with `batch.global` and no micro_batch_size, four times as many are made."""
     ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
     excludes: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +102,22 @@ TRAITS: dict[str, Traits] = {
         shards=("weights", "gradients", "optimizer"),
         min_world_size=2,
     ),
+    "pipeline": Traits(
+        kind="pipeline",
+        phases={
+            "get_batch": _GET_BATCH,
+            "forward": "forward pass of the rank's own stages, and the loss on the last",
+            "backward": "backward pass of the rank's own stages; sums of gradients over stages that share a weight and "
+            "over pipelines",
+            "optimizer": "gradient norm (one all-reduce), clipping, AdamW update of the rank's own stages",
+            "other": "sending and receiving hidden states, and waiting for other stages: the bubble",
+        },
+        shards=("weights", "gradients", "optimizer"),
+        excludes={"train.freeze_encoder=true": "the first stages would have nothing to train"},
+        min_world_size=2,
+        equal_shapes=True,
+        num_micro_batches=2,
+    ),
 }
 """Traits by kind, of the strategies in this package; an outside one carries its own as the class attribute `traits`."""
 
@@ -110,6 +130,15 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
         options: The other fields of its section.
     """
     traits = TRAITS.get(kind)
+    if kind == "pipeline" and traits:
+        stages = options["stages"]
+        return replace(
+            traits,
+            min_world_size=stages,
+            world_size_multiple=stages,
+            ranks_per_replica=stages,
+            num_micro_batches=stages,
+        )
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
         return replace(traits, world_size_multiple=size, min_world_size=2 * size)

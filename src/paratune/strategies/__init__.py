@@ -14,6 +14,7 @@ STRATEGIES = {
     "zero2": "paratune.strategies.fsdp:Zero2Strategy",
     "zero3": "paratune.strategies.fsdp:Zero3Strategy",
     "hsdp": "paratune.strategies.fsdp:HSDPStrategy",
+    "pipeline": "paratune.strategies.pipeline.strategy:PipelineStrategy",
 }
 """Where each kind is implemented; an outside one is named in full in the configuration."""
 

@@ -6,6 +6,7 @@ Each rank may hold all of a weight, or, under FSDP2, a shard of it (a `DTensor`)
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
@@ -13,6 +14,9 @@ from torch.optim import Optimizer
 from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
 from paratune.strategies.protocol import Phases
+
+ADAMW_STATES = ("exp_avg", "exp_avg_sq", "step")
+"""What AdamW keeps for each parameter; ranks without them know the names from here."""
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
@@ -69,10 +73,24 @@ def forward_backward_one(
     return loss.detach()
 
 
-def clip_and_step(optimizer: Optimizer, parameters: Iterable[nn.Parameter], max_grad_norm: float | None) -> Tensor:
-    """Scale gradients down to `max_grad_norm`, update, clear; return their norm before."""
+def clip_and_step(
+    optimizer: Optimizer,
+    parameters: Iterable[nn.Parameter],
+    max_grad_norm: float | None,
+    *,
+    norm: Tensor | None = None,
+) -> Tensor:
+    """Scale gradients down to `max_grad_norm`, update, clear; return their norm before.
+
+    Args:
+        optimizer: Of these parameters.
+        parameters: Those that this rank holds, whole or as shards.
+        max_grad_norm: None leaves gradients as they are.
+        norm: Of the whole model's gradient, where `parameters` are only some of the model's.
+    """
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
+    if norm is None:
+        norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
     if max_grad_norm is not None:
         nn.utils.clip_grads_with_norm_(with_gradient, max_grad_norm, norm)
     optimizer.step()
@@ -94,6 +112,30 @@ def _sharded_like(value: Tensor, target: Tensor) -> Tensor:
     return distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
 
 
+def brought_to_rank_0(
+    value: Tensor | None,
+    *,
+    owner: int,
+    rank: int,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor | None:
+    """Return on rank 0, on the CPU, the tensor that `owner` has; None elsewhere. Ranks but these two do nothing."""
+    if rank == owner:
+        assert value is not None
+        value = torch.as_tensor(value).detach()
+        if owner == 0:
+            return value.cpu()
+        dist.send(value.to(device).contiguous(), dst=0)
+        return None
+    if rank != 0:
+        return None
+    buffer = torch.empty(shape, dtype=dtype, device=device)
+    dist.recv(buffer, src=owner)
+    return buffer.cpu()
+
+
 class WholeState:
     """Weights and optimizer states, each one whole when it is asked for (see `protocol.State`)."""
 
@@ -102,8 +144,8 @@ class WholeState:
         self._is_first = rank == 0
         self._parameters = dict(model.named_parameters())  # a tied one appears once
         persistent = model.state_dict(keep_vars=True)
-        self._buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
-        self._weights: dict[str, Tensor] = {**self._parameters, **self._buffers}
+        self.buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
+        self._weights: dict[str, Tensor] = {**self._parameters, **self.buffers}
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         for key, tensor in self._all():

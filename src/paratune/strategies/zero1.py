@@ -79,9 +79,6 @@ class Zero1Strategy:
 class Zero1State:
     """Weights as every rank has them, optimizer states from the rank that keeps them (see `protocol.State`)."""
 
-    STATES = ("exp_avg", "exp_avg_sq", "step")
-    """What AdamW keeps for each parameter; the ranks without them know the names from here."""
-
     def __init__(self, model: nn.Module, optimizer: "ZeroRedundancyOptimizer", *, rank: int) -> None:
         self._rank = rank
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -92,7 +89,7 @@ class Zero1State:
         yield from (item for item in self._weights.tensors(prefix) if item[0].startswith("model/"))
         owners = self._owners()
         for name, parameter in self._parameters.items():
-            for state_name in self.STATES:
+            for state_name in whole.ADAMW_STATES:
                 key = f"optimizer/{name}/{state_name}"
                 if owners[name] >= 0 and key.startswith(prefix):
                     yield key, self._brought_to_rank_0(parameter, state_name, owners[name])
@@ -114,19 +111,15 @@ class Zero1State:
         return dict(zip(self._parameters, owners.tolist(), strict=True))
 
     def _brought_to_rank_0(self, parameter: nn.Parameter, name: str, owner: int) -> Tensor | None:
-        if self._rank == owner:
-            value = torch.as_tensor(self._local.state[parameter][name]).detach()
-            if owner == 0:
-                return value.cpu()
-            dist.send(value.contiguous(), dst=0)
-            return None
-        if self._rank != 0:
-            return None
-        shape = () if name == "step" else parameter.shape
-        dtype = torch.float32 if name == "step" else parameter.dtype
-        buffer = torch.empty(shape, dtype=dtype, device=parameter.device)
-        dist.recv(buffer, src=owner)
-        return buffer.cpu()
+        is_scalar = name == "step"
+        return whole.brought_to_rank_0(
+            self._local.state[parameter][name] if self._rank == owner else None,
+            owner=owner,
+            rank=self._rank,
+            shape=torch.Size() if is_scalar else parameter.shape,
+            dtype=torch.float32 if is_scalar else parameter.dtype,
+            device=parameter.device,
+        )
 
 
 def _shard(optimizer: Optimizer) -> "ZeroRedundancyOptimizer":

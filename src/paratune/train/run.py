@@ -13,7 +13,7 @@ from paratune import checkpoint, hardware, records
 from paratune.batch import Batch
 from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, RegressionTask, class_names, run_path
+from paratune.config.sections import Config, PipelineStrategy, RegressionTask, class_names, run_path
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
@@ -29,6 +29,7 @@ from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
 from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
+from paratune.metrics.throughput import ideal_bubble_share
 from paratune.models.load import load_model
 from paratune.models.save import save_model
 from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder, set_output_bias
@@ -96,7 +97,11 @@ class _Run:
         self._names = class_names(self._config.task)
         self._is_writer = prepared.place.rank == 0
         self._strategy = make_strategy(prepared)
-        self._batch = resolve_batch(self._config.batch, data_world_size=self._strategy.layout.data_world_size)
+        self._batch = resolve_batch(
+            self._config.batch,
+            data_world_size=self._strategy.layout.data_world_size,
+            num_micro_batches=prepared.traits.num_micro_batches,
+        )
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
         self._num_steps = _num_steps(self._config, self._steps_per_epoch)
         _check_steps(self._config, self._num_steps)
@@ -271,6 +276,7 @@ class _Run:
             num_micro_steps=self._batch.grad_accum_steps,
             data_rank=layout.data_rank,
             data_world_size=layout.data_world_size,
+            equal_shapes=self._prepared.traits.equal_shapes,
         )
 
     def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
@@ -375,6 +381,7 @@ class _Run:
         median = summary["step_ms"]["median"]
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
         summary["scores"] = {split: values for split, (_, values) in results.items()}
+        summary["pipeline"]["ideal_bubble_share"] = self._ideal_bubble_share()
         if self._names:
             from paratune.metrics.classification import confusion
 
@@ -383,6 +390,16 @@ class _Run:
                 for split, (evaluation, _) in results.items()
             }
         return summary
+
+    def _ideal_bubble_share(self) -> float | None:
+        options = self._config.strategy
+        if not isinstance(options, PipelineStrategy):
+            return None
+        return ideal_bubble_share(
+            num_stages=options.stages,
+            num_micro_batches=self._batch.grad_accum_steps,
+            num_chunks=options.num_chunks,
+        )
 
     def _drop_best_snapshots(self) -> None:
         for folder in (self._folder / records.CHECKPOINTS_FOLDER).glob("best_*"):

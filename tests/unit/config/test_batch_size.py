@@ -55,3 +55,37 @@ def test_the_parts_of_a_global_batch_always_make_the_whole(size, micro, ranks):
         return
     assert found.global_batch_size == size == found.micro_batch_size * found.grad_accum_steps * ranks
     assert micro is None or found.micro_batch_size <= micro
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks", "stages", "resolved"),
+    [
+        ({"global": 32}, 1, 2, (32, 4, 8)),  # four times as many micro-batches as stages
+        ({"global": 32}, 2, 4, (32, 1, 16)),
+        ({"global": 12}, 1, 4, (12, 1, 12)),  # 16 are wanted, 12 can be had
+        ({"global": 32, "micro_batch_size": 8}, 1, 4, (32, 8, 4)),
+        ({"per_device": 4, "grad_accum_steps": 4}, 2, 4, (32, 4, 4)),
+    ],
+)
+def test_a_pipeline_gets_enough_micro_batches(said, ranks, stages, resolved):
+    found = resolve_batch(batch(**said), data_world_size=ranks, num_micro_batches=stages)
+    assert found == ResolvedBatch(*resolved)
+
+
+@pytest.mark.parametrize(
+    ("said", "stages", "parts"),
+    [
+        (
+            {"global": 32, "micro_batch_size": 16},
+            4,
+            ["has 2 micro-batches", "4 stages", "micro_batch_size to at most 8"],
+        ),
+        ({"per_device": 8}, 2, ["has 1 micro-batch,", "batch.grad_accum_steps to 2 or more"]),
+        ({"global": 3}, 4, ["has 3 micro-batches", "batch.global to at least 4"]),
+    ],
+)
+def test_too_few_micro_batches_for_a_pipeline_are_refused(said, stages, parts):
+    with pytest.raises(ConfigError) as caught:
+        resolve_batch(batch(**said), data_world_size=1, num_micro_batches=stages)
+    for part in parts:
+        assert part in str(caught.value)

@@ -119,3 +119,26 @@ def test_what_a_strategy_excludes_is_refused_with_its_reason(complain, good, mon
     assert text.count("\n  ") == 1
     load_config(good, ["strategy=ddp"])
     load_config(good, ["precision=fp64"])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "what"),
+    [
+        ("{kind: pipeline, chunks: 2}", "strategy.chunks: 2 has no effect with strategy.schedule: 1f1b"),
+        ("{kind: pipeline, stages: 4, balance: [2, 2]}", "strategy.balance: [2, 2] names 2 stages, and there are 4"),
+        (
+            "{kind: pipeline, schedule: interleaved, balance: [2, 2]}",
+            "strategy.balance: [2, 2] names 2 stages, and there are 4",
+        ),
+        ("{kind: pipeline, stages: 1}", "strategy.stages is 1 (a whole number); allowed: a whole number at least 2"),
+    ],
+)
+def test_what_a_pipeline_cannot_do_is_refused(complain, strategy, what):
+    assert what in complain(f"strategy={strategy}")
+
+
+def test_a_pipeline_does_not_train_a_head_alone(complain, good):
+    assert "train.freeze_encoder: true cannot be combined with strategy.kind: pipeline" in complain(
+        "strategy={kind: pipeline}", "train.freeze_encoder=true"
+    )
+    load_config(good, ["strategy={kind: pipeline, schedule: interleaved, chunks: 3, balance: [1, 1, 1, 1, 1, 1]}"])

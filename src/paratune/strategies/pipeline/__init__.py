@@ -1,0 +1,1 @@
+"""Pipeline parallelism for any encoder: its blocks cut into stages, a stage on each rank."""

@@ -1,0 +1,48 @@
+"""Which blocks go to which stage, so that the slowest stage is as fast as can be."""
+
+import math
+from collections.abc import Collection, Sequence
+from itertools import accumulate, pairwise
+
+from paratune.strategies.pipeline.cut import Span
+
+
+def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | None = None) -> list[Span] | None:
+    """Divide blocks into contiguous stages; the largest sum of costs is the smallest possible.
+
+    Args:
+        costs: Of each block, in any unit.
+        num_stages: At most the number of blocks; each stage gets one at least.
+        cuts: Blocks with which a stage may begin; any when None.
+
+    Returns:
+        The stages; None when the cuts do not suffice.
+
+    Source: the linear partition problem, by dynamic programming; O(stages x blocks^2).
+    """
+    num_blocks = len(costs)
+    allowed = set(range(1, num_blocks)) if cuts is None else set(cuts)
+    sums = [0.0]
+    for cost in costs:
+        sums.append(sums[-1] + cost)
+    # largest[n]: the smallest possible largest stage of the first n blocks; begins: where their last stage begins.
+    largest, begins = list(sums), []
+    for stage in range(1, num_stages):
+        following, begin = [math.inf] * (num_blocks + 1), [0] * (num_blocks + 1)
+        for end in range(stage + 1, num_blocks + 1):
+            options = [(max(largest[cut], sums[end] - sums[cut]), cut) for cut in range(stage, end) if cut in allowed]
+            following[end], begin[end] = min(options, default=(math.inf, 0))
+        largest = following
+        begins.append(begin)
+    if math.isinf(largest[num_blocks]):
+        return None
+    bounds = [num_blocks]
+    for begin in reversed(begins):
+        bounds.append(begin[bounds[-1]])
+    bounds = [0, *reversed(bounds)]
+    return [Span(begin, end) for begin, end in pairwise(bounds)]
+
+
+def as_told(sizes: Sequence[int]) -> list[Span]:
+    """Return the stages that have so many blocks each."""
+    return [Span(begin, end) for begin, end in pairwise(accumulate(sizes, initial=0))]

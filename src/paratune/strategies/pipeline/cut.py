@@ -1,0 +1,272 @@
+"""Any transformer cut at its blocks: the model's own forward pass, entered at one block and left after another.
+
+There is no table of architectures. Every stage calls the model's own `forward`; blocks before the stage hand on what
+was received, modules that only made the input of the blocks (embeddings) are skipped, and after the stage's last block
+the pass is left. So masks, position embeddings and the like are computed by the model's own code on every stage, from
+the batch, which every stage has. Which weights a stage needs is found by running it and asking autograd.
+
+Dimensions: `B` rows, `S` padded length, `D` width.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paratune.batch import Batch
+from paratune.errors import ConfigError
+
+_PROBE_ROWS = 2
+_PROBE_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Span:
+    """Blocks `begin` to `end` - 1; the first span has what comes before blocks as well, the last what comes after."""
+
+    begin: int
+    end: int
+
+
+class _Left(BaseException):
+    """Carries the hidden states of a stage's last block out of the model; nothing in between may catch it."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        self.hidden = hidden
+
+
+class CutModel:
+    """A `BatchModel` whose forward pass can be run in parts; without a part being run it works as before."""
+
+    def __init__(self, model: Any, blocks: Sequence[nn.Module]) -> None:
+        self.model = model
+        self.num_blocks = len(blocks)
+        self._blocks = list(blocks)
+        self._span: Span | None = None
+        self._received: Tensor | None = None
+        self._skipped: dict[int, dict[nn.Module, tuple[int, ...]]] = {}
+        """For each block at which a span may begin: modules whose output is not wanted, and its shape when tried."""
+        self._num_outputs = 0
+        """What a block returns: 0 for the hidden states alone, else the length of its tuple, they being the first."""
+        self._outside = {
+            name: module
+            for name, module in model.named_modules()
+            if module is not model and any(True for _ in module.parameters()) and not self._touches_blocks(module)
+        }
+        """Modules with weights, neither within a block nor around one."""
+        for number, block in enumerate(self._blocks):
+            block.forward = partial(self._run_block, number, block.forward)
+        for module in self._outside.values():
+            module.forward = partial(self._run_outside, module, module.forward)
+
+    def run(self, span: Span, batch: Batch, received: Tensor | None) -> Tensor:
+        """Run a part of the model.
+
+        Args:
+            span: Which part.
+            batch: All stages take the same.
+            received: Hidden states of the block before, (B, S, D); None for the first span.
+
+        Returns:
+            Hidden states of the last block, (B, S, D), or the model's outputs where that is the last of all.
+        """
+        self._span, self._received = span, received
+        try:
+            outputs: Tensor = self.model(batch)
+        except _Left as left:
+            return left.hidden
+        finally:
+            self._span = self._received = None
+        return outputs
+
+    def weights_of(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
+        """Find which weights each span of a division needs, and note which modules it can do without.
+
+        Returns:
+            For each span the names of the parameters that its result depends on, and those that it has to have.
+
+        Raises:
+            ConfigError: The parts, run one after the other, do not give what the whole model gives.
+        """
+        with _probing(self.model):
+            used, needed = self._probe(spans)
+            self._check(spans)
+        return used, needed
+
+    def costs(self) -> list[int]:
+        """Return the floating-point operations of a forward pass over a small batch, block by block.
+
+        What comes before the first block is counted with it, what comes after the last one with that. Products of
+        weights count; attention's own, the same in each block, does not (torch knows it on GPUs only).
+        """
+        spans = [Span(number, number + 1) for number in range(self.num_blocks)]
+        batch, hidden, costs = probe_batch(), None, []
+        with _probing(self.model):
+            self._probe(spans)
+            for span in spans:
+                with FlopCounterMode(display=False) as counter, torch.no_grad():
+                    hidden = self.run(span, batch, hidden)
+                costs.append(counter.get_total_flops())
+        return costs
+
+    def possible_cuts(self) -> set[int]:
+        """Return the blocks before which the model can be cut: all of them, but for rare architectures."""
+        cuts = set()
+        for number in range(1, self.num_blocks):
+            try:
+                self.weights_of([Span(0, number), Span(number, self.num_blocks)])
+            except ConfigError:
+                continue
+            cuts.add(number)
+        return cuts
+
+    def _probe(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
+        batch = probe_batch()
+        hidden = self._first_hidden(batch)
+        used, needed = [], []
+        for span in spans:
+            names, ran = self._used(span, batch, hidden)
+            unwanted = self._unwanted(names, ran) if span.begin > 0 else set()
+            skipped = {name for name in unwanted if _is_per_token(ran[name])}
+            self._skipped[span.begin] = {self._outside[name]: ran[name] for name in skipped}
+            used.append(names)
+            needed.append(names | {key for name in unwanted - skipped for key in self._keys(name)})
+        return used, needed
+
+    def _touches_blocks(self, module: nn.Module) -> bool:
+        inside = {id(each) for block in self._blocks for each in block.modules()}
+        return any(id(each) in inside for each in module.modules())
+
+    def _run_block(self, number: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        span = self._span
+        if span is None:
+            return forward(*args, **kwargs)
+        if number < span.begin:
+            return (self._received, *[None] * (self._num_outputs - 1)) if self._num_outputs else self._received
+        if number == span.begin and self._received is not None:
+            if args:
+                args = (self._received, *args[1:])
+            else:
+                kwargs["hidden_states"] = self._received
+        output = forward(*args, **kwargs)
+        if number == span.end - 1 and span.end < self.num_blocks:
+            raise _Left(_hidden(output))
+        return output
+
+    def _run_outside(self, module: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        shape = self._skipped.get(self._span.begin, {}).get(module) if self._span else None
+        if shape is None:
+            return forward(*args, **kwargs)
+        assert self._received is not None
+        rows, length, _ = self._received.shape
+        return self._received.new_zeros(1 if shape[0] == 1 else rows, length, shape[2])
+
+    def _first_hidden(self, batch: Batch) -> Tensor:
+        """Return the hidden states after the first block, and note in what form blocks return them."""
+        outputs: list[Any] = []
+        handle = self._blocks[0].register_forward_hook(lambda _module, _args, output: outputs.append(output))
+        try:
+            with torch.no_grad():
+                self.model(batch)
+        finally:
+            handle.remove()
+        self._num_outputs = len(outputs[0]) if isinstance(outputs[0], tuple | list) else 0
+        return _hidden(outputs[0])
+
+    def _used(self, span: Span, batch: Batch, hidden: Tensor) -> tuple[set[str], dict[str, tuple[int, ...]]]:
+        """Return the weights that a span depends on, and the outside modules that ran, each with its output's shape."""
+        ran: dict[str, tuple[int, ...]] = {}
+
+        def note(name: str, _module: nn.Module, _args: Any, output: Any) -> None:
+            ran[name] = tuple(output.shape) if isinstance(output, Tensor) else ()
+
+        handles = [module.register_forward_hook(partial(note, name)) for name, module in self._outside.items()]
+        received = hidden.clone().requires_grad_(True) if span.begin > 0 else None
+        self._skipped.pop(span.begin, None)
+        try:
+            result = self.run(span, batch, received).sum()
+        finally:
+            for handle in handles:
+                handle.remove()
+        names = [name for name, parameter in self.model.named_parameters() if parameter.is_floating_point()]
+        parameters = [self.model.get_parameter(name) for name in names]
+        gradients = torch.autograd.grad(result, parameters, allow_unused=True)
+        return {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}, ran
+
+    def _unwanted(self, used: set[str], ran: dict[str, tuple[int, ...]]) -> set[str]:
+        """Return the outermost modules that run and none of whose weights matters."""
+        names = {name for name in ran if not used & self._keys(name)}
+        return {name for name in names if not any(name.startswith(f"{other}.") for other in names)}
+
+    def _keys(self, name: str) -> set[str]:
+        """Return the names of a module's parameters as the model lists them: a tied one has one name."""
+        ids = {id(parameter) for parameter in self._outside[name].parameters()}
+        return {key for key, parameter in self.model.named_parameters() if id(parameter) in ids}
+
+    def _check(self, spans: Sequence[Span]) -> None:
+        batch, hidden = probe_batch(), None
+        with torch.no_grad():
+            whole: Tensor = self.model(batch)
+            for span in spans:
+                hidden = self.run(span, batch, hidden)
+        assert hidden is not None
+        if hidden.shape != whole.shape or not torch.allclose(hidden, whole, rtol=1e-4, atol=1e-5):
+            named = ", ".join(f"{span.begin}-{span.end - 1}" for span in spans)
+            raise ConfigError(
+                f"strategy.kind: pipeline cannot cut this model into blocks {named}: together they do not give what "
+                "the whole model gives (something besides the hidden states goes from one to the next); set "
+                "strategy.balance to other numbers of blocks, or strategy.kind: ddp or zero3"
+            )
+
+
+def probe_batch(device: torch.device | str = "cpu") -> Batch:
+    """Return a small batch of two rows of different lengths, for trying a model out."""
+    mask = torch.ones((_PROBE_ROWS, _PROBE_LENGTH), dtype=torch.int64)
+    mask[-1, _PROBE_LENGTH // 2 :] = 0
+    ids = 1 + torch.arange(_PROBE_ROWS * _PROBE_LENGTH).reshape(_PROBE_ROWS, -1) % 7
+    batch = Batch(
+        input_ids=ids,
+        row_weight=torch.ones(_PROBE_ROWS),
+        index=torch.arange(_PROBE_ROWS),
+        num_samples=_PROBE_ROWS,
+        num_tokens=int(mask.sum()),
+        num_padded_tokens=ids.numel(),
+        loss_denominator=float(_PROBE_ROWS),
+        attention_mask=mask,
+        max_seqlen=_PROBE_LENGTH,
+    )
+    return batch.to(device)
+
+
+def _is_per_token(shape: tuple[int, ...]) -> bool:
+    """Say whether an output has one vector a token, for each row or for all alike; zeros replace it."""
+    return len(shape) == 3 and shape[0] in (1, _PROBE_ROWS) and shape[1] == _PROBE_LENGTH
+
+
+def _hidden(output: Any) -> Tensor:
+    """Return the hidden states that a block returns, alone or first of several."""
+    hidden: Tensor = output[0] if isinstance(output, tuple | list) else output
+    return hidden
+
+
+@contextmanager
+def _probing(model: nn.Module) -> Iterator[None]:
+    """Without dropout, with gradients for every weight, also for those that are not trained."""
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    was_training = {module: module.training for module in model.modules()}
+    model.eval()
+    for parameter in frozen:
+        if parameter.is_floating_point():
+            parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        for module, training in was_training.items():
+            module.training = training

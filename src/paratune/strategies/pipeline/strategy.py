@@ -1,0 +1,456 @@
+"""Pipeline parallelism with torch.distributed.pipelining, alone or with data parallelism between the pipelines.
+
+Rank r works on replica r // stages, as its stage r % stages; with the interleaved schedule also on stages that many
+further on. All ranks of a replica take the same samples, so masks need not travel; hidden states and their gradients
+do.
+"""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.optim import Optimizer
+
+from paratune.batch import Batch
+from paratune.config.traits import TRAITS, Traits
+from paratune.errors import ConfigError
+from paratune.precision import Precision
+from paratune.strategies import whole
+from paratune.strategies.pipeline.balance import as_told, balanced
+from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
+from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_SCHEDULES: dict[str, Any] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+}
+
+
+class PipelineStrategy:
+    """See `protocol.Strategy`."""
+
+    traits: ClassVar[Traits] = TRAITS["pipeline"]
+
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        precision: Precision,
+        rank: int,
+        world_size: int,
+        stages: int,
+        schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b",
+        chunks: int | None = None,
+        balance: str | list[int] = "estimated",
+    ) -> None:
+        replica, self._place = divmod(rank, stages)
+        self.layout = Layout(rank=rank, world_size=world_size, data_rank=replica, data_world_size=world_size // stages)
+        self._device = device
+        self._precision = precision
+        self._width = stages
+        """Ranks of a pipeline; the model is cut into more stages than that by the interleaved schedule."""
+        self._num_stages = stages * ((chunks or 2) if schedule == "interleaved" else 1)
+        self._mine = range(self._place, self._num_stages, stages)
+        self._schedule_kind = schedule
+        self._balance = balance
+        self._first_rank = replica * stages
+        self._group = _my_group([range(at, at + stages) for at in range(0, world_size, stages)], rank)
+        self._replicas = _my_group([range(at, world_size, stages) for at in range(stages)], rank)
+        self._cut: CutModel
+        self._model: Any
+        self._optimizer: Optimizer
+        self._spans: list[Span]
+        self._used: list[set[str]]
+        self._needed: list[set[str]]
+        self._owners: dict[str, int]
+        self._shared: list[tuple[dist.ProcessGroup, list[nn.Parameter]]]
+        self._sent: list[tuple[torch.dtype, int]] = []
+        """Of each stage but the last: dtype and width of the hidden states that it sends."""
+        self._batches: Sequence[Batch] = ()
+        self._phases: Phases
+        self._schedule: tuple[tuple[int, ...], Any] | None = None
+        """The schedule, and the shapes that it was made for: the last ones only, for it holds buffers."""
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        self._model = model
+        self._cut = CutModel(model, blocks)
+        self._divide()
+        parameters = dict(model.named_parameters())
+        users = {
+            name: [stage for stage, used in enumerate(self._used) if name in used] or [self._num_stages - 1]
+            for name in parameters
+        }
+        self._owners = {name: stages[0] % self._width for name, stages in users.items()}
+        own = {name for name, stages in users.items() if set(stages) & set(self._mine)}
+        needed = set().union(*(self._needed[stage] for stage in self._mine))
+        shapes = {name: parameter.shape for name, parameter in parameters.items()}
+        for name, parameter in parameters.items():
+            if name not in own:
+                parameter.requires_grad_(False)
+                if name not in needed:
+                    parameter.data = parameter.data.new_empty(0)
+        self._own = {name: parameter for name, parameter in parameters.items() if name in own}
+        self._shapes = shapes
+        whole.place(model, self._device)
+        self._shared = self._share(users, parameters)
+        self._look_at_what_is_sent()
+        self._optimizer = make_optimizer(self._own.items())
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        whole.set_training(self._model, True)
+        self._batches, self._phases = micro_batches, phases
+        losses: list[Tensor] = []
+        which = torch.arange(len(micro_batches))
+        has_first, has_last = 0 in self._mine, self._num_stages - 1 in self._mine
+        with phases("schedule"):
+            self._schedule_for(micro_batches).step(
+                *([which] if has_first else []),
+                target=which if has_last else None,
+                losses=losses if has_last else None,
+                return_outputs=False,
+                which=which,
+            )
+        with phases("backward"):
+            self._reduce_gradients()
+        self._batches = ()
+        return torch.stack(losses).detach().sum() if losses else torch.zeros((), device=self._device)
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        # A weight that several stages have counts once.
+        counted = [p.grad for name, p in self._own.items() if p.grad is not None and self._owners[name] == self._place]
+        square = nn.utils.get_total_norm(counted).square() if counted else torch.zeros((), device=self._device)
+        square = square.double()
+        dist.all_reduce(square, group=self._group)
+        norm = square.sqrt()
+        return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, norm=norm)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        whole.set_training(self._model, False)
+        last = self._num_stages - 1
+        waits, outputs = [], []
+        # In as many parts as there are stages, so that all of them have something to do at a time.
+        for part in _parts(batch, self._width):
+            received = None
+            for stage in self._mine:
+                if stage > 0:
+                    dtype, width = self._sent[stage - 1]
+                    received = torch.empty((*part.input_ids.shape, width), dtype=dtype, device=self._device)
+                    dist.recv(received, src=self._rank_of(stage - 1), group=self._group)
+                result = self._run(stage, part, received)
+                if stage == last:
+                    outputs.append(result)
+                else:
+                    sent = result.contiguous()
+                    waits.append((dist.isend(sent, dst=self._rank_of(stage + 1), group=self._group), sent))
+        for work, _ in waits:
+            if work is not None:
+                work.wait()
+        return self._told(torch.cat(outputs) if outputs else None, by=self._rank_of(last))
+
+    def state(self) -> "PipelineState":
+        return PipelineState(self._model, self._optimizer, self._shapes, self._owners, self._own, self.layout.rank)
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        return reduce_over_ranks(value, op)
+
+    def close(self) -> None:
+        self._schedule = None
+        del self._cut, self._model, self._optimizer, self._own
+
+    def _rank_of(self, stage: int) -> int:
+        return self._first_rank + stage % self._width
+
+    def _divide(self) -> None:
+        """Decide which blocks go where, the same on every rank, and find the weights of each stage."""
+        num_blocks, num_stages = self._cut.num_blocks, self._num_stages
+        if num_stages > num_blocks:
+            chunks = "" if num_stages == self._width else f" with {num_stages // self._width} chunks each"
+            most = num_blocks // (num_stages // self._width)
+            raise ConfigError(
+                f"strategy.stages: {self._width}{chunks} cuts the model into {num_stages} parts, and it has "
+                f"{num_blocks} blocks; set strategy.stages to at most {most}, or strategy.kind: ddp"
+            )
+        if isinstance(self._balance, list):
+            if sum(self._balance) != num_blocks:
+                raise ConfigError(
+                    f"strategy.balance: {self._balance} is {sum(self._balance)} blocks together, and the model has "
+                    f"{num_blocks}"
+                )
+            self._spans = as_told(self._balance)
+            self._used, self._needed = self._cut.weights_of(self._spans)
+            return
+        costs = self._measured_costs() if self._balance == "measured" else [float(cost) for cost in self._cut.costs()]
+        self._spans = balanced(costs, num_stages) or []
+        try:
+            self._used, self._needed = self._cut.weights_of(self._spans)
+        except ConfigError:
+            spans = balanced(costs, num_stages, self._cut.possible_cuts())
+            if spans is None:
+                raise
+            self._spans = spans
+            self._used, self._needed = self._cut.weights_of(spans)
+
+    def _measured_costs(self) -> list[float]:
+        """Return the seconds of forward and backward of each block on the first rank's device; medians of three."""
+        costs = torch.zeros(self._cut.num_blocks, dtype=torch.float64)
+        self._cut.costs()  # finds what blocks can do without
+        if self.layout.rank == 0:
+            self._model.to(self._device)
+            hidden = None
+            for number in range(self._cut.num_blocks):
+                costs[number], hidden = self._timed(Span(number, number + 1), hidden)
+            self._model.to("cpu")
+            self._model.zero_grad(set_to_none=True)
+        return reduce_over_ranks(costs, "max").tolist()
+
+    def _timed(self, span: Span, received: Tensor | None) -> tuple[float, Tensor]:
+        batch, seconds = probe_batch(self._device), []
+        for _ in range(4):
+            entered = None if received is None else received.detach().requires_grad_(True)
+            begin = time.perf_counter()
+            with self._precision.autocast(self._device):
+                result = self._cut.run(span, batch, entered)
+            result.float().sum().backward()  # type: ignore[no-untyped-call]
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            seconds.append(time.perf_counter() - begin)
+        return statistics.median(seconds[1:]), result.detach()
+
+    def _share(
+        self, users: dict[str, list[int]], parameters: dict[str, nn.Parameter]
+    ) -> list[tuple[dist.ProcessGroup, list[nn.Parameter]]]:
+        """Group the weights that several stages have (tied embeddings) by the ranks of this replica that have them."""
+        together: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
+        for name, stages in users.items():
+            places = tuple(sorted({stage % self._width for stage in stages}))
+            if len(places) > 1:
+                together[places].append(parameters[name])
+        found = []
+        for places in sorted(together):
+            starts = range(0, self.layout.world_size, self._width)
+            group = _my_group([[start + place for place in places] for start in starts], self.layout.rank)
+            if group is not None:
+                found.append((group, [p for p in together[places] if p.requires_grad]))
+        return found
+
+    @torch.no_grad()
+    def _look_at_what_is_sent(self) -> None:
+        """Run a small batch through the stages, one after the other, to learn what comes out under this precision."""
+        batch = probe_batch(self._device)
+        whole.set_training(self._model, False)
+        for stage in range(self._num_stages - 1):
+            found = torch.zeros(2, dtype=torch.int64, device=self._device)
+            if stage in self._mine:
+                received = None
+                if stage > 0:
+                    dtype, width = self._sent[stage - 1]
+                    received = torch.zeros((*batch.input_ids.shape, width), dtype=dtype, device=self._device)
+                hidden = self._run(stage, batch, received)
+                found[0], found[1] = _DTYPES.index(hidden.dtype), hidden.shape[-1]
+            dist.broadcast(found, src=self._rank_of(stage), group=self._group)
+            self._sent.append((_DTYPES[int(found[0])], int(found[1])))
+        whole.set_training(self._model, True)
+
+    def _run(self, stage: int, batch: Batch, received: Tensor | None) -> Tensor:
+        with self._precision.autocast(self._device):
+            return self._cut.run(self._spans[stage], batch, received)
+
+    def _run_one(self, stage: int, which: Tensor, received: Tensor | None) -> Tensor:
+        """Run a stage's forward pass of one micro-batch; the schedule calls it."""
+        with self._phases("forward"):
+            return self._run(stage, self._batches[int(which)], received).contiguous()
+
+    def _loss(self, outputs: Tensor, which: Tensor) -> Tensor:
+        batch = self._batches[int(which)]
+        with self._phases("forward"):
+            loss: Tensor = self._model.loss_sum(outputs, batch) / batch.loss_denominator
+        return loss
+
+    def _schedule_for(self, micro_batches: Sequence[Batch]) -> Any:
+        """Return the schedule for as many micro-batches of this shape; a stage has receive buffers of fixed shapes."""
+        shape = tuple(micro_batches[0].input_ids.shape)
+        assert all(tuple(batch.input_ids.shape) == shape for batch in micro_batches), (
+            "traits.equal_shapes is not obeyed"
+        )
+        key = (len(micro_batches), *shape)
+        if self._schedule is None or self._schedule[0] != key:
+            stages = [self._stage(stage, shape) for stage in self._mine]
+            self._schedule = (
+                key,
+                _SCHEDULES[self._schedule_kind](
+                    stages if self._schedule_kind == "interleaved" else stages[0],
+                    len(micro_batches),
+                    loss_fn=self._loss,
+                    scale_grads=False,
+                ),
+            )
+        return self._schedule[1]
+
+    def _stage(self, stage: int, shape: tuple[int, ...]) -> PipelineStage:
+        def sent_by(number: int) -> Tensor:
+            dtype, width = self._sent[number]
+            return torch.empty((*shape, width), dtype=dtype, device=self._device).requires_grad_(True)
+
+        last = self._num_stages - 1
+        timed = _TimedStage(
+            _Runner(self, stage),
+            stage,
+            self._num_stages,
+            self._device,
+            input_args=sent_by(stage - 1) if stage > 0 else torch.zeros(1, dtype=torch.int64),
+            # Nobody receives what the last one gives.
+            output_args=sent_by(stage) if stage < last else torch.zeros(1, device=self._device, requires_grad=True),
+            group=self._group,
+        )
+        timed.strategy = self
+        return timed
+
+    def _reduce_gradients(self) -> None:
+        """Add up the gradients of weights that several stages have, then those of all replicas."""
+        for group, parameters in self._shared:
+            _sum(parameters, group)
+        if self.layout.data_world_size > 1:
+            _sum(self._own.values(), self._replicas)
+
+    def _told(self, outputs: Tensor | None, *, by: int) -> Tensor:
+        """Give all ranks of the replica what one of them has."""
+        header = torch.zeros(9, dtype=torch.int64, device=self._device)
+        if outputs is not None:
+            header[0], header[1] = _DTYPES.index(outputs.dtype), outputs.ndim
+            header[2 : 2 + outputs.ndim] = torch.tensor(outputs.shape)
+        dist.broadcast(header, src=by, group=self._group)
+        code, ndim, *shape = header.tolist()
+        if outputs is None:
+            outputs = torch.empty(shape[:ndim], dtype=_DTYPES[code], device=self._device)
+        outputs = outputs.contiguous()
+        dist.broadcast(outputs, src=by, group=self._group)
+        return outputs
+
+
+class _Runner(nn.Module):
+    """What torch's stage calls: the part of the model that is this stage, for the micro-batch that is told."""
+
+    def __init__(self, strategy: PipelineStrategy, stage: int) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._stage = stage
+
+    def forward(self, received: Tensor, *, which: Tensor) -> Tensor:
+        return self._strategy._run_one(self._stage, which, received if self._stage > 0 else None)
+
+
+class _TimedStage(PipelineStage):
+    """A stage whose backward passes are timed."""
+
+    strategy: PipelineStrategy
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
+        with self.strategy._phases("backward"):
+            super().backward_one_chunk(*args, **kwargs)
+
+
+class PipelineState:
+    """Each weight and its optimizer states from the rank that owns them (see `protocol.State`)."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        shapes: dict[str, torch.Size],
+        owners: dict[str, int],
+        own: dict[str, nn.Parameter],
+        rank: int,
+    ) -> None:
+        self._own = own
+        self._optimizer = optimizer
+        self._shapes = shapes
+        self._owners = owners
+        self._rank = rank
+        self._local = whole.WholeState(model, optimizer, rank=rank)
+        self._dtype = next(iter(own.values())).dtype
+        self._device = next(iter(own.values())).device
+
+    def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
+        for name, owner in self._owners.items():
+            if f"model/{name}".startswith(prefix):
+                yield f"model/{name}", self._brought(self._own.get(name), owner, self._shapes[name])
+        for name, buffer in self._local.buffers.items():
+            if f"model/{name}".startswith(prefix):
+                yield f"model/{name}", buffer.detach().cpu() if self._rank == 0 else None
+        held = torch.tensor([float(p in self._optimizer.state) for p in map(self._own.get, self._owners)])
+        held = reduce_over_ranks(held, "max")
+        for (name, owner), is_held in zip(self._owners.items(), held.tolist(), strict=True):
+            for state_name in whole.ADAMW_STATES if is_held else ():
+                key = f"optimizer/{name}/{state_name}"
+                if not key.startswith(prefix):
+                    continue
+                states = self._optimizer.state.get(self._own[name], {}) if name in self._own else {}
+                is_scalar = state_name == "step"
+                shape = torch.Size() if is_scalar else self._shapes[name]
+                dtype = torch.float32 if is_scalar else self._dtype
+                yield key, self._brought(states.get(state_name), owner, shape, dtype)
+
+    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+        mine = []
+        for key in keys:
+            kind, _, rest = key.partition("/")
+            name = rest if kind == "model" else rest.rpartition("/")[0]
+            if name in self._own or name not in self._owners:
+                mine.append(key)
+        self._local.load(read, mine)
+
+    def _brought(
+        self, value: Tensor | None, owner: int, shape: torch.Size, dtype: torch.dtype | None = None
+    ) -> Tensor | None:
+        return whole.brought_to_rank_0(
+            value, owner=owner, rank=self._rank, shape=shape, dtype=dtype or self._dtype, device=self._device
+        )
+
+
+def _my_group(groups: Sequence[Sequence[int]], rank: int) -> Any:
+    """Make process groups, which all ranks do together, and return the one with this rank."""
+    mine = None
+    for ranks in groups:
+        group = dist.new_group(list(ranks))
+        if rank in ranks:
+            mine = group
+    return mine
+
+
+def _sum(parameters: Iterable[nn.Parameter], group: Any) -> None:
+    """Add up gradients over a group, all in one message."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat, group=group)
+    start = 0
+    for gradient in gradients:
+        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+        start += gradient.numel()
+
+
+def _parts(batch: Batch, num_parts: int) -> list[Batch]:
+    """Return a padded batch in at most so many parts of its rows."""
+    rows = len(batch.index)
+    size = -(-rows // num_parts)
+    parts = []
+    for start in range(0, rows, size):
+        taken = {
+            name: value[start : start + size]
+            for name in ("input_ids", "attention_mask", "token_type_ids", "labels", "row_weight", "index")
+            if (value := getattr(batch, name)) is not None
+        }
+        parts.append(replace(batch, **taken))
+    return parts
