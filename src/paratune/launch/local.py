@@ -172,9 +172,10 @@ def _end(ranks: _Ranks) -> None:
 
 def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
     """Print which rank was the first to fail, and what it said; return the exit code."""
-    # A rank that was killed, or ended with a code of its own, explains the errors of the others, who lost a peer (a
-    # traceback: 1), also when theirs were seen first.
-    first = min(failed, key=lambda rank: (rank.code is not None and rank.code >= 0, rank.code == EXIT_FAILED))
+    # A rank that was killed, or ended with a code of its own or with a traceback (1), explains the errors of others,
+    # who lost a peer (5), also when theirs were seen first.
+    late = {EXIT_FAILED: 1, EXIT_LAUNCH: 2}
+    first = min(failed, key=lambda rank: (rank.code is not None and rank.code >= 0, late.get(rank.code or 0, 0)))
     assert first.code is not None
     killed = first.code < 0
     # What all ranks find wrong (a file, an option), rank 0 has said already.

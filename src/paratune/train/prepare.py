@@ -17,7 +17,7 @@ import torch
 from paratune import hardware
 from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, OutsideStrategy, class_names, strategy_options
+from paratune.config.sections import Config, OutsideStrategy, RegressionTask, class_names, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.duplicates import overlap_warnings
@@ -26,8 +26,8 @@ from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
 from paratune.models.limits import token_limit
-from paratune.models.load import load_tokenizer, require_weights
-from paratune.models.task_model import takes_token_types
+from paratune.models.load import load_model, load_tokenizer, require_weights
+from paratune.models.task_model import SequenceModel, freeze_encoder, set_output_bias, takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
@@ -166,6 +166,30 @@ def make_strategy(prepared: Prepared) -> Strategy:
             f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
         ) from error
     return strategy
+
+
+def initial_model(prepared: Prepared) -> SequenceModel:
+    """Return the model that training begins with, on the CPU: the same on every rank, and each time.
+
+    Raises:
+        ConfigError: It cannot be loaded, or has no head that fits the task.
+    """
+    config = prepared.config
+    model = load_model(
+        config.model,
+        config.task,
+        class_names(config.task),
+        prepared.tokenizer,
+        prepared.precision,
+        config.run.seed,
+    )
+    if isinstance(config.task, RegressionTask) and config.task.start_at_mean:
+        targets = prepared.splits["train"].labels
+        assert targets is not None
+        set_output_bias(model, float(targets.mean()))
+    if config.train.freeze_encoder:
+        freeze_encoder(model)
+    return model
 
 
 def _say_what_was_read(splits: dict[str, Split], names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from paratune import checkpoint, hardware, records
 from paratune.batch import Batch
 from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, PipelineStrategy, RegressionTask, class_names, run_path
+from paratune.config.sections import Config, PipelineStrategy, class_names, run_path
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
@@ -30,14 +30,13 @@ from paratune.engine.summary import summarise
 from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
 from paratune.metrics.throughput import ideal_bubble_share
-from paratune.models.load import load_model
 from paratune.models.save import save_model
-from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder, set_output_bias
+from paratune.models.task_model import SequenceModel, find_blocks
 from paratune.place import place_from_environment
 from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
-from paratune.strategies.process_group import close_process_group, open_process_group
-from paratune.train.prepare import Prepared, make_strategy, prepare
+from paratune.train.meet import check_same, met
+from paratune.train.prepare import Prepared, initial_model, make_strategy, prepare
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 
 log = logging.getLogger(__name__)
@@ -67,13 +66,8 @@ def train(
     place = place_from_environment()
     display = Display(speaks=place.rank == 0)
     prepared = prepare(loaded, place, stop, display)
-    if prepared.traits.max_world_size != 1:
-        with stop.ends_at_once("waiting for the other processes"):
-            open_process_group(place, prepared.device)
-    try:
+    with met(prepared, stop):
         return _Run(prepared, mode, stop, display, began).to_the_end()
-    finally:
-        close_process_group()
 
 
 class _Run:
@@ -111,16 +105,10 @@ class _Run:
         if self._stop.agreed(self._strategy):
             raise Stopped(before_the_first_step(self._stop.said(), "preparing"))
         self._on_writer(self._check_same_run)
-        model = load_model(
-            config.model, config.task, self._names, prepared.tokenizer, prepared.precision, config.run.seed
-        )
-        if isinstance(config.task, RegressionTask) and config.task.start_at_mean:
-            targets = prepared.splits["train"].labels
-            assert targets is not None
-            set_output_bias(model, float(targets.mean()))
-        if config.train.freeze_encoder:
-            freeze_encoder(model)
-        facts = model_facts(model, config.model.name) if self._is_writer else {}
+        model = initial_model(prepared)
+        # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
+        facts = model_facts(model, config.model.name)
+        check_same({f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"]})
         optimizer = OptimizerFactory(config.train, self._num_steps)
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))

@@ -145,7 +145,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("others", ["hear", "are deaf", "lose their peer"])
+@pytest.mark.parametrize("others", ["hear", "are deaf", "lose their peer", "say that they lost it"])
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], death: str, others: str
@@ -155,6 +155,7 @@ def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
         "hear": "listen(); ready(); time.sleep(60)",
         "are deaf": "ready(); time.sleep(60)",
         "lose their peer": "ready(); wait_for('dead'); raise RuntimeError('Connection closed by peer')",
+        "say that they lost it": "ready(); wait_for('dead'); sys.exit(5)",
     }[others]
     begin = time.monotonic()
     code = run(f"if rank == 0:\n    {rest}\nwait_for('ready0')\n(folder / 'dead').write_text('')\n{death}\n")

@@ -1,0 +1,180 @@
+"""Ranks that fail or differ, under --nproc and under torchrun with two agents: all end soon, and the cause is named.
+
+Each case starts new interpreters, which is what takes the time.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import wait_for
+from outcome import outcome, steps_of
+
+import paratune
+from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
+from paratune.place import RENDEZVOUS_VARIABLE
+
+TRAIN = ("-m", "paratune", "train", "c.yaml")
+LONG = ("--set", "train.epochs=400")
+SOON_S = 60
+"""In which the others of a rank that failed must have ended."""
+
+
+@dataclass
+class Begun:
+    """A process that goes on, and what it says."""
+
+    process: subprocess.Popen[bytes]
+    errors: Path
+
+    def stderr(self) -> str:
+        return self.errors.read_text("utf-8", "replace")
+
+    def wait(self, timeout_s: float = 120) -> int:
+        return self.process.wait(timeout_s)
+
+
+Begin = Callable[..., Begun]
+
+
+@pytest.fixture
+def begin(world: Path) -> Iterator[Begin]:
+    """Starts python with arguments in the folder; what is left at the end is killed."""
+    begun: list[Begun] = []
+
+    def start(*arguments: object, environment: Mapping[str, str] | None = None) -> Begun:
+        errors = world / f"stderr{len(begun)}.txt"
+        with errors.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, *map(str, arguments)],
+                cwd=world,
+                env={**os.environ, "PARATUNE_CACHE": str(world / "cache"), **(environment or {})},
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+            )
+        begun.append(Begun(process, errors))
+        return begun[-1]
+
+    yield start
+    for each in begun:
+        if each.process.poll() is None:
+            for child in psutil.Process(each.process.pid).children(recursive=True):
+                child.kill()
+            each.process.kill()
+            each.process.wait()
+
+
+def has_reached(world: Path, step: int, *processes: Begun) -> None:
+    def reached() -> bool:
+        assert all(each.process.poll() is None for each in processes), processes[0].stderr()
+        run = world / "runs" / "c"
+        return run.exists() and any(event["step"] >= step for event in steps_of(run))
+
+    wait_for(reached)
+
+
+def agents(begin: Begin, *options: str) -> list[Begun]:
+    """Start torchrun twice, as on two nodes, with one process each; they meet over loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = (
+        *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
+        *("--rdzv-backend", "c10d", "--rdzv-id", "two", "--rdzv-endpoint", f"127.0.0.1:{port}"),
+        *TRAIN,
+        *options,
+    )
+    return [begin(*arguments, environment={"GLOO_SOCKET_IFNAME": "lo"}) for _ in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["DamagedDDP", "DamagedZero3"])
+def test_an_error_of_one_rank_ends_the_run_and_is_the_one_that_is_named(begin: Begin, world: Path, kind: str):
+    running = begin(*TRAIN, "--nproc", "2", *LONG, "--set", f"strategy={{kind: 'outside:{kind}'}}")
+    start = time.monotonic()
+
+    assert running.wait() == EXIT_FAILED, running.stderr()
+    assert time.monotonic() - start < SOON_S
+    assert "rank 1 of 2 ended with exit code 1; the others were ended" in running.stderr()
+    assert "ArithmeticError: row 17 is damaged" in running.stderr()
+    own_words = running.stderr().partition("rank 1 of 2 ended")[0]
+    assert "rank 0 of 2 lost another one, which died or was ended before" in own_words
+    assert "Traceback" not in own_words
+    assert not (world / "runs" / "c" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_of_sharded_weights_ends_the_run_and_is_named(begin: Begin, world: Path):
+    running = begin(*TRAIN, "--nproc", "2", *LONG, "--set", "strategy=zero3")
+    has_reached(world, 3, running)
+    ranks = sorted(psutil.Process(running.process.pid).children(), key=lambda child: child.pid)
+    ranks[1].send_signal(signal.SIGKILL)
+    start = time.monotonic()
+
+    assert running.wait() == EXIT_LAUNCH, running.stderr()
+    assert time.monotonic() - start < SOON_S
+    assert "rank 1 of 2 was killed by SIGKILL; the others were ended" in running.stderr()
+    assert "Traceback" not in running.stderr()
+
+
+@pytest.mark.slow
+def test_two_torchrun_agents_train_what_two_processes_do(begin: Begin, world: Path):
+    assert begin(*TRAIN, "--nproc", "2", "--set", "strategy=ddp", "--set", "run.name=two").wait() == EXIT_OK
+    nodes = agents(begin, "--set", "strategy=ddp")
+
+    assert [node.wait() for node in nodes] == [EXIT_OK, EXIT_OK], nodes[0].stderr()
+    # To the last bit: losses, norms, weights.
+    assert outcome(world / "runs" / "c") == outcome(world / "runs" / "two")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "zero3"])
+def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(begin: Begin, world: Path, kind: str):
+    nodes = agents(begin, *LONG, "--set", f"strategy={kind}")
+    has_reached(world, 3, *nodes)
+    (rank,) = (
+        child
+        for child in psutil.Process(nodes[1].process.pid).children(recursive=True)
+        if "paratune" in child.cmdline()
+    )
+    rank.send_signal(signal.SIGKILL)
+    start = time.monotonic()
+
+    assert [node.wait() for node in nodes] == [EXIT_FAILED, EXIT_FAILED]
+    assert time.monotonic() - start < SOON_S
+    assert "SIGKILL" in nodes[1].stderr()
+    assert "of 2 lost another one, which died or was ended before" in nodes[0].stderr()
+
+
+def test_ranks_with_other_options_and_other_code_are_refused_before_training(begin: Begin, world: Path):
+    shutil.copytree(Path(paratune.__file__).parent, world / "other" / "paratune")
+    with (world / "other" / "paratune" / "engine" / "loop.py").open("a") as file:
+        file.write("\n# another version\n")
+    common = {
+        "WORLD_SIZE": "2",
+        "GLOO_SOCKET_IFNAME": "lo",
+        RENDEZVOUS_VARIABLE: (world / "rendezvous").as_uri(),
+    }
+    path = os.pathsep.join([str(world / "other"), os.environ.get("PYTHONPATH", "")])
+    ranks = [
+        begin(*TRAIN, "--set", "strategy=ddp", environment={**common, "RANK": "0", "LOCAL_RANK": "0"}),
+        begin(
+            *(*TRAIN, "--set", "strategy=ddp", "--set", "train.learning_rate=0.001"),
+            environment={**common, "RANK": "1", "LOCAL_RANK": "1", "PYTHONPATH": path},
+        ),
+    ]
+    assert [rank.wait() for rank in ranks] == [EXIT_LAUNCH, EXIT_LAUNCH], ranks[0].stderr()
+    for rank in ranks:
+        assert "train.learning_rate: 0.003 on rank 0; 0.001 on rank 1" in rank.stderr()
+        assert "code of paratune (SHA-256): " in rank.stderr()
+        assert rank.stderr().count("on rank 0;") == 2, "nothing else differs"
+    assert not (world / "runs").exists()

@@ -1,0 +1,100 @@
+"""What processes compare before they begin; threads stand for them."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paratune.errors import LaunchError
+from paratune.train import meet
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Calls a function with each rank's argument, all at once; returns what came back or was raised."""
+
+    def call(function: Callable[[Any], Any], arguments: list[Any]) -> list[Any]:
+        barrier, ranks = threading.Barrier(len(arguments), timeout=20), threading.local()
+        slots: list[Any] = [None] * len(arguments)
+        outcomes: list[Any] = [None] * len(arguments)
+
+        def concat(value: Tensor, op: str) -> Tensor:
+            assert op == "concat"
+            slots[ranks.own] = value
+            barrier.wait()
+            joined = torch.cat(slots)
+            barrier.wait()
+            return joined
+
+        def run(rank: int) -> None:
+            ranks.own = rank
+            try:
+                outcomes[rank] = function(arguments[rank])
+            except Exception as error:
+                outcomes[rank] = error
+
+        monkeypatch.setattr(meet, "reduce_over_ranks", concat)
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(arguments))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return outcomes
+
+    return call
+
+
+def test_ranks_that_agree_begin(everywhere: Callable[..., list[Any]]):
+    assert everywhere(meet.check_same, [{"a": 1, "b": [2.5]}, {"b": [2.5], "a": 1}]) == [None, None]
+
+
+def test_all_ranks_say_which_of_them_differ_in_which_key(everywhere: Callable[..., list[Any]]):
+    common = {"run.seed": 42, "model.name": "m"}
+    outcomes = everywhere(
+        meet.check_same,
+        [
+            {**common, "train.learning_rate": 1e-3, "torch": "2.13.0"},
+            {**common, "train.learning_rate": 3e-3, "torch": "2.13.0"},
+            {**common, "train.learning_rate": 1e-3, "torch": "2.12.0", "strategy.shard_size": 2},
+        ],
+    )
+    assert {type(outcome) for outcome in outcomes} == {LaunchError}
+    (text,) = {str(outcome) for outcome in outcomes}
+    assert text.splitlines() == [
+        "the 3 processes are not to train the same, and none began:",
+        "  torch: 2.13.0 on rank 0, 1; 2.12.0 on rank 2",
+        "  train.learning_rate: 0.001 on rank 0, 2; 0.003 on rank 1",
+        "  strategy.shard_size: null on rank 0, 1; 2 on rank 2",
+        "start all of them with the same configuration, data and code",
+    ]
+
+
+def test_texts_of_any_length_are_gathered_in_rank_order(everywhere: Callable[..., list[Any]]):
+    parts = [b"first", b"", "\u00e9".encode()]
+    assert everywhere(meet.gather, parts) == [parts] * 3
+
+
+def test_code_is_told_apart_by_its_content_and_its_name(tmp_path: Path):
+    for name, text in {"a.py": "x = 1", "b.py": "x = 2", "again.py": "x = 1"}.items():
+        (tmp_path / name).write_text(text)
+    hashes = {meet.file_hash([tmp_path / name]) for name in ("a.py", "b.py", "again.py")}
+    assert len(hashes) == 3
+    assert meet.file_hash([tmp_path / "a.py"]) in hashes
+
+
+@pytest.mark.parametrize(
+    ("text", "is_loss"),
+    [
+        # As gloo and NCCL say it (torch 2.13 and 2.11).
+        ("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:9", True),
+        ("NCCL error: remote process exited or there was a network error", True),
+        ("CUDA error: device-side assert triggered", False),
+        ("mat1 and mat2 shapes cannot be multiplied", False),
+    ],
+)
+def test_the_loss_of_a_rank_is_told_from_other_errors(text: str, is_loss: bool):
+    assert meet.is_loss_of_a_rank(RuntimeError(text)) == is_loss
