@@ -10,7 +10,7 @@ import logging.handlers
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,16 @@ def log_to_file(folder: Path, rank: int) -> None:
         logger.removeHandler(early)
         early.setTarget(handler)
         early.close()
+
+
+@contextmanager
+def stdout_for_results() -> Iterator[None]:
+    """Send to stderr what is printed in the block: some libraries speak on stdout when they are imported.
+
+    DeepSpeed, where it is installed, does so in every process that loads a model with transformers.
+    """
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def print_result(renderable: Any) -> None:

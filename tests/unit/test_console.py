@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,3 +160,10 @@ def test_a_bar_keeps_its_figures_in_a_narrow_terminal(width: int):
     for figure in ("17/2000", "0:00:00", "loss 0.4321"):
         assert figure in line
     assert ("samples/s a rank" in line) == (width >= 100)
+
+
+def test_what_libraries_print_goes_to_stderr(capsys: pytest.CaptureFixture[str]):
+    with console.stdout_for_results():
+        sys.stdout.write("a library speaks\n")
+    sys.stdout.write("result\n")
+    assert tuple(capsys.readouterr()) == ("result\n", "a library speaks\n")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paratune.config.load import load_config
-from paratune.console import Display, print_json, print_result, set_up_logging
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK
 
 
@@ -12,15 +12,16 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
     """Print the description; return the exit code."""
     loaded = load_config(path, overrides)
     set_up_logging(speaks=True)
-    from paratune.data.describe import describe, render
-    from paratune.data.load import load_splits
-    from paratune.models.limits import token_limit
-    from paratune.models.load import load_tokenizer
-    from paratune.models.task_model import takes_token_types
+    with stdout_for_results():
+        from paratune.data.describe import describe, render
+        from paratune.data.load import load_splits
+        from paratune.models.limits import token_limit
+        from paratune.models.load import load_tokenizer
+        from paratune.models.task_model import takes_token_types
 
-    config = loaded.config
-    tokenizer = load_tokenizer(config.model)
-    max_length = token_limit(config, tokenizer)
+        config = loaded.config
+        tokenizer = load_tokenizer(config.model)
+        max_length = token_limit(config, tokenizer)
     with Display(speaks=True).bar("tokenize", 1) as bar:
         splits = load_splits(
             # Missing values are counted here, whatever a training would do about them.

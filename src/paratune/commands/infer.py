@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
-from paratune.console import Display, print_json, print_result, set_up_logging
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.predictions import SUFFIXES, prediction_columns, prediction_names, write_table
 from paratune.text import plain
@@ -29,12 +29,13 @@ def evaluate_command(
     set_up_logging(speaks=True)
     respect_quota()
     _check_batch_size(batch_size)
-    from paratune.data.read import read_table
-    from paratune.infer.trained import Named, class_confusion, load_trained
-    from paratune.metrics.scores import scores
+    with stdout_for_results():
+        from paratune.data.read import read_table
+        from paratune.infer.trained import Named, class_confusion, load_trained
+        from paratune.metrics.scores import scores
 
-    table = read_table(data)
-    trained = load_trained(target, Named(**named), device)
+        table = read_table(data)
+        trained = load_trained(target, Named(**named), device)
     split, evaluation = _apply(trained, data, table, batch_size, require_labels=True)
     assert evaluation.labels is not None
     num_trained_on = trained.num_trained_on(split)
@@ -81,12 +82,13 @@ def predict_command(
     _check_output(output, overwrite)
     set_up_logging(speaks=True)
     respect_quota()
-    from paratune.data.labels import first_rows
-    from paratune.data.read import read_table
-    from paratune.infer.trained import Named, load_trained
+    with stdout_for_results():
+        from paratune.data.labels import first_rows
+        from paratune.data.read import read_table
+        from paratune.infer.trained import Named, load_trained
 
-    table = read_table(source)
-    trained = load_trained(target, Named(**named), device)
+        table = read_table(source)
+        trained = load_trained(target, Named(**named), device)
     taken = sorted(set(prediction_names(trained.names, by_name=True)) & set(table.column_names))
     if taken:
         raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")

@@ -11,7 +11,7 @@ from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import Config, run_path, strategy_options
 from paratune.config.traits import traits_of
-from paratune.console import print_json, print_result, set_up_logging
+from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
 from paratune.launch.local import launch
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
@@ -93,9 +93,10 @@ def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float
     from paratune.engine.stop import StopRequest
 
     stop = StopRequest().install()  # before the seconds that importing torch takes
-    from paratune.train.run import train
+    with stdout_for_results():
+        from paratune.train.run import train
 
-    summary = train(loaded, mode=mode, stop=stop, began=began)
+        summary = train(loaded, mode=mode, stop=stop, began=began)
     if rank == 0:
         show(summary, run_path(loaded.config), as_json=as_json)
     return EXIT_OK
