@@ -1,0 +1,73 @@
+"""One changed line, `strategy.kind`, and the same run: losses, result folder, checkpoints, an interruption."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import Cli, python
+from outcome import outcome, steps_of
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
+
+from paratune.errors import EXIT_OK
+from paratune.records import read_events, read_json
+
+STEADY = ("--set", "evaluate={every: steps, steps: 10, best: loss}", "--set", "checkpoint.keep=9")
+PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
+KINDS = ["pipeline", pytest.param("zero1", marks=pytest.mark.slow), pytest.param("zero3", marks=pytest.mark.slow)]
+
+
+def train(world: Path, kind: str, *more: str) -> Path:
+    done = python(
+        *("-m", "paratune", "train", "c.yaml", "--nproc", "2", "--set", f"strategy={{kind: {kind}}}", *STEADY, *more),
+        cwd=world,
+        environment={"PARATUNE_CACHE": str(world / "cache")},
+    )
+    assert done.code == EXIT_OK, done.stderr
+    return world / "runs" / "c"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_line_changes_where_the_work_is_done_and_not_what_is_trained(world: Path, cli: Cli, kind: str):
+    alone = cli("train", "c.yaml", "--set", "run.name=alone", *STEADY, *PLAIN)
+    assert alone.code == EXIT_OK, alone.stderr
+    run, reference = train(world, kind, *PLAIN), world / "runs" / "alone"
+
+    losses = [event["loss"] for event in steps_of(reference)]
+    assert [event["loss"] for event in steps_of(run)] == pytest.approx(losses, abs=1e-5)
+    scores, expected = (read_json(folder / "summary.json")["scores"]["validation"] for folder in (run, reference))
+    assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-4)
+    weights, wanted = (load_file(folder / "model" / "model.safetensors") for folder in (run, reference))
+    assert {name: value.shape for name, value in weights.items()} == {name: v.shape for name, v in wanted.items()}
+    _, info = AutoModelForSequenceClassification.from_pretrained(run / "model", output_loading_info=True)
+    assert not any(info.values()), info
+    if kind == "pipeline":
+        check_bubble(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pipeline", "zero1", "zero3"])
+def test_a_run_that_is_gone_on_with_is_the_run_that_nothing_disturbed(world: Path, kind: str):
+    run = train(world, kind)
+    undisturbed = outcome(run)
+    for later in (20, 24, 28, 30):  # as if it had been killed after step 19
+        shutil.rmtree(run / "checkpoints" / f"step_{later:06d}")
+    for left in ("model", "summary.json"):
+        shutil.rmtree(run / left) if (run / left).is_dir() else (run / left).unlink()
+    train(world, kind, "--resume")
+
+    assert read_json(run / "summary.json")["num_interruptions"] == 1
+    assert outcome(run) == undisturbed
+
+
+def check_bubble(run: Path) -> None:
+    for rank in (0, 1):
+        for event in read_events(run, rank):
+            if event["event"] == "step":
+                busy = event["phases_ms"]["forward"] + event["phases_ms"]["backward"]
+                assert 0 < event["bubble_ms"] < event["schedule_ms"] < event["wall_ms"]
+                assert busy + event["bubble_ms"] >= event["schedule_ms"] - 0.01
+    pipeline = read_json(run / "summary.json")["pipeline"]
+    assert 0 < pipeline["bubble_share"] < 1
+    # 16 samples in 8 micro-batches, four times as many as stages: 1 of 9.
+    assert pipeline["ideal_bubble_share"] == pytest.approx(1 / 9)
