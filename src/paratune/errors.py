@@ -20,6 +20,7 @@ EXIT_CHECKPOINT = 4
 EXIT_LAUNCH = 5
 EXIT_MISSING = 6
 EXIT_NOT_FINITE = 7
+EXIT_OUT_OF_MEMORY = 8
 EXIT_STOPPED = 75
 """Stopped by a signal, in good order: after saving a checkpoint, or before there was anything to save (sysexits.h,
 EX_TEMPFAIL: try again later)."""
@@ -65,6 +66,12 @@ class NotFiniteError(ParatuneError, ArithmeticError):
     """The loss or the gradient norm is not a finite number."""
 
     exit_code = EXIT_NOT_FINITE
+
+
+class OutOfMemory(ParatuneError, MemoryError):
+    """Memory ran out, and this process cannot go on by itself; the text says who owned it and what to change."""
+
+    exit_code = EXIT_OUT_OF_MEMORY
 
 
 class Stopped(ParatuneError):

@@ -212,6 +212,25 @@ def _link_order(kind: str) -> tuple[int, str]:
     return (LINKS.index(kind) if kind in LINKS else len(LINKS), kind)
 
 
+NVLINK_BYTES_PER_S = {"6": 20e9, "7": 25e9, "8": 25e9, "9": 25e9, "10": 50e9}
+"""Of one link in one direction, by the first number of the GPU's compute capability (NVIDIA's white papers on P100,
+V100, A100, H100 and Blackwell)."""
+
+
+def link_bytes_per_s(link: str | None, capability: str) -> float | None:
+    """Return how fast a GPU reaches the slowest of the others, one direction; None for what is not known, as PCIe.
+
+    Args:
+        link: As `describe_gpus` has it: "NV18", or several joined by "+".
+        capability: Compute capability of the GPU, such as "9.0".
+    """
+    each = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
+    kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]
+    if each is None or not all(kinds):
+        return None
+    return each * min(int(kind.group(1)) for kind in kinds if kind)
+
+
 def package_versions() -> dict[str, str | None]:
     """Return the versions of python and of `PACKAGES`, without importing them; None for those not installed."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
@@ -254,6 +273,54 @@ def peak_memory_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def reset_peak_memory() -> bool:
+    """Begin `peak_memory_bytes` anew from what is resident now; return False where the system cannot."""
+    try:
+        (_PROC / "self" / "clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def resident_memory_bytes() -> int | None:
+    """Return the resident memory of this process now."""
+    for line in (_read(_PROC / "self" / "status") or "").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def total_memory_bytes() -> int:
+    """Return the memory that this machine has, or the container grants if less."""
+    return min(_ram_bytes(), memory_limit_bytes() or _NO_LIMIT_BYTES)
+
+
+def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
+    """Return how much more memory can be taken without swapping, of the machine and of what the container grants."""
+    import psutil
+
+    left = [int(psutil.virtual_memory().available)]
+    for folder in _cgroup_folders("memory", proc, sys_root):
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            with contextlib.suppress(ValueError):
+                limit, used = (int(_read(folder / name) or "") for name in (limit_name, used_name))
+                if limit < _NO_LIMIT_BYTES:
+                    left.append(max(0, limit - used + _reclaimable_bytes(folder)))
+    return min(left)
+
+
+def _reclaimable_bytes(folder: Path) -> int:
+    """Return the bytes of a control group's cached files, which the system drops when memory is short."""
+    for line in (_read(folder / "memory.stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0
 
 
 def command_output(*words: str, environment: Mapping[str, str] | None = None) -> str | None:

@@ -11,6 +11,10 @@ from paratune.errors import ConfigError, LaunchError
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
 """Set by `paratune train --nproc`: where processes find each other; torchrun's variables are used otherwise."""
+OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
+"""Set by `paratune train --nproc`: where a process whose memory ran out leaves a note of what to try next."""
+MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"
+"""Set by `paratune train --nproc` when it starts the processes again: the largest micro-batch that they may take."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,14 @@ def place_from_environment() -> Place:
     if not 0 <= place.rank < place.world_size:
         raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
     return place
+
+
+def local_world_size(place: Place) -> int:
+    """Return how many processes of the run are on this machine, as the launcher says; all of them when it does not."""
+    try:
+        return max(1, int(os.environ["LOCAL_WORLD_SIZE"]))
+    except (KeyError, ValueError):
+        return place.world_size
 
 
 def check_world_size(traits: Traits, world_size: int) -> None:

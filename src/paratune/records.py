@@ -46,6 +46,11 @@ def event_ranks(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+def out_of_memory_file(rank: int | str) -> str:
+    """Return the file of a rank's post-mortems; "*" stands for any rank."""
+    return f"out_of_memory.rank{rank if isinstance(rank, str) else f'{rank:04d}'}.json"
+
+
 def predictions_file(split: str) -> str:
     return f"predictions.{split}.parquet"
 
@@ -163,7 +168,7 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_whole_lines(path), start=1):
         event = _event(path, number, line)
         if event["event"] == "resume":
-            kept = [old for old in kept if old.get("step", 0) <= event["step"]]
+            kept = [old for old in kept if old.get("step", 0) <= event["step"] or old["event"] == "out_of_memory"]
         kept.append(event)
     yield from kept
 

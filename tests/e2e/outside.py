@@ -3,14 +3,17 @@
 import os
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.fsdp import Zero3Strategy
-from paratune.strategies.protocol import Phases
+from paratune.strategies.protocol import MakeOptimizer, Phases
+from paratune.strategies.single import SingleStrategy
 
 
 class Refuses:
@@ -64,3 +67,41 @@ class DamagedZero3(Zero3Strategy):
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         self.__dict__.setdefault("_damaged", _Damaged()).look(self.layout.rank)
         return super().forward_backward(micro_batches, phases)
+
+
+class _Full:
+    """Memory that is full with more than `most` rows on the last rank, from its forward pass number `first` on."""
+
+    def __init__(self, most: int, first: int) -> None:
+        self._most, self._first, self._count = most, first, 0
+
+    def __call__(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
+        # Passes of evaluations are not counted.
+        self._count += torch.is_grad_enabled()
+        if self._count >= self._first and len(arguments[0].input_ids) > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity")
+
+
+class FullAlone(SingleStrategy):
+    """One process with too little memory."""
+
+    def __init__(self, *, most: int, first: int = 1, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._full = _Full(most, first)
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        model.register_forward_pre_hook(self._full)
+        super().prepare(model, blocks, make_optimizer)
+
+
+class FullDDP(DDPStrategy):
+    """DDP whose last rank has too little memory."""
+
+    def __init__(self, *, most: int, first: int = 1, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._full = _Full(most, first)
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        if self.layout.rank == self.layout.world_size - 1:
+            model.register_forward_pre_hook(self._full)
+        super().prepare(model, blocks, make_optimizer)

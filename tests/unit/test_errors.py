@@ -18,6 +18,7 @@ def test_each_error_is_a_builtin_too():
         "LaunchError": "RuntimeError",
         "MissingDependency": "ImportError",
         "NotFiniteError": "ArithmeticError",
+        "OutOfMemory": "MemoryError",
     }
 
 

@@ -322,3 +322,49 @@ def test_a_command_that_fails_or_hangs_says_nothing(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", too_long)
     assert hardware.command_output("anything") is None
+
+
+@pytest.mark.parametrize(
+    ("link", "capability", "expected"),
+    [
+        ("NV18", "9.0", 450e9),  # H100 and H200: 900 GB/s in both directions together
+        ("NV12", "8.0", 300e9),  # A100: 600 GB/s in both
+        ("NV1+NV2", "7.0", 25e9),  # the slower pair decides
+        ("PHB", "8.0", None),  # which PCIe is not known
+        ("PHB+NV4", "8.6", None),
+        (None, "9.0", None),
+        ("NV4", "99.0", None),
+    ],
+)
+def test_link_speeds_are_those_of_nvlink_or_unknown(link, capability, expected):
+    assert hardware.link_bytes_per_s(link, capability) == expected
+
+
+def test_memory_that_is_left_minds_the_containers_limit(tmp_path):
+    proc, sys_root = tmp_path / "proc", tmp_path / "sys"
+    folder = sys_root / "fs" / "cgroup" / "job"
+    (proc / "self").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    (proc / "self" / "cgroup").write_text("0::/job\n")
+    assert hardware.available_memory_bytes(proc, sys_root) > 10 * 2**20
+    (folder / "memory.max").write_text("5000000\n")
+    (folder / "memory.current").write_text("4000000\n")
+    (folder / "memory.stat").write_text("anon 3000000\ninactive_file 700000\n")
+    # 1,000,000 are free, and 700,000 more are files that need not stay.
+    assert hardware.available_memory_bytes(proc, sys_root) == 1_700_000
+
+
+def test_the_peak_can_begin_anew():
+    if not hardware.reset_peak_memory():
+        pytest.skip("this system cannot")
+    before = hardware.peak_memory_bytes()
+    block = bytearray(200 * 2**20)
+    block[:: 2**12] = b"x" * len(block[:: 2**12])
+    high = hardware.peak_memory_bytes()
+    assert high >= before + 150 * 2**20
+    del block
+    assert hardware.peak_memory_bytes() == pytest.approx(high, abs=2**22)  # counters of threads are added up late
+    hardware.reset_peak_memory()
+    assert hardware.peak_memory_bytes() <= high - 150 * 2**20
+    assert hardware.resident_memory_bytes() <= hardware.peak_memory_bytes()
+    assert hardware.total_memory_bytes() > hardware.available_memory_bytes() > 0

@@ -13,7 +13,7 @@ from paratune.config.sections import Config, run_path, strategy_options
 from paratune.config.traits import traits_of
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, LaunchError
-from paratune.launch.local import launch
+from paratune.launch.smaller import launch_until_it_fits
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
 from paratune.records import SUMMARY_FILE, is_finished, read_json
 from paratune.run_folder import Mode, check_same_run, check_usable
@@ -57,7 +57,7 @@ def train_command(
             return _already_finished(folder, as_json=as_json, rank=place.rank)
     check_usable(folder, mode)
     if num_processes > 1 and not is_child:
-        return launch(sys.argv[1:], num_processes)
+        return launch_until_it_fits(sys.argv[1:], num_processes)
     return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
 
 

@@ -1,6 +1,6 @@
 """The batch size of a run: from what was said to what each rank does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paratune.config.sections import BatchSize
 from paratune.errors import ConfigError
@@ -17,12 +17,36 @@ class ResolvedBatch:
     grad_accum_steps: int
     """Micro-steps per optimizer step."""
 
+    @property
+    def share(self) -> int:
+        """Samples of one rank per optimizer step."""
+        return self.micro_batch_size * self.grad_accum_steps
+
+    def at_most(self, micro_batch_size: int) -> "ResolvedBatch":
+        """Return the same step in micro-batches of at most so many samples: the largest size that divides the share.
+
+        Args:
+            micro_batch_size: At least 1.
+        """
+        size = max(size for size in divisors(self.share) if size <= micro_batch_size)
+        return replace(self, micro_batch_size=size, grad_accum_steps=self.share // size)
+
+    def halved(self) -> "ResolvedBatch | None":
+        """Return the same step in micro-batches of at most half the size; None where one sample is all there is."""
+        return self.at_most(self.micro_batch_size // 2) if self.micro_batch_size > 1 else None
+
+
+def divisors(number: int) -> list[int]:
+    """Return what divides a number, from 1 up to itself."""
+    return [size for size in range(1, number + 1) if number % size == 0]
+
 
 def resolve_batch(batch: BatchSize, *, data_world_size: int, num_micro_batches: int = 1) -> ResolvedBatch:
     """Return what each rank does in one optimizer step.
 
     `global` is kept whatever the number of ranks: each takes an equal share of it, in micro-steps of at most
-    `micro_batch_size` samples. With `per_device` the global batch grows with ranks and accumulation.
+    `micro_batch_size` samples. With `per_device` the global batch grows with ranks and accumulation. With
+    `micro_batch_size: auto` what would be taken without it is returned, from which the search goes down.
 
     Args:
         batch: Exactly one of `global` and `per_device` is given.
@@ -64,10 +88,13 @@ def _resolved(batch: BatchSize, data_world_size: int, num_micro_batches: int) ->
             f"batch.global is {batch.global_}, which {data_world_size} ranks cannot share evenly; "
             f"the nearest sizes that they can: {near}"
         )
-    micro = min(batch.micro_batch_size or _micro_batch_size(share, num_micro_batches), share)
+    asked = batch.micro_batch_size
+    if asked is None or asked == "auto":
+        asked = _micro_batch_size(share, num_micro_batches)
+    micro = min(asked, share)
     if share % micro:
-        divisors = [size for size in range(1, share + 1) if share % size == 0]
-        near = _either([max(size for size in divisors if size < micro), min(size for size in divisors if size > micro)])
+        sizes = divisors(share)
+        near = _either([max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)])
         raise ConfigError(
             f"batch.micro_batch_size is {micro}, which does not divide the {share} samples that each of "
             f"{data_world_size} ranks takes of batch.global: {batch.global_}; the nearest that do: {near}"

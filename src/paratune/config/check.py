@@ -57,9 +57,10 @@ def _batch(config: Config) -> Iterator[Problem]:
     if batch.grad_accum_steps is not None and batch.per_device is None:
         key, value = "batch.grad_accum_steps", batch.grad_accum_steps
         yield _no_effect(key, value, "with batch.global, from which it follows; see batch.micro_batch_size", sizes)
-    if batch.global_ and batch.micro_batch_size and batch.micro_batch_size > batch.global_:
+    micro = batch.micro_batch_size
+    if batch.global_ and isinstance(micro, int) and micro > batch.global_:
         key = "batch.micro_batch_size"
-        yield _no_effect(key, batch.micro_batch_size, f"above batch.global: {batch.global_}", sizes)
+        yield _no_effect(key, micro, f"above batch.global: {batch.global_}", sizes)
 
 
 def _when(config: Config) -> Iterator[Problem]:

@@ -177,8 +177,9 @@ class BatchSize(Section):
     """Samples per optimizer step over all ranks: kept whatever the number of ranks; accumulation follows."""
     per_device: Positive | None = None
     """Samples per rank and micro-step; the global batch grows with ranks and with `grad_accum_steps`."""
-    micro_batch_size: Positive | None = None
-    """With `global`: the most samples that one rank takes at a time; all of its share when not given."""
+    micro_batch_size: Positive | Literal["auto"] | None = None
+    """With `global`: the most samples that one rank takes at a time; all of its share when not given. auto tries
+    before the first step which is the largest that fits into memory."""
     grad_accum_steps: Positive | None = None
     """With `per_device`: micro-steps per optimizer step."""
 

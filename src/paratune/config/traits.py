@@ -29,6 +29,8 @@ class Traits:
     """Fewest micro-batches of a step; with `batch.global` and no micro_batch_size, four times as many are made."""
     ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
+    backward_is_local: bool = False
+    """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
     excludes: Mapping[str, str] = field(default_factory=dict)
     """Settings that it cannot be combined with ("precision=fp16"), each with the reason."""
 
@@ -51,6 +53,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": "gradient norm, clipping, AdamW update",
         },
         max_world_size=1,
+        backward_is_local=True,
     ),
     "ddp": Traits(
         kind="ddp",
@@ -60,6 +63,7 @@ TRAITS: dict[str, Traits] = {
             "backward": _REDUCED,
             "optimizer": "gradient norm, clipping, AdamW update of the whole model on each rank",
         },
+        backward_is_local=True,
     ),
     "zero1": Traits(
         kind="zero1",
@@ -70,6 +74,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": "gradient norm, clipping, AdamW update of this rank's part, broadcast of the weights",
         },
         shards=("optimizer",),
+        backward_is_local=True,
     ),
     "zero2": Traits(
         kind="zero2",

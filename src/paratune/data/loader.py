@@ -3,7 +3,7 @@
 Floor 3. Dimensions: `B` samples (rows), `S` padded length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,6 +141,18 @@ class TrainBatches:
             kept = (epoch, epoch_order(len(self.collator.store), self.seed, epoch))
             self.__dict__["_kept"] = kept
         return kept[1]
+
+
+def longest_batches(collator: Collator, *, loss_denominator: float) -> Callable[[int], Batch]:
+    """Return what makes a batch of so many of the longest samples of a split: none that occurs needs more memory.
+
+    Args:
+        collator: Of the split.
+        loss_denominator: Samples of the whole optimizer step, over all ranks.
+    """
+    order = np.argsort(-collator.store.lengths, kind="stable").astype(np.int64)
+    # Of a split with fewer samples some are taken twice.
+    return lambda size: collator(np.resize(order, size), loss_denominator)
 
 
 def num_eval_batches(num_samples: int, *, batch_size: int, data_world_size: int) -> int:

@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NoReturn, Protocol
 
 import torch
+from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.engine.evaluate import Interrupted
+from paratune.engine.memory import is_out_of_memory
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.phases import Clock
 from paratune.engine.recorder import Recorder
@@ -92,6 +94,9 @@ class Loop:
     max_grad_norm: float | None
     evaluation_due: Callable[[int], bool]
     checkpoint_due: Callable[[int], bool]
+    shrink: Callable[[int, BaseException], bool] = lambda step, error: False
+    """Called when memory ran out in the gradients of a step (counted from 1): whether `batches` now gives that step
+    again, in smaller micro-batches."""
 
 
 def run(loop: Loop, progress: Progress) -> None:
@@ -113,10 +118,7 @@ def run(loop: Loop, progress: Progress) -> None:
 
 def _step(loop: Loop, progress: Progress) -> None:
     clock, strategy = loop.clock, loop.strategy
-    seed_step(loop.seed, progress.step, strategy.layout.rank)
-    with clock("get_batch"):
-        micro_batches = [batch.to(loop.device, non_blocking=True) for batch in next(loop.batches)]
-    loss = strategy.forward_backward(micro_batches, clock)
+    loss, micro_batches = _gradients(loop, progress)
     with clock("optimizer"):
         learning_rate = loop.optimizer.set_learning_rate(progress.step)
         grad_norm = strategy.optimizer_step(loop.max_grad_norm)
@@ -130,6 +132,26 @@ def _step(loop: Loop, progress: Progress) -> None:
         grad_norm=grad_norm,
         micro_batches=micro_batches,
     )
+
+
+def _gradients(loop: Loop, progress: Progress) -> tuple[Tensor, Sequence[Batch]]:
+    """Get the batch and run forward and backward; where memory runs out, again as often as it can be made smaller."""
+    clock, strategy = loop.clock, loop.strategy
+    while True:
+        seed_step(loop.seed, progress.step, strategy.layout.rank)
+        try:
+            with clock("get_batch"):
+                micro_batches = [batch.to(loop.device, non_blocking=True) for batch in next(loop.batches)]
+            return strategy.forward_backward(micro_batches, clock), micro_batches
+        except Exception as error:
+            if not is_out_of_memory(error) or not loop.shrink(progress.step + 1, error):
+                raise
+        # Here, where the error is gone: its traceback held the activations.
+        micro_batches = []
+        loop.optimizer.clear_gradients()
+        if loop.device.type == "cuda":
+            torch.cuda.empty_cache()
+        clock.restart()
 
 
 def _pause(loop: Loop, progress: Progress) -> None:

@@ -82,6 +82,11 @@ class OptimizerFactory:
                 group["lr"] = rate
         return rate
 
+    def clear_gradients(self) -> None:
+        """Drop what a pass that was broken off has left in the gradients."""
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
 
 def seed_step(seed: int, step: int, rank: int) -> None:
     """Seed dropout as a function of (seed, step, rank) alone.

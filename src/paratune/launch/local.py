@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,13 +61,20 @@ class _Ranks:
                 rank.process.send_signal(number)
 
 
-def launch(arguments: Sequence[str], num_processes: int, *, program: Sequence[str] = PROGRAM) -> int:
+def launch(
+    arguments: Sequence[str],
+    num_processes: int,
+    *,
+    program: Sequence[str] = PROGRAM,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run `python -m paratune ARGUMENTS` in several processes and wait for them.
 
     Args:
         arguments: Command line after the program's name.
         num_processes: At least 1.
         program: What is run; tests have small ones.
+        environment: Variables that the processes get besides this one's.
 
     Returns:
         0, 75 when a signal stopped the run, the exit code of the rank that failed first, or 5 when a signal killed it.
@@ -77,7 +84,7 @@ def launch(arguments: Sequence[str], num_processes: int, *, program: Sequence[st
         previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in FORWARDED}
         try:
             for rank in range(num_processes):
-                ranks.add(_start([*program, *arguments], rank, num_processes, Path(scratch)))
+                ranks.add(_start([*program, *arguments], rank, num_processes, Path(scratch), environment or {}))
             failed = _wait(ranks)
         finally:
             _end(ranks)
@@ -88,13 +95,15 @@ def launch(arguments: Sequence[str], num_processes: int, *, program: Sequence[st
         return EXIT_OK if all(rank.code == EXIT_OK for rank in ranks.all) else EXIT_STOPPED
 
 
-def _start(command: Sequence[str], rank: int, num_processes: int, scratch: Path) -> _Rank:
+def _start(
+    command: Sequence[str], rank: int, num_processes: int, scratch: Path, environment: Mapping[str, str]
+) -> _Rank:
     stderr = None if rank == 0 else scratch / f"rank{rank:04d}.stderr"
     file = stderr.open("wb") if stderr else None
     try:
         process = subprocess.Popen(
             command,
-            env=_environment(rank, num_processes, scratch),
+            env={**_environment(rank, num_processes, scratch), **environment},
             stdin=subprocess.DEVNULL,
             stdout=None if rank == 0 else subprocess.DEVNULL,
             stderr=file,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
+from paratune.config.differences import flatten
 from paratune.config.sections import Config, class_names, strategy_options
 from paratune.data.load import split_records
 from paratune.models.task_model import SequenceModel, count_parameters, weights_fingerprint
@@ -51,7 +53,13 @@ def gather_nodes(strategy: Strategy, folder: Path, *, local_rank: int) -> list[d
 
 
 def session_record(
-    prepared: Prepared, *, batch: ResolvedBatch, nodes: list[dict[str, Any]], step: int
+    prepared: Prepared,
+    *,
+    batch: ResolvedBatch,
+    nodes: list[dict[str, Any]],
+    step: int,
+    batch_reason: str | None = None,
+    advice: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what one session of a run, from a start to its end or interruption, ran with (see docs/records.md).
 
@@ -60,6 +68,8 @@ def session_record(
         batch: Sizes for this world size.
         nodes: Of `gather_nodes`.
         step: Steps that were taken before it.
+        batch_reason: Why the micro-batch is not what was asked for, or what auto found.
+        advice: Of `paratune.config.advice`.
     """
     config = prepared.config
     return {
@@ -82,8 +92,26 @@ def session_record(
             "global_batch_size": batch.global_batch_size,
             "micro_batch_size": batch.micro_batch_size,
             "grad_accum_steps": batch.grad_accum_steps,
+            "reason": batch_reason,
+            "changes": [],
+            "setup": memory_setup(prepared),
         },
+        "advice": list(advice),
     }
+
+
+_MEMORY_OPTIONS = ("batch", "strategy", "precision", "train.activation_checkpointing", "data.max_length")
+
+
+def memory_setup(prepared: Prepared) -> dict[str, Any]:
+    """Return what decides which micro-batch fits: two sessions with the same setup can take each other's."""
+    device = torch.cuda.get_device_name(prepared.device) if prepared.device.type == "cuda" else "cpu"
+    chosen = {
+        key: value
+        for key, value in flatten(prepared.loaded.values).items()
+        if any(key == option or key.startswith(f"{option}.") for option in _MEMORY_OPTIONS)
+    }
+    return {"world_size": prepared.place.world_size, "device": device, **chosen}
 
 
 def run_record(

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,9 +11,10 @@ import torch
 
 from paratune import checkpoint, hardware, records
 from paratune.batch import Batch
-from paratune.config.batch_size import resolve_batch
+from paratune.config.advice import Job, advice
+from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, PipelineStrategy, class_names, run_path
+from paratune.config.sections import Config, PipelineStrategy, class_names, run_path, strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
@@ -36,6 +37,8 @@ from paratune.place import place_from_environment
 from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.train.meet import check_same, met
+from paratune.train.memory import MemoryGuard, StepBatches, device_facts
+from paratune.train.micro_batch import choose_micro_batch
 from paratune.train.prepare import Prepared, initial_model, make_strategy, prepare
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 
@@ -96,22 +99,31 @@ class _Run:
             data_world_size=self._strategy.layout.data_world_size,
             num_micro_batches=prepared.traits.num_micro_batches,
         )
+        self._batch_reason: str | None = None
+        self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
         self._num_steps = _num_steps(self._config, self._steps_per_epoch)
         _check_steps(self._config, self._num_steps)
 
     def to_the_end(self) -> dict[str, Any]:
+        with self._memory.explained():
+            return self._to_the_end()
+
+    def _to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
         if self._stop.agreed(self._strategy):
             raise Stopped(before_the_first_step(self._stop.said(), "preparing"))
         self._on_writer(self._check_same_run)
+        self._choose_micro_batch()
         model = initial_model(prepared)
         # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
         facts = model_facts(model, config.model.name)
         check_same({f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"]})
         optimizer = OptimizerFactory(config.train, self._num_steps)
+        self._memory.model = model
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
+        self._memory.holds_folder = True
         events = None
         try:
             log_to_file(self._folder, prepared.place.rank)
@@ -119,19 +131,45 @@ class _Run:
             progress.began = self._began
             self._write_record(progress.step, facts)
             events = records.EventLog(self._folder, prepared.place.rank)
-            return self._train(model, optimizer, progress, events)
+            with self._memory.explained():  # in here, where the event can still be written
+                return self._train(model, optimizer, progress, events)
         finally:
             if events is not None:
                 events.close()
             if lock is not None:
                 lock.release()
 
+    def _choose_micro_batch(self) -> None:
+        choice = choose_micro_batch(
+            self._prepared,
+            self._strategy,
+            self._batch,
+            resumed=self._folder if self._mode == "resume" else None,
+            collator=self._collator("train"),
+            guard=self._memory,
+            display=self._display,
+        )
+        self._batch, self._batch_reason, self._strategy = choice.sizes, choice.reason, choice.strategy
+        self._memory.sizes = choice.sizes
+        if self._is_writer and choice.reason:
+            log.info(
+                "micro-batches of %d, %d a step and rank: %s",
+                choice.sizes.micro_batch_size,
+                choice.sizes.grad_accum_steps,
+                choice.reason,
+            )
+
     def _write_record(self, step: int, model: dict[str, Any]) -> None:
         """Write run.json, or add this session to it. Collective."""
         nodes = gather_nodes(self._strategy, self._folder, local_rank=self._prepared.place.local_rank)
         if not self._is_writer:
             return
-        session = session_record(self._prepared, batch=self._batch, nodes=nodes, step=step)
+        lines = self._advice(model, nodes)
+        for line in lines:
+            log.warning("%s", line)
+        session = session_record(
+            self._prepared, batch=self._batch, nodes=nodes, step=step, batch_reason=self._batch_reason, advice=lines
+        )
         if step > 0:
             add_session(self._folder, session)
             return
@@ -142,6 +180,19 @@ class _Run:
         }
         record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
         records.write_json(self._folder / records.RUN_FILE, record)
+
+    def _advice(self, model: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+        prepared = self._prepared
+        job = Job(
+            num_parameters=model["num_parameters"],
+            num_trainable=model["num_trainable"],
+            bytes_per_value=prepared.precision.param_dtype.itemsize,
+            world_size=self._strategy.layout.world_size,
+            share=self._batch.share,
+            num_micro_batches=self._batch.grad_accum_steps,
+            **device_facts(prepared, nodes),
+        )
+        return advice(prepared.traits, strategy_options(self._config.strategy), job)
 
     def _check_same_run(self) -> None:
         """The command has compared the options; what the files hold and how the batch is shared is known here."""
@@ -209,13 +260,13 @@ class _Run:
                 on_step=bar.update,
             )
             keeper = self._keeper(model, recorder)
-            train_batches = self._train_batches()
+            batches = StepBatches(self._train_batches, self._batch, progress.step, self._memory)
             progress.seconds["startup"] += time.perf_counter() - self._began - prepared.tokenize_s
             progress.seconds["tokenize"] += prepared.tokenize_s
             loop = Loop(
                 strategy=strategy,
                 optimizer=optimizer,
-                batches=map(train_batches.step, range(progress.step, self._num_steps)),
+                batches=batches,
                 keeper=keeper,
                 recorder=recorder,
                 clock=clock,
@@ -227,7 +278,9 @@ class _Run:
                 max_grad_norm=config.train.max_grad_norm,
                 evaluation_due=self._evaluation_due,
                 checkpoint_due=self._checkpoint_due,
+                shrink=self._memory.shrink,
             )
+            self._memory.batches, self._memory.recorder = batches, recorder
             run_loop(loop, progress)
             recorder.flush()
         recorder.add("end", step=progress.step)
@@ -254,20 +307,21 @@ class _Run:
             steps_per_epoch=self._steps_per_epoch,
         )
 
-    def _train_batches(self) -> TrainBatches:
+    def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
         layout = self._strategy.layout
         return TrainBatches(
             self._collator("train"),
             seed=self._config.run.seed,
-            global_batch_size=self._batch.global_batch_size,
-            micro_batch_size=self._batch.micro_batch_size,
-            num_micro_steps=self._batch.grad_accum_steps,
+            global_batch_size=sizes.global_batch_size,
+            micro_batch_size=sizes.micro_batch_size,
+            num_micro_steps=sizes.grad_accum_steps,
             data_rank=layout.data_rank,
             data_world_size=layout.data_world_size,
             equal_shapes=self._prepared.traits.equal_shapes,
         )
 
     def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
+        self._memory.doing = "evaluating"
         layout, size = self._strategy.layout, self._config.evaluate.batch_size
         collator = self._collator(split)
         num_batches = num_eval_batches(len(collator.store), batch_size=size, data_world_size=layout.data_world_size)

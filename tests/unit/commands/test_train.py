@@ -62,7 +62,7 @@ def _train(
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_starts(named: dict, says: str, config: Path, monkeypatch):
-    monkeypatch.setattr(command, "launch", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
     with pytest.raises(ConfigError, match=says):
         _train(config, **named)
 
@@ -76,7 +76,9 @@ def test_torchrun_and_nproc_exclude_each_other(config: Path, monkeypatch: pytest
 
 def test_nproc_starts_the_same_command_line_in_every_process(config: Path, monkeypatch: pytest.MonkeyPatch):
     started = []
-    monkeypatch.setattr(command, "launch", lambda arguments, count: started.append((arguments, count)) or 75)
+    monkeypatch.setattr(
+        command, "launch_until_it_fits", lambda arguments, count: started.append((arguments, count)) or 75
+    )
     monkeypatch.setattr("sys.argv", ["paratune", "train", "c.yaml", "--nproc", "2"])
 
     assert _train(config, num_processes=2) == 75
@@ -86,7 +88,7 @@ def test_nproc_starts_the_same_command_line_in_every_process(config: Path, monke
 def test_a_process_of_the_launcher_starts_no_others(config: Path, monkeypatch: pytest.MonkeyPatch):
     values = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", command.RENDEZVOUS_VARIABLE: "file:///nowhere"}
     monkeypatch.setattr(os, "environ", {**os.environ, **values})
-    monkeypatch.setattr(command, "launch", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
     monkeypatch.setattr(command, "_train_here", lambda *_, rank, **__: rank)
 
     assert _train(config, num_processes=2) == 1
@@ -126,7 +128,7 @@ def test_every_rank_finds_out_by_itself_before_it_waits_for_others(
 
 def test_the_same_global_batch_may_be_said_otherwise(config: Path, monkeypatch: pytest.MonkeyPatch):
     _begun(config)
-    monkeypatch.setattr(command, "launch", lambda *_: 0)
+    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: 0)
 
     # 6 = 3 a device on 2 ranks
     assert _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=3"]) == 0
@@ -138,7 +140,7 @@ def test_a_finished_run_is_gone_on_with_by_saying_so(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     _begun(config, finished=True)
-    monkeypatch.setattr(command, "launch", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
 
     assert _train(config, resume=True, num_processes=2, as_json=True) == 0
     shown = capsys.readouterr()

@@ -89,3 +89,20 @@ def test_too_few_micro_batches_for_a_pipeline_are_refused(said, stages, parts):
         resolve_batch(batch(**said), data_world_size=1, num_micro_batches=stages)
     for part in parts:
         assert part in str(caught.value)
+
+
+def test_halving_keeps_the_global_batch_and_ends_at_one():
+    # A share of 12: 12, 6, 3; below 3 // 2 there is 1.
+    sizes = resolve_batch(batch(**{"global": 24}), data_world_size=2)
+    seen = [sizes]
+    while smaller := seen[-1].halved():
+        seen.append(smaller)
+    assert [(one.micro_batch_size, one.grad_accum_steps) for one in seen] == [(12, 1), (6, 2), (3, 4), (1, 12)]
+    assert {one.global_batch_size for one in seen} == {24}
+    assert sizes.at_most(5) == ResolvedBatch(24, 4, 3)  # 5 does not divide 12
+    assert sizes.at_most(100) == sizes
+
+
+def test_auto_begins_with_the_whole_share():
+    auto = BatchSize.model_validate({"global": 32, "micro_batch_size": "auto"})
+    assert resolve_batch(auto, data_world_size=2) == ResolvedBatch(32, 16, 1)

@@ -1,0 +1,168 @@
+"""Runs whose memory runs out: they go on with smaller micro-batches, and train what smaller ones would have trained.
+
+That memory is full is played by a hook on the model; see outside.py.
+"""
+
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any
+
+import pytest
+from harness import Cli, python
+from hooks import SignalAt
+from outcome import outcome
+
+from paratune.errors import EXIT_OK, EXIT_OUT_OF_MEMORY, EXIT_STOPPED
+from paratune.records import out_of_memory_file, read_events, read_json
+
+EXACT = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
+PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
+"""For runs whose first steps had other micro-batches: dropout draws its masks by their shape."""
+
+
+def strategy(name: str, most: int, first: int = 1) -> tuple[str, str]:
+    return "--set", f"strategy={{kind: 'outside:{name}', options: {{most: {most}, first: {first}}}}}"
+
+
+def named(name: str, micro: Any = None) -> tuple[str, ...]:
+    size = () if micro is None else ("--set", f"batch.micro_batch_size={micro}")
+    return ("--set", f"run.name={name}", *size)
+
+
+def happenings(run: Path) -> list[tuple[Any, ...]]:
+    """Return when memory ran out, as the events of all ranks say it."""
+    events = [event for rank in range(2) for event in read_events(run, rank)]
+    keys = ("step", "doing", "rank", "micro_batch_size", "next_micro_batch_size")
+    return [tuple(event[key] for key in keys) for event in events if event["event"] == "out_of_memory"]
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_one_process_goes_on_as_if_it_had_begun_with_the_smaller_size(cli: Cli, world: Path):
+    result = cli("train", "c.yaml", *EXACT, *strategy("FullAlone", 4), *named("full"))
+    assert result.code == EXIT_OK, result.stderr
+    assert cli("train", "c.yaml", *EXACT, *named("small", 4)).code == EXIT_OK
+
+    full, small = (outcome(world / "runs" / name) for name in ("full", "small"))
+    assert full == small
+    assert happenings(world / "runs" / "full") == [(1, "training", 0, 16, 8), (1, "training", 0, 8, 4)]
+    batch = read_json(world / "runs" / "full" / "run.json")["sessions"][0]["batch"]
+    assert (batch["global_batch_size"], batch["micro_batch_size"]) == (16, 16)
+    sizes = [(change["step"], change["micro_batch_size"], change["grad_accum_steps"]) for change in batch["changes"]]
+    assert sizes == [(1, 8, 2), (1, 4, 4)]
+    assert "going on with 4 x 4, the global batch stays 16" in words(result.stderr)
+    kept = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
+    assert [one["next_micro_batch_size"] for one in kept] == [8, 4]
+    assert kept[0]["memory"]["weights_bytes"] > 0
+    assert kept[0]["memory"]["asked_bytes"] == 20 * 2**20
+
+
+def test_what_a_broken_pass_left_in_the_gradients_is_dropped(cli: Cli, world: Path):
+    # Micro-batches of 8, two a step: pass 6, the second one of step 3, runs out after pass 5 has left its gradients.
+    arguments = (*EXACT, *PLAIN, *strategy("FullAlone", 2, first=6), *named("full", 8))
+    assert cli("train", "c.yaml", *arguments).code == EXIT_OK
+    assert cli("train", "c.yaml", *EXACT, *PLAIN, *named("small", 2)).code == EXIT_OK
+
+    full, small = (outcome(world / "runs" / name)["steps"] for name in ("full", "small"))
+    assert happenings(world / "runs" / "full") == [(3, "training", 0, 8, 4), (3, "training", 0, 4, 2)]
+    for key in ("loss", "grad_norm"):
+        assert [step[key] for step in full] == pytest.approx([step[key] for step in small], rel=1e-9)
+
+
+def test_resumed_it_keeps_the_size_that_it_came_to(cli: Cli, world: Path):
+    arguments = (*EXACT, *strategy("FullAlone", 4), *named("full"))
+    stop = SignalAt(SIGTERM, "paratune.engine.recorder:Recorder.step", call=5)
+    assert cli("train", "c.yaml", *arguments, hook=stop).code == EXIT_STOPPED
+    assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OK
+    assert cli("train", "c.yaml", *EXACT, *named("small", 4)).code == EXIT_OK
+
+    run = world / "runs" / "full"
+    assert outcome(run) == outcome(world / "runs" / "small")
+    assert len(happenings(run)) == 2  # both in the first session
+    second = read_json(run / "run.json")["sessions"][1]["batch"]
+    assert (second["micro_batch_size"], second["changes"]) == (4, [])
+    assert "memory ran out with 8" in second["reason"]
+
+
+def test_when_nothing_is_left_to_halve_it_says_who_owned_the_memory(cli: Cli, world: Path):
+    result = cli("train", "c.yaml", *EXACT, *strategy("FullAlone", 0), *named("full", 2))
+    assert result.code == EXIT_OUT_OF_MEMORY
+    said = words(result.stderr)
+    assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 bytes more were asked for)" in said
+    for owner in ("weights", "gradients 0 B", "optimizer states 0 B", "activations and buffers"):
+        assert owner in said
+    assert "1. train.activation_checkpointing (saves up to" in said
+    assert "Traceback" not in said
+    kept = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
+    assert [one["next_micro_batch_size"] for one in kept] == [1, None]
+
+
+def test_an_evaluation_that_does_not_fit_names_its_own_batch_size(cli: Cli, world: Path):
+    more = ("--set", "evaluate.batch_size=16")
+    result = cli("train", "c.yaml", *EXACT, *more, *strategy("FullAlone", 8), *named("full", 8))
+    assert result.code == EXIT_OUT_OF_MEMORY
+    said = words(result.stderr)
+    assert "out of memory on rank 0, evaluating" in said
+    assert "evaluate.batch_size: 8 instead of 16" in said
+
+
+def test_a_process_that_others_wait_for_ends_and_names_the_line(cli: Cli, world: Path):
+    # As under torchrun: nobody starts it again. One process is enough, and quick.
+    (world / "c.yaml").write_text((world / "c.yaml").read_text().replace("{global: 16}", "{per_device: 16}"))
+    arguments = (*EXACT, *strategy("FullDDP", 4), *named("full"))
+    result = cli("train", "c.yaml", *arguments)
+    assert result.code == EXIT_OUT_OF_MEMORY
+    said = words(result.stderr)
+    assert "Set batch.per_device: 8 (c.yaml:8) and batch.grad_accum_steps: 2 (default)" in said
+    assert "start all processes again with --resume" in said
+    # Set or not, the resumed run takes the smaller size; 8 is too much as well, and 4 is not.
+    assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OUT_OF_MEMORY
+    assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OK
+    run = world / "runs" / "full"
+    assert read_json(run / "run.json")["batch"]["micro_batch_size"] == 4
+    kept = read_json(run / out_of_memory_file(0))["happenings"]
+    assert [(one["micro_batch_size"], one["next_micro_batch_size"]) for one in kept] == [(16, 8), (8, 4)]
+
+
+def test_several_processes_are_started_again_with_half(cli: Cli, world: Path):
+    train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *EXACT, *PLAIN)
+    environment = {"PARATUNE_CACHE": str(world / "cache")}
+    # The last rank runs out in step 6; the newest checkpoint is of step 4.
+    full = python(*train, *strategy("FullDDP", 4, first=6), *named("full"), cwd=world, environment=environment)
+    assert full.code == EXIT_OK, full.stderr
+    assert "starting all 2 processes again with micro-batches of at most 4" in full.stderr
+    assert cli("train", "c.yaml", *EXACT, *PLAIN, *named("small")).code == EXIT_OK
+
+    run = world / "runs" / "full"
+    steps, small = (outcome(world / "runs" / name)["steps"] for name in ("full", "small"))
+    assert [step["step"] for step in steps] == [step["step"] for step in small]
+    assert [step["loss"] for step in steps] == pytest.approx([step["loss"] for step in small], rel=1e-9)
+    assert happenings(run) == [(6, "training", 1, 8, 4)]
+    sessions = read_json(run / "run.json")["sessions"]
+    assert [(one["step"], one["batch"]["micro_batch_size"]) for one in sessions] == [(0, 8), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "name", "kind", "found"), [(1, "FullAlone", "single", 4), (2, "FullDDP", "ddp", 2)]
+)
+def test_auto_finds_the_largest_that_fits_everywhere_and_leaves_no_trace(
+    processes: int, name: str, kind: str, found: int, cli: Cli, world: Path
+):
+    train = ("-m", "paratune", "train", "c.yaml", "--nproc", str(processes), *EXACT)
+    environment = {"PARATUNE_CACHE": str(world / "cache")}
+    full = strategy(name, 2 * found - 1)
+    auto = python(*train, *full, *named("auto", "auto"), cwd=world, environment=environment)
+    assert auto.code == EXIT_OK, auto.stderr
+    plain = ("--set", f"strategy={kind}")
+    small = python(*train, *plain, *named("small", found), cwd=world, environment=environment)
+    assert small.code == EXIT_OK, small.stderr
+    # Dropout is on: weights, optimizer states and random numbers are those of a run that never tried anything.
+    assert outcome(world / "runs" / "auto") == outcome(world / "runs" / "small")
+    batch = read_json(world / "runs" / "auto" / "run.json")["batch"]
+    sizes = (batch["global_batch_size"], batch["micro_batch_size"], batch["grad_accum_steps"])
+    assert sizes == (16, found, 16 // processes // found)
+    assert batch["reason"].startswith(f"auto: {found} fits (")
+    assert f"{2 * found} does not: it ran out of memory" in batch["reason"]
+    assert happenings(world / "runs" / "auto") == []

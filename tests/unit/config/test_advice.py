@@ -1,0 +1,107 @@
+"""Advice before the first step, by arithmetic: 16 bytes a parameter, bytes moved, bubbles."""
+
+from dataclasses import replace
+
+import pytest
+
+from paratune.config.advice import Job, advice
+from paratune.config.traits import TRAITS
+
+# BERT-base in fp32 on four GPUs of 80 GiB: 110e6 x 16 bytes = 1.64 GiB.
+BERT = Job(
+    num_parameters=110_000_000,
+    num_trainable=110_000_000,
+    bytes_per_value=4,
+    world_size=4,
+    share=32,
+    num_micro_batches=2,
+    device_bytes=80 * 2**30,
+    device_name="NVIDIA X",
+    link_bytes_per_s=None,
+)
+LARGE = replace(BERT, num_parameters=7_500_000_000, num_trainable=7_500_000_000)
+"""The model of figure 1 of the ZeRO paper: 120e9 bytes of states, more than there is room for."""
+
+
+def test_bytes_of_model_states():
+    assert BERT.states_bytes == 16 * 110_000_000
+    assert LARGE.states_bytes == 120e9
+    assert replace(BERT, bytes_per_value=8).states_bytes == 32 * 110_000_000
+    # Of frozen parameters there are only the weights.
+    assert replace(BERT, num_trainable=10_000_000).states_bytes == 4 * 110_000_000 + 12 * 10_000_000
+
+
+@pytest.mark.parametrize("kind", ["single", "ddp"])
+def test_what_shards_nothing_needs_no_advice(kind: str):
+    assert advice(TRAITS[kind], {}, BERT) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "saved"),
+    [
+        ("zero1", "629 MiB"),  # 3/4 of 8 bytes x 110e6
+        ("zero2", "944 MiB"),  # 3/4 of 12
+        ("zero3", "1.23 GiB"),  # 3/4 of 16
+    ],
+)
+def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved: str):
+    (line,) = advice(TRAITS[kind], {}, BERT)
+    assert f"strategy.kind: {kind} saves at most {saved} a rank" in line
+    # 80 GiB / 1.76e9 = 48.8
+    assert "of 110 M parameters take 1.64 GiB and fit 48 times into the 80 GiB of NVIDIA X" in line
+
+
+def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
+    assert advice(TRAITS["zero3"], {}, LARGE) == []
+    assert advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=None)) == []
+    # 4 x 1.76e9 bytes is where the limit lies.
+    assert advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=4 * 1_760_000_000 - 1)) == []
+    assert len(advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=4 * 1_760_000_000))) == 1
+
+
+def test_one_process_has_nobody_to_share_with():
+    (line,) = advice(TRAITS["zero2"], {}, replace(BERT, world_size=1))
+    assert line == "strategy.kind: zero2 in one process shares gradients and optimizer with nobody: as single, slower"
+
+
+def test_offloading_what_fits_moves_it_for_nothing():
+    (line,) = advice(TRAITS["zero3"], {"cpu_offload": True}, BERT)
+    assert "keeping states on the CPU moves them in every step" in line
+    assert advice(TRAITS["zero3"], {"cpu_offload": True}, LARGE) == []
+    one = replace(BERT, world_size=1)
+    assert len(advice(TRAITS["zero3"], {"cpu_offload": True}, one)) == 2
+
+
+def test_groups_of_hybrid_sharding_share_less():
+    (line,) = advice(TRAITS["hsdp"], {"shard_size": 2}, BERT)
+    assert "saves at most 839 MiB" in line  # half of 16 bytes x 110e6
+
+
+def test_slow_links_are_said_where_they_are_known():
+    # ZeRO-3 gathers 30e9 bytes of weights twice in each of 2 micro-batches and reduces 30e9 of gradients once; 3/4 of
+    # it leaves a rank: 112.5e9 bytes. Over 450e9 a second (18 NVLinks of 25) that is 0.25 s. DDP: 2 x 30e9 x 3/4.
+    (line,) = advice(TRAITS["zero3"], {}, replace(LARGE, link_bytes_per_s=450e9))
+    assert "moves 105 GiB a step and rank (5 x the weights with 2 micro-batches), at least 0.25 s" in line
+    assert "links of 450 GB/s; ddp moves 41.9 GiB" in line
+    assert advice(TRAITS["zero3"], {}, replace(LARGE, link_bytes_per_s=1200e9)) == []  # 0.094 s
+    assert advice(TRAITS["zero2"], {}, replace(LARGE, link_bytes_per_s=1e9)) == []
+
+
+def test_a_pipeline_with_few_micro_batches_stands_idle():
+    pipeline = replace(TRAITS["pipeline"], ranks_per_replica=4)
+    (line,) = advice(pipeline, {}, replace(LARGE, num_micro_batches=4))
+    # (4 - 1) / (4 + 4 - 1) = 43%; 16 micro-batches of 2: 3 / 19 = 16%.
+    assert "4 micro-batches in 4 stages leave each device idle for (p-1)/(m+p-1) = 43%" in line
+    assert "batch.micro_batch_size: 2 makes 16 and leaves 16%" in line
+    assert advice(pipeline, {}, replace(LARGE, num_micro_batches=16)) == []
+    # Two stages a rank: 3 / (2 x 4 + 3) = 27%, and 3 / 35 = 9%.
+    (line,) = advice(pipeline, {"num_chunks": 2}, replace(LARGE, num_micro_batches=4))
+    assert "idle for (p-1)/(2m+p-1) = 27%" in line
+    assert "makes 16 and leaves 9%" in line
+    # A share of 4 cannot be cut finer.
+    (line,) = advice(pipeline, {}, replace(LARGE, share=4, num_micro_batches=4))
+    assert line.endswith("of forward and backward")
+    fits, bubble = advice(pipeline, {}, BERT)
+    assert "is for models that do not fit" in fits
+    assert "2 micro-batches in 4 stages" in bubble
+    assert "= 60%" in bubble

@@ -1,0 +1,177 @@
+"""The search for the largest micro-batch: on numbers, and on a model whose memory is played."""
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from exact import RowModel, row_batch
+from hypothesis import given
+from hypothesis import strategies as st
+from looping import CPU, single
+
+from paratune.config.batch_size import divisors
+from paratune.config.sections import Train
+from paratune.config.traits import TRAITS
+from paratune.engine.fitting import Found, Prober, RanOutInCollective, find_micro_batch_size, search
+from paratune.engine.optim import OptimizerFactory
+from paratune.precision import POLICIES
+from paratune.strategies.protocol import Layout
+
+
+@given(share=st.integers(1, 600), largest=st.integers(0, 700))
+def test_the_search_finds_the_largest_and_asks_few(share: int, largest: int):
+    asked: list[int] = []
+    sizes = divisors(share)
+    found = search(sizes, lambda size: asked.append(size) or size <= largest)
+    assert found == max((size for size in sizes if size <= largest), default=None)
+    assert len(asked) == len(set(asked))
+    # No size is asked for that is more than twice what fitted, unless no other is left between.
+    for before, after in itertools.pairwise(asked):
+        if after > before and before <= largest:
+            assert not [size for size in sizes if 2 * before <= size < after]
+
+
+@dataclass
+class Meter:
+    """Memory of a constant and so much a row, as if a rank had `room_bytes`."""
+
+    room_bytes: int
+    fixed: int = 1000
+    per_row: int = 100
+    rows: int = 0
+    began: list[int] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.rows = 0
+
+    def now(self) -> int:
+        return self.fixed
+
+    def peak(self) -> int:
+        return self.fixed + self.per_row * self.rows
+
+    def room(self) -> int:
+        return self.room_bytes
+
+
+class Metered(RowModel):
+    """Notes the rows of each pass; memory runs out above `most`."""
+
+    def __init__(self, meter: Meter, most: int) -> None:
+        super().__init__(dropout=0.5)
+        self.meter, self.most, self.passes = meter, most, []
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        rows = len(batch.input_ids)
+        self.passes.append(rows)
+        self.meter.rows = max(self.meter.rows, rows)
+        if rows > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().forward(batch)
+
+
+class Together:
+    """Two ranks whose passes are shared; the other one needs `other` bytes more, and has as much room."""
+
+    traits = TRAITS["zero3"]
+    layout = Layout(rank=0, world_size=2, data_rank=0, data_world_size=2)
+
+    def __init__(self, other: int = 0) -> None:
+        self._single, self._other = single(), other
+        self.asked: list[list[float]] = []
+
+    def prepare(self, *arguments: Any) -> None:
+        self._single.prepare(*arguments)
+
+    def forward_backward(self, *arguments: Any) -> torch.Tensor:
+        return self._single.forward_backward(*arguments)
+
+    def optimizer_step(self, max_grad_norm: float | None) -> torch.Tensor:
+        return self._single.optimizer_step(max_grad_norm)
+
+    def reduce(self, value: torch.Tensor, op: str) -> torch.Tensor:
+        assert op == "concat"
+        (fits, needs, room) = value[0].tolist()
+        theirs = needs + self._other if needs >= 0 else needs
+        self.asked.append([fits, needs])
+        return torch.tensor([[fits, needs, room], [float(bool(fits) and theirs <= room), theirs, room]]).double()
+
+
+def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> tuple[Found | None, Metered]:
+    model = Metered(meter, most)
+    strategy.prepare(model, [], OptimizerFactory(Train(learning_rate=0.1), 4))
+    prober = Prober(
+        strategy=strategy,
+        traits=strategy.traits,
+        model=model,
+        precision=POLICIES["fp32"],
+        device=CPU,
+        worst=lambda size: row_batch(range(size), 32),
+        share=share,
+        meter=meter,
+    )
+    return find_micro_batch_size(prober, divisors(share)), model
+
+
+def test_memory_that_runs_out_is_caught_and_said():
+    found, model = find(single(), Meter(10**9), most=12)
+    assert found is not None
+    assert (found.size, found.reason) == (8, "8 fits (1.76 KiB of 954 MiB), 16 does not: it ran out of memory")
+    # One step of one sample for the optimizer states; then each size twice: the second time there are gradients.
+    assert model.passes == [1, 1, 1, 2, 2, 4, 4, 8, 8, 16]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_host_is_never_asked_for_more_than_it_has():
+    # 1000 + 100 a row: 8 rows need 1800 bytes, 16 would need 2600.
+    found, model = find(single(), Meter(2500))
+    assert found is not None
+    assert found.reason == "8 fits (1.76 KiB of 2.44 KiB), 16 does not: it would need 2.54 KiB"
+    assert max(model.passes) == 8
+
+
+def test_where_nothing_can_run_out_the_share_is_the_end():
+    found, model = find(single(), Meter(10**9))
+    assert found is not None
+    assert found.reason == "32 fits (4.1 KiB of 954 MiB) and is all of a rank's share"
+    assert model.passes[-1] == 32  # all of it: there is no second micro-batch
+
+
+def test_not_even_one_sample():
+    assert find(single(), Meter(900))[0] is not None  # the first size has nothing to predict it from, and is tried
+    with pytest.raises(torch.OutOfMemoryError):
+        find(single(), Meter(10**9), most=0)
+
+
+def test_the_rank_that_is_worst_off_decides_for_all():
+    # 1000 + 100 a row here, 600 more there, 2500 for each: 8 rows need 1800 and 2400, 16 would need 2600.
+    found, _ = find(Together(other=600), Meter(2500))
+    assert found is not None
+    assert found.reason.startswith("8 fits (2.34 KiB of 2.44 KiB), 16 does not")
+    # 800 more there: 8 rows need 2600, 4 need 2200.
+    found, _ = find(Together(other=800), Meter(2500))
+    assert found is not None
+    assert found.size == 4
+
+
+def test_a_rank_that_runs_out_while_others_wait_ends_and_says_what_fitted():
+    with pytest.raises(RanOutInCollective) as caught:
+        find(Together(), Meter(10**9), most=12)
+    assert (caught.value.size, caught.value.smaller) == (16, 8)
+
+
+def test_a_pipeline_is_tried_with_all_its_micro_batches():
+    strategy = Together()
+    strategy.traits = replace(TRAITS["pipeline"], ranks_per_replica=2)
+    _, model = find(strategy, Meter(10**9), share=4)
+    assert model.passes == [1, 1, 1, 1, 1, 1, 2, 2, 4]
+
+
+def test_random_numbers_are_as_before():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    find(single(), Meter(10**9), most=12)  # draws dropout masks
+    assert torch.equal(torch.rand(1), expected)
