@@ -4,6 +4,7 @@ Floor 3. `B` rows, `C` classes.
 """
 
 import hashlib
+import inspect
 from typing import Any
 
 import torch
@@ -23,13 +24,16 @@ class SequenceModel(nn.Module):
         """Names in `hf` of the weights that were not loaded."""
         self.hf = hf
         self.task_kind = task_kind
+        # A decoder would keep keys and values for generating text: memory for nothing, and twice with blocks that
+        # compute their activations again.
+        self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits (B, C), or predictions (B, 1), in the compute dtype."""
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        logits: Tensor = self.hf(**inputs).logits
+        logits: Tensor = self.hf(**inputs, **self._options).logits
         return logits
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
