@@ -24,9 +24,10 @@ from paratune.config.sections import Train
 from paratune.config.traits import traits_of
 from paratune.data.loader import TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
-from paratune.engine.optim import OptimizerFactory
+from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
 from paratune.strategies import strategy_class
@@ -62,6 +63,16 @@ class Job:
     """Of VIOLATIONS: what is done wrong, which the contract has to notice."""
     save_at: int | None = None
     load_from: str | None = None
+    dropout: float = 0.0
+    activation_checkpointing: int | None = None
+    freeze: bool = False
+    """Whether the head is trained alone."""
+    scales_loss: bool = False
+    """Whether the loss is scaled as for fp16; the arithmetic is float64 all the same."""
+    overflow_at: int | None = None
+    """The step in which the gradients of the last rank alone are larger than their dtype holds."""
+    leave_out: int | None = None
+    """A step that is not taken at all."""
 
 
 GLOBAL_BATCH_SIZE = 8
@@ -71,9 +82,17 @@ VIOLATIONS = ("mean of means", "order", "lost tie", "doubled batch")
 def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     """Run a job and write its outcome to `folder`: losses and scores on every rank, tensors on the first."""
     strategy = strategy_class(job.strategy)(
-        device=CPU, precision=POLICIES["fp64"], rank=rank, world_size=world_size, **job.options
+        device=CPU,
+        precision=replace(POLICIES["fp64"], scales_loss=job.scales_loss),
+        rank=rank,
+        world_size=world_size,
+        **job.options,
     )
     model = _model(job).double()
+    if job.freeze:
+        freeze_encoder(model)
+    if job.activation_checkpointing:
+        checkpoint_blocks(find_blocks(model), job.activation_checkpointing)
     # With a first decay rate of 0 the first moment after a step is its gradient: so gradients show through the states.
     factory = OptimizerFactory(Train(learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2), job.num_steps)
     strategy.prepare(model, find_blocks(model), factory)
@@ -85,7 +104,14 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     outcome: dict[str, Any] = {"losses": [], "norms": [], "indices": [], "data_rank": strategy.layout.data_rank}
     batches = _batches(job, strategy)
     for step in range(begin, job.until or job.num_steps):
+        if step == job.leave_out:
+            continue
+        if job.dropout:
+            seed_step(job.seed, step, rank)
         micro_batches = _spoil(job, batches.step(step), world_size)
+        if step == job.overflow_at and rank == world_size - 1:
+            # The loss is a float64, and so is it times the scale, but not the square of that.
+            micro_batches = [replace(batch, row_weight=batch.row_weight.double() * 1e300) for batch in micro_batches]
         loss = strategy.forward_backward(micro_batches, _no_clock)
         factory.set_learning_rate(step)
         # The first step is not clipped, so that its gradient can be compared.
@@ -107,7 +133,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
 def _model(job: Job) -> Any:
     if job.task == "masked LM":
         return tiny_tied_lm(tied=job.violation != "lost tie")
-    model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=0.0, num_layers=4)
+    model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=job.dropout, num_layers=4)
     return SequenceModel(model, job.task)
 
 

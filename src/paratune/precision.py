@@ -1,11 +1,13 @@
-"""Arithmetic as one policy: the dtype of parameters and of computing, and what a device does badly.
+"""Arithmetic as one policy: the dtypes of parameters, computing and reduction, and what a device does badly.
 
 Floor 2.
 """
 
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,7 +16,7 @@ from paratune.errors import ConfigError
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtypes of a run."""
+    """How a run computes, the same for every strategy."""
 
     name: str
     """As in the configuration."""
@@ -22,6 +24,12 @@ class Precision:
     """Of weights, gradients and optimizer states."""
     autocast_dtype: torch.dtype | None
     """Of matrix products and other operations that autocast lists; None computes in `param_dtype`."""
+    reduce_dtype: torch.dtype = torch.float32
+    """In which gradients are summed over ranks and micro-batches."""
+    tf32: bool = False
+    """Whether products of float32 matrices may round their inputs to TF32's 10 bits of mantissa."""
+    scales_loss: bool = False
+    """Whether gradients would be too small for `autocast_dtype` without a loss scale (see strategies/loss_scale.py)."""
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context in which forward passes run on `device`."""
@@ -29,11 +37,45 @@ class Precision:
             return nullcontext()
         return torch.autocast(device.type, dtype=self.autocast_dtype)
 
+    @contextmanager
+    def switched(self) -> Iterator[None]:
+        """Set PyTorch's switches for float32 products as this policy says; put them back at the end.
+
+        They hold for the whole process, backward passes included, so this goes around a run and not around a step.
+        """
+        cudnn: Any = torch.backends.cudnn
+        before = _matmul_now(), cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+        kind = "tf32" if self.tf32 else "ieee"
+        try:
+            _switch("high" if self.tf32 else "highest", kind, kind)
+            yield
+        finally:
+            _switch(*before)
+
+
+def _matmul_now() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # somebody set the backend's own switch, of which this one knows nothing
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
+
+
+def _switch(matmul: str, conv: str, rnn: str) -> None:
+    # Not torch.backends.cuda.matmul.fp32_precision: after it, whatever asks get_float32_matmul_precision(), as
+    # PyTorch's own compiler did, gets an error (https://github.com/pytorch/pytorch/pull/189955). This sets both.
+    torch.set_float32_matmul_precision(matmul)
+    # PyTorch lets cuDNN's convolutions use TF32 unless it is told otherwise.
+    cudnn: Any = torch.backends.cudnn
+    cudnn.conv.fp32_precision = conv
+    cudnn.rnn.fp32_precision = rnn
+
 
 POLICIES = {
     "fp32": Precision("fp32", torch.float32, None),
+    "tf32": Precision("tf32", torch.float32, None, tf32=True),
+    "fp16": Precision("fp16", torch.float32, torch.float16, scales_loss=True),
     "bf16": Precision("bf16", torch.float32, torch.bfloat16),
-    "fp64": Precision("fp64", torch.float64, None),
+    "fp64": Precision("fp64", torch.float64, None, torch.float64),
 }
 
 
@@ -43,24 +85,64 @@ def precision_policy(
     """Return the policy called `name`, and a warning when `device` does it slowly.
 
     Args:
-        name: fp32, bf16 or fp64.
+        name: One of `POLICIES`.
         device: Where it will compute.
         cpu_flags: Flags of the processor, such as avx512_bf16; None when they are not known.
 
     Raises:
-        ConfigError: The device cannot do it at all.
+        ConfigError: The device cannot do it at all, or so badly that nobody can want it.
     """
-    policy = POLICIES[name]
-    if name != "bf16":
-        return policy, None
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+    if device.type == "cpu":
+        _refuse_on_cpu(name)
+        return POLICIES[name], _slow_on_cpu(name, cpu_flags)
+    if device.type == "cuda":
+        _refuse_on_gpu(name, device)
+        return POLICIES[name], _slow_on_gpu(name, device)
+    return POLICIES[name], None
+
+
+def _refuse_on_cpu(name: str) -> None:
+    if name == "tf32":
         raise ConfigError(
-            f"precision: bf16 needs a GPU of compute capability 8.0 or newer; {torch.cuda.get_device_name(device)} has "
-            f"{'.'.join(map(str, torch.cuda.get_device_capability(device)))}: use precision: fp32"
+            "precision: tf32 is a mode of GPUs of compute capability 8.0 or newer, and this run computes on the CPU; "
+            "use precision: fp32"
         )
-    if device.type == "cpu" and cpu_flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_flags):
-        return policy, (
-            "precision: bf16 will be slower than fp32 on this CPU: it has neither avx512_bf16 nor amx_bf16 "
-            "(docs/measuring.md#precision)"
+    if name == "fp16":
+        raise ConfigError(
+            "precision: fp16 is 4 to 300 times slower than fp32 on a CPU, which has no units for it "
+            "(docs/precision.md#on-a-cpu); use precision: fp32, or bf16 where the CPU has avx512_bf16 or amx_bf16"
         )
-    return policy, None
+
+
+def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
+    if name != "bf16" or cpu_flags is None or {"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_flags):
+        return None
+    return (
+        "precision: bf16 will be slower than fp32 on this CPU: it has neither avx512_bf16 nor amx_bf16 "
+        "(docs/precision.md#on-a-cpu)"
+    )
+
+
+def _refuse_on_gpu(name: str, device: torch.device) -> None:
+    if (name == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False)) or (
+        name == "tf32" and not torch.cuda.is_tf32_supported()
+    ):
+        raise ConfigError(
+            f"precision: {name} needs a GPU of compute capability 8.0 or newer; {_said(device)}: "
+            f"use precision: fp32{', or fp16' if name == 'bf16' else ''}"
+        )
+    if name == "tf32" and os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
+        raise ConfigError(
+            "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32"
+        )
+
+
+def _slow_on_gpu(name: str, device: torch.device) -> str | None:
+    if name != "fp16" or torch.cuda.get_device_capability(device) >= (7, 0):
+        return None
+    return f"precision: fp16 saves memory and hardly time on a GPU below compute capability 7.0; {_said(device)}"
+
+
+def _said(device: torch.device) -> str:
+    capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
+    return f"{torch.cuda.get_device_name(device)} has {capability}"

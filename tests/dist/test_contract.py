@@ -20,6 +20,8 @@ import torch
 from filelock import FileLock
 from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, hold, train
 
+from paratune.strategies import strategy_class
+
 RTOL = 1e-9
 WORLD_SIZE = 2
 
@@ -49,6 +51,16 @@ class Row:
         options = [f"{key}={value}" for key, value in self.options.items()]
         return "-".join([self.kind, *options, *([f"x{self.world_size}"] if self.world_size != WORLD_SIZE else [])])
 
+
+_DROPOUT = Job("dropout", dropout=0.1, accumulation=2, until=2)
+SAVERS = {
+    "dropout": _DROPOUT,
+    "computed again": replace(_DROPOUT, activation_checkpointing=1),
+    # The second of four steps; the fourth is the one with too few samples.
+    "an overflow": Job("an overflow", scales_loss=True, overflow_at=1, accumulation=4, until=4),
+    "head alone": Job("head alone", scales_loss=True, freeze=True, until=2),
+}
+"""What memory savers and low precisions add to a strategy; once for each."""
 
 FEW = ("regression, 4 micro-batches", "masked LM")
 """For a strategy that has a row with all cases already."""
@@ -85,12 +97,24 @@ def _job(row: Row, case: str) -> Job:
 def _all_jobs(world_size: int) -> list[Job]:
     rows = [row for row in STRATEGIES if row.world_size == world_size]
     jobs = [_job(row, case) for row in rows for case in row.cases]
+    jobs += [_saver_job(row, saver) for row in rows for saver in SAVERS if _can(row, saver)]
     movers = [row for row in rows if row in WHOLE]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", until=5) for row in movers]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, goes on", load_from="alone") for row in movers]
     if world_size == WORLD_SIZE:
         jobs += [replace(_job(rows[0], "masked LM"), name=violation, violation=violation) for violation in VIOLATIONS]
     return jobs
+
+
+def _can(row: Row, saver: str) -> bool:
+    job = SAVERS[saver]
+    settings = {"precision=fp16": job.scales_loss, "train.freeze_encoder=true": job.freeze}
+    excluded = strategy_class(row.kind).traits.excludes
+    return row in WHOLE and not any(on and setting in excluded for setting, on in settings.items())
+
+
+def _saver_job(row: Row, saver: str) -> Job:
+    return replace(SAVERS[saver], name=f"{row.name}, {saver}", strategy=row.kind, options=row.options)
 
 
 def _chain_jobs() -> list[Job]:
@@ -131,7 +155,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run_all(aside: Path) -> None:
-    for name, case in {**CASES, "alone": replace(CASES["classification"], name="alone", save_at=5)}.items():
+    alone = {
+        "alone": replace(CASES["classification"], save_at=5),
+        "without the step": replace(SAVERS["an overflow"], scales_loss=False, overflow_at=None, leave_out=1),
+        "head alone": replace(SAVERS["head alone"], scales_loss=False),
+    }
+    for name, case in {**CASES, **alone}.items():
         (aside / name).mkdir(parents=True)
         train(case, 0, 1, aside / name)
     hold(aside, _meetings())
@@ -179,6 +208,57 @@ def test_the_trained_weights_are_those_of_one_process(folder: Path, row: Row, ca
     for key, value in alone.items():
         if key.startswith("model/"):
             torch.testing.assert_close(together[key], value, rtol=1e-6, atol=1e-8, msg=key)
+
+
+def _rows_with(saver: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", [row for row in STRATEGIES if _can(row, saver)], ids=lambda row: row.name)
+
+
+def _assert_same_weights(together: dict[str, torch.Tensor], alone: dict[str, torch.Tensor]) -> None:
+    for key in (key for key in alone if key.startswith("model/")):
+        torch.testing.assert_close(together[key], alone[key], rtol=1e-6, atol=1e-8, msg=key)
+
+
+@_rows_with("computed again")
+def test_activation_checkpointing_changes_nothing_with_dropout_on(folder: Path, row: Row):
+    kept, again = (Outcome(folder / f"{row.name}, {saver}") for saver in ("dropout", "computed again"))
+    assert len(set(kept.rank()["losses"])) == 2
+    np.testing.assert_allclose(again.rank()["losses"], kept.rank()["losses"], rtol=1e-14)
+    np.testing.assert_allclose(again.rank()["norms"], kept.rank()["norms"], rtol=1e-14)
+    first, second = kept.tensors("first"), again.tensors("first")
+    assert sorted(second) == sorted(first)
+    for key, value in first.items():
+        torch.testing.assert_close(second[key], value, rtol=1e-12, atol=1e-15, msg=key)
+    # Dropout took part: without it the first loss is another one.
+    assert abs(kept.rank()["losses"][0] - losses(folder, "classification")[0]) > 1e-6
+
+
+@_rows_with("an overflow")
+def test_an_overflow_on_one_rank_is_skipped_by_all_and_a_scale_changes_nothing_else(folder: Path, row: Row):
+    alone, together = Outcome(folder / "without the step"), Outcome(folder / f"{row.name}, an overflow")
+    taken = [0, 2, 3]
+    for rank in range(row.world_size):
+        outcome = together.rank(rank)
+        assert outcome["norms"][1] == float("inf")
+        assert 1e295 < outcome["losses"][1] < 1e301, "a number, unlike the norm"
+        np.testing.assert_allclose([outcome["losses"][step] for step in taken], alone.rank()["losses"], rtol=RTOL)
+        np.testing.assert_allclose([outcome["norms"][step] for step in taken], alone.rank()["norms"], rtol=RTOL)
+    last = together.tensors("last")
+    # From 2**16 at the first, halved by the second; since then the third and the fourth were good.
+    assert last["strategy/loss_scale"] == 32768
+    assert last["strategy/loss_scale_good_steps"] == 2
+    _assert_same_weights(last, alone.tensors("last"))
+
+
+@_rows_with("head alone")
+def test_the_head_can_be_trained_alone(folder: Path, row: Row):
+    alone, together = Outcome(folder / "head alone"), Outcome(folder / f"{row.name}, head alone")
+    np.testing.assert_allclose(together.rank()["losses"], alone.rank()["losses"], rtol=RTOL)
+    np.testing.assert_allclose(together.rank()["norms"], alone.rank()["norms"], rtol=RTOL)
+    last = together.tensors("last")
+    _assert_same_weights(last, alone.tensors("last"))
+    trained = {key.rpartition("/")[0].removeprefix("optimizer/") for key in last if key.startswith("optimizer/")}
+    assert trained == {"hf.classifier.weight", "hf.classifier.bias"}, "no states of what is not trained"
 
 
 @every_case

@@ -17,6 +17,8 @@ def test_there_is_a_policy_for_each_name_in_the_configuration():
     ("name", "computed", "kept"),
     [
         ("fp32", torch.float32, torch.float32),
+        ("tf32", torch.float32, torch.float32),
+        ("fp16", torch.float16, torch.float32),
         ("bf16", torch.bfloat16, torch.float32),
         ("fp64", torch.float64, torch.float64),
     ],
@@ -29,7 +31,8 @@ def test_what_is_computed_and_kept(name: str, computed: torch.dtype, kept: torch
     assert outputs.dtype == computed
     outputs.sum().backward()
     assert layer.weight.grad is not None
-    assert layer.weight.dtype == layer.weight.grad.dtype == kept
+    assert layer.weight.dtype == layer.weight.grad.dtype == policy.reduce_dtype == kept
+    assert policy.scales_loss == (computed == torch.float16), "only fp16 has fewer exponents than fp32"
 
 
 @pytest.mark.parametrize("name", ["fp32", "fp64"])
@@ -49,11 +52,94 @@ def test_bf16_is_slow_on_other_processors():
     assert "bf16 will be slower than fp32 on this CPU" in warning
 
 
-def test_bf16_is_refused_on_a_gpu_that_has_none(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    with pytest.raises(ConfigError, match=r"needs a GPU of compute capability 8.0 or newer; Tesla T4 has 7.5: use"):
-        precision_policy("bf16", GPU, None)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    assert precision_policy("bf16", GPU, []) == (POLICIES["bf16"], None)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fp16", "fp16 is 4 to 300 times slower than fp32 on a CPU.* use precision: fp32, or bf16"),
+        ("tf32", "tf32 is a mode of GPUs of compute capability 8.0 or newer, and this run computes on the CPU; use"),
+    ],
+)
+def test_what_is_for_gpus_is_refused_on_a_cpu(name: str, why: str):
+    with pytest.raises(ConfigError, match=f"precision: {why}"):
+        precision_policy(name, CPU, ["avx512_bf16", "amx_bf16"])
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch):
+    """Make PyTorch believe in a GPU with a name and a capability."""
+
+    def pretend(name: str, capability: tuple[int, int]) -> None:
+        new = capability >= (8, 0)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: new)
+        monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: new)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+
+    return pretend
+
+
+@pytest.mark.parametrize("name", ["bf16", "tf32"])
+def test_bf16_and_tf32_are_refused_on_a_gpu_that_has_none(gpu, name: str):
+    gpu("Tesla T4", (7, 5))
+    said = f"precision: {name} needs a GPU of compute capability 8.0 or newer; Tesla T4 has 7.5: use precision: fp32"
+    with pytest.raises(ConfigError, match=said):
+        precision_policy(name, GPU, None)
+    gpu("A100", (8, 0))
+    assert precision_policy(name, GPU, []) == (POLICIES[name], None)
+
+
+def test_fp16_is_warned_about_on_a_gpu_without_tensor_cores(gpu):
+    gpu("Tesla P40", (6, 1))
+    policy, warning = precision_policy("fp16", GPU, None)
+    assert policy is POLICIES["fp16"]
+    assert warning is not None
+    assert "saves memory and hardly time" in warning
+    assert "Tesla P40 has 6.1" in warning
+    gpu("Tesla T4", (7, 5))
+    assert precision_policy("fp16", GPU, None) == (POLICIES["fp16"], None)
+
+
+def test_tf32_is_refused_where_the_driver_is_told_otherwise(gpu, monkeypatch: pytest.MonkeyPatch):
+    gpu("A100", (8, 0))
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    with pytest.raises(ConfigError, match=r"tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0"):
+        precision_policy("tf32", GPU, None)
+
+
+def switches() -> tuple[str, ...]:
+    backends = torch.backends
+    own = (backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision, backends.cudnn.rnn.fp32_precision)
+    return (torch.get_float32_matmul_precision(), *own)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tf32", ("high", "tf32", "tf32", "tf32")),
+        *((name, ("highest", "ieee", "ieee", "ieee")) for name in ("fp32", "fp16", "bf16", "fp64")),
+    ],
+)
+def test_the_switches_of_float32_products_are_set_for_a_run_and_put_back(name: str, expected: tuple[str, ...]):
+    # "ieee" and "tf32" are PyTorch's own words: https://docs.pytorch.org/docs/stable/notes/cuda.html.
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        begun = switches()
+        with POLICIES[name].switched():
+            assert switches() == expected
+        assert switches() == begun
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_switches_that_somebody_set_by_the_backend_alone_are_no_obstacle():
+    matmul = torch.backends.cuda.matmul
+    try:
+        matmul.fp32_precision = "tf32"
+        with pytest.raises(RuntimeError, match="mix of the legacy and new"):
+            torch.get_float32_matmul_precision()
+        with POLICIES["fp32"].switched():
+            assert switches()[:2] == ("highest", "ieee")
+        assert switches()[:2] == ("high", "tf32")
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -202,6 +202,16 @@ def _model(config: Config) -> Iterator[Problem]:
         yield _no_effect("model.tokenizer_revision", model.tokenizer_revision, wanted, ("model.tokenizer",))
 
 
+def _memory_savers(config: Config) -> Iterator[Problem]:
+    every = config.train.activation_checkpointing
+    if every is not None and config.train.freeze_encoder:
+        wanted = "with train.freeze_encoder: true, which keeps no activations of the blocks"
+        yield _no_effect("train.activation_checkpointing", every, wanted, ("train.freeze_encoder",))
+    if strategy_options(config.strategy).get("cpu_offload") and config.device == "cpu":
+        wanted = "with device: cpu, where states are in host memory anyhow"
+        yield _no_effect("strategy.cpu_offload", True, wanted, ("device",))
+
+
 def _strategy(config: Config) -> Iterator[Problem]:
     """What the traits of a strategy of this package exclude."""
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
@@ -261,5 +271,6 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _columns,
     _labels,
     _model,
+    _memory_savers,
     _strategy,
 )

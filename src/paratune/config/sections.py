@@ -168,6 +168,9 @@ class Train(Section):
     """Gradients are scaled down to this norm when theirs is larger; null leaves them as they are."""
     freeze_encoder: bool = False
     """Train the head alone."""
+    activation_checkpointing: Positive | None = None
+    """Compute the inside of every block (1) or every n-th one (n) again during backward instead of keeping it: less
+    memory for more time, the same gradients. Off when not given."""
 
 
 class BatchSize(Section):
@@ -256,6 +259,8 @@ class Zero2Strategy(Section):
 
     kind: Literal["zero2"]
     """The strategy."""
+    cpu_offload: bool = False
+    """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
 
 
 class Zero3Strategy(Section):
@@ -263,6 +268,8 @@ class Zero3Strategy(Section):
 
     kind: Literal["zero3"]
     """The strategy."""
+    cpu_offload: bool = False
+    """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
 
 
 class HSDPStrategy(Section):
@@ -272,6 +279,8 @@ class HSDPStrategy(Section):
     """The strategy."""
     shard_size: Positive | None = None
     """Ranks that share one copy of the states; those of one node when not given. There must be at least two groups."""
+    cpu_offload: bool = False
+    """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
 
 
 class PipelineStrategy(Section):
@@ -344,8 +353,8 @@ class Config(Section):
     """Safety against interruption."""
     strategy: Strategy = Field(default_factory=lambda: SingleStrategy(kind="single"))
     """How the work is spread over devices."""
-    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
-    """Arithmetic: fp32; bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
+    """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU when there is one."""
     measure: Measure = Field(default_factory=Measure)

@@ -127,6 +127,17 @@ TRAITS: dict[str, Traits] = {
 """Traits by kind, of the strategies in this package; an outside one carries its own as the class attribute `traits`."""
 
 
+_OFFLOADED = {
+    # Phases of a kind whose states stay on the host.
+    kind: {
+        "forward": f"{TRAITS[kind].phases['forward']}, after a copy of the shards from the host",
+        "backward": f"{TRAITS[kind].phases['backward']}, with copies of shards and gradients from and to the host",
+        "optimizer": f"{_SHARDED_STEP}, all on the host",
+    }
+    for kind in ("zero2", "zero3", "hsdp")
+}
+
+
 def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
     """Return the traits of a strategy of this package under its options; None for an outside one, whose class has them.
 
@@ -144,6 +155,8 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
             ranks_per_replica=stages,
             num_micro_batches=stages,
         )
+    if traits and kind in _OFFLOADED and options.get("cpu_offload"):
+        traits = replace(traits, states_on="cpu", phases={**traits.phases, **_OFFLOADED[kind]})
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
         return replace(traits, world_size_multiple=size, min_world_size=2 * size)

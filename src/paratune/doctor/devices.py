@@ -110,7 +110,7 @@ def check_precision(machine: Machine) -> Iterator[Finding]:
     old = [gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8]
     if old:
         why = "GPUs below capability 8.0 have no bf16 units and compute it slowly."
-        yield Finding("bf16_gpu", "warning", f"no fast bf16 on {', '.join(old)}", why, "precision: fp32")
+        yield Finding("bf16_gpu", "warning", f"no fast bf16 on {', '.join(old)}", why, "precision: fp16 or fp32")
     elif machine.node["gpus"]:
         yield Finding("bf16_gpu", "ok", "the GPUs compute bf16 fast")
     if machine.node["gpus"]:

@@ -178,7 +178,11 @@ class Prober:
 
     def warm_up(self) -> None:
         """Take one step with the smallest batches, so that optimizer states exist from here on. Collective."""
-        self._run_together(1, min(self.share, self.traits.num_micro_batches))
+        num_micro_batches = min(self.share, self.traits.num_micro_batches)
+        norm = self._run_together(1, num_micro_batches)
+        # In fp16 the first steps may be left out, and then there are no states yet; each one halves the scale.
+        while getattr(self.strategy, "loss_scale", None) is not None and not bool(torch.isfinite(norm)):
+            norm = self._run_together(1, num_micro_batches)
         self.meter.begin()
         self._idle = self.meter.now()
 
@@ -226,10 +230,10 @@ class Prober:
             raise RanOutInCollective(size, self._fitted) from error
         return True
 
-    def _run_together(self, size: int, num_micro_batches: int) -> None:
+    def _run_together(self, size: int, num_micro_batches: int) -> Tensor:
         batch = self.worst(size).to(self.device)
         self.strategy.forward_backward([batch] * num_micro_batches, _unclocked)
-        self.strategy.optimizer_step(None)
+        return self.strategy.optimizer_step(None)
 
     def _run_alone(self, size: int) -> bool:
         """Run the model itself, without the strategy, which would meet the other ranks; return whether it fits."""

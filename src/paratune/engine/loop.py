@@ -18,7 +18,7 @@ from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.phases import Clock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
-from paratune.errors import Stopped
+from paratune.errors import NotFiniteError, Stopped
 from paratune.strategies.protocol import Strategy
 
 Reason = Literal["scheduled", "signal"]
@@ -111,7 +111,11 @@ def run(loop: Loop, progress: Progress) -> None:
         _pause(loop, progress)
         if progress.step >= loop.num_steps or progress.is_stopped_early:
             return
-        _step(loop, progress)
+        try:
+            _step(loop, progress)
+        except NotFiniteError:
+            loop.recorder.flush()  # the steps that led to it; all ranks come here alike
+            raise
         if loop.stop.agreed(loop.strategy):
             save_and_stop(loop, progress)
 

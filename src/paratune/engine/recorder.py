@@ -30,6 +30,7 @@ class _Step:
     num_tokens: int
     num_padded_tokens: int
     warmup: bool
+    loss_scale: float | None
 
 
 class Recorder:
@@ -82,6 +83,7 @@ class Recorder:
             num_tokens=sum(batch.num_tokens for batch in micro_batches),
             num_padded_tokens=sum(batch.num_padded_tokens for batch in micro_batches),
             warmup=self._warmup_left > 0,
+            loss_scale=getattr(self._strategy, "loss_scale", None),
         )
         self._steps.append(entry)
         self._on_step(step)
@@ -133,6 +135,8 @@ class Recorder:
                 "memory_bytes": memory_bytes,
                 "warmup": entry.warmup,
             }
+            if entry.loss_scale is not None:
+                values |= {"loss_scale": entry.loss_scale, "skipped": _is_skipped(entry, norm)}
             self._events.add("step", **values)
         self._events.flush()
         _check_finite(steps, losses, norms)
@@ -145,9 +149,17 @@ def _pipeline(times: StepTimes) -> dict[str, float]:
     return {"schedule_ms": round(times.schedule_ms, 4), "bubble_ms": round(times.bubble_ms, 4)}
 
 
+def _is_skipped(entry: _Step, norm: float) -> bool:
+    """Say whether the strategy left the weights as they were, and will try with a smaller loss scale.
+
+    A finite norm beside a loss that is not finite is no such case: that step was taken.
+    """
+    return entry.loss_scale is not None and not math.isfinite(norm)
+
+
 def _check_finite(steps: Sequence[_Step], losses: Sequence[float], norms: Sequence[float]) -> None:
     for entry, loss, norm in zip(steps, losses, norms, strict=True):
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        if not (math.isfinite(loss) and math.isfinite(norm)) and not _is_skipped(entry, norm):
             raise NotFiniteError(
                 f"step {entry.step}: the loss is {loss}, the gradient norm {norm}, at learning rate "
                 f"{entry.learning_rate:g}. Nothing of it was saved. Try a smaller train.learning_rate, more warm-up, "

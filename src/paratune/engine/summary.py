@@ -59,6 +59,7 @@ def summarise(
         "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
         "memory": {"kind": memory_kind, **_memory([peak["peak_memory_bytes"] for peak in peaks])},
         "loss": _loss([event["loss"] for event in steps[0]], steps_per_epoch),
+        "num_skipped_steps": sum(event.get("skipped", False) for event in steps[0]),
         "best": progress.best,
         "recorder": recorder,
     }
@@ -73,11 +74,11 @@ def _memory(peaks: Sequence[int | None]) -> dict[str, int | None]:
     return {"largest_bytes": max(known, default=None), "sum_bytes": sum(known) if known else None}
 
 
-def _loss(losses: Sequence[float], steps_per_epoch: int) -> dict[str, float | None]:
+def _loss(losses: Sequence[float | None], steps_per_epoch: int) -> dict[str, float | None]:
     return {
         "first": losses[0] if losses else None,
         "last": losses[-1] if losses else None,
-        "mean_last_epoch": _mean(losses[-steps_per_epoch:]),
+        "mean_last_epoch": _mean([loss for loss in losses[-steps_per_epoch:] if loss is not None]),
     }
 
 

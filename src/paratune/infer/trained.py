@@ -1,5 +1,6 @@
 """A trained model by the name of its run, its folder, or a hub name, ready to be applied to files."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from paratune.models.task_model import SequenceModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json
 from paratune.strategies.protocol import Layout, ReduceOp
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,14 +67,15 @@ class Trained:
     def apply(self, split: Split, batch_size: int, on_batch: Callable[[int], None]) -> Evaluation:
         """Return the outputs for every sample of `split`, in its order."""
         collator = Collator(split.store, split.labels, self.tokenizer.pad_token_id)
-        return evaluate(
-            ForwardOnly(self.model, self.precision, self.device),
-            self.model,
-            eval_batches(collator, batch_size=batch_size),
-            device=self.device,
-            should_stop=lambda: False,
-            on_batch=on_batch,
-        )
+        with self.precision.switched():
+            return evaluate(
+                ForwardOnly(self.model, self.precision, self.device),
+                self.model,
+                eval_batches(collator, batch_size=batch_size),
+                device=self.device,
+                should_stop=lambda: False,
+                on_batch=on_batch,
+            )
 
     def num_trained_on(self, split: Split) -> int | None:
         """Return how many samples of `split` have a text that the model was trained on; None where that is not known.
@@ -125,7 +129,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     known = _known(Path(folder) / TASK_FILE)
     tokenizer = load_tokenizer(model)
     task = _task(known, model)
-    precision, _ = precision_policy(known.get("precision", "fp32"), where, None)
+    precision = _precision(known.get("precision", "fp32"), where)
     names = class_names(task)
     sequence_model = load_model(model, task, names, tokenizer, precision, seed=0, head_must_exist=True)
     limit = max_positions(sequence_model.hf.config, tokenizer)
@@ -155,6 +159,16 @@ def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: PyTorch sees no GPU here (paratune doctor says why); leave it out")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _precision(name: str, device: torch.device) -> Precision:
+    """Return the policy of the training, or fp32 where this device cannot do it: a model is for any machine."""
+    try:
+        policy, _ = precision_policy(name, device, None)
+    except ConfigError:
+        log.info("trained with precision: %s, which %s does not do well here; fp32 is used", name, device.type)
+        return POLICIES["fp32"]
+    return policy
 
 
 def _known(record: Path) -> dict[str, Any]:

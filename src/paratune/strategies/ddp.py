@@ -15,6 +15,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
+from paratune.strategies.loss_scale import make_scaler
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
@@ -37,11 +38,16 @@ class DDPStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
+        self.scaler = make_scaler(precision, rank=rank)
         self._bucket_cap_mb = bucket_cap_mb
         self._find_unused_parameters = find_unused_parameters
         self._model: Any
         self._ddp: DistributedDataParallel
         self._optimizer: Optimizer
+
+    @property
+    def loss_scale(self) -> float | None:
+        return None if self.scaler is None else self.scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
@@ -71,7 +77,7 @@ class DDPStrategy:
             ) from error
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)
+        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self.scaler)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -80,7 +86,7 @@ class DDPStrategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
-        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank)
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self.scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)
@@ -98,6 +104,7 @@ class DDPStrategy:
             device=self._device,
             # DDP averages gradients over ranks; the step's loss is a sum over them, so the mean is scaled back.
             gradient_scale=self.layout.world_size,
+            scaler=self.scaler,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
 from paratune.batch import Batch
@@ -19,6 +19,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
+from paratune.strategies.loss_scale import make_scaler
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
@@ -29,24 +30,47 @@ class Zero3Strategy:
     traits: ClassVar[Traits] = TRAITS["zero3"]
     reshard_after_forward: ClassVar[bool] = True
 
-    def __init__(self, *, device: torch.device, precision: Precision, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        precision: Precision,
+        rank: int,
+        world_size: int,
+        cpu_offload: bool = False,
+    ) -> None:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
+        self._cpu_offload = cpu_offload
+        self._scaler = make_scaler(precision, rank=rank)
         self._model: Any
         self._optimizer: Optimizer
+
+    @property
+    def loss_scale(self) -> float | None:
+        return None if self._scaler is None else self._scaler.last_scale
 
     def mesh(self) -> DeviceMesh:
         """Return the ranks over which weights are sharded (last dimension) and replicated (first of two)."""
         return init_device_mesh(self._device.type, (self.layout.world_size,))
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        self._model = whole.place(model, self._device)
-        mesh = self.mesh()
+        # To be offloaded, the model stays on the host; fully_shard brings one unit at a time to the device and back.
+        self._model = model.train() if self._cpu_offload else whole.place(model, self._device)
+        options: dict[str, Any] = {
+            "mesh": self.mesh(),
+            "reshard_after_forward": self.reshard_after_forward,
+            # Autocast does the rest, operation by operation as in every other strategy; FSDP2's own casting of whole
+            # blocks would compute norms and softmax in the low precision, which is another experiment.
+            "mp_policy": MixedPrecisionPolicy(reduce_dtype=self._precision.reduce_dtype),
+        }
+        if self._cpu_offload:
+            options["offload_policy"] = CPUOffloadPolicy()
         for block in blocks:
-            fully_shard(block, mesh=mesh, reshard_after_forward=self.reshard_after_forward)
+            fully_shard(block, **options)
         # What is in no block - embeddings and head - is one more unit.
-        fully_shard(self._model, mesh=mesh, reshard_after_forward=self.reshard_after_forward)
+        fully_shard(self._model, **options)
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -59,7 +83,8 @@ class Zero3Strategy:
         return torch.stack(parts).sum()
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)
+        norm = whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)
+        return norm.to(self._device)  # of offloaded gradients it was computed on the host
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -67,7 +92,7 @@ class Zero3Strategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
-        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank)
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)
@@ -85,6 +110,7 @@ class Zero3Strategy:
             device=self._device,
             # FSDP2 averages gradients over ranks, as DDP does.
             gradient_scale=self.layout.world_size,
+            scaler=self._scaler,
         )
 
 
@@ -108,8 +134,9 @@ class HSDPStrategy(Zero3Strategy):
         rank: int,
         world_size: int,
         shard_size: int | None = None,
+        cpu_offload: bool = False,
     ) -> None:
-        super().__init__(device=device, precision=precision, rank=rank, world_size=world_size)
+        super().__init__(device=device, precision=precision, rank=rank, world_size=world_size, cpu_offload=cpu_offload)
         self._shard_size = shard_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         if world_size % self._shard_size or self._shard_size == world_size:
             raise ConfigError(

@@ -40,7 +40,9 @@ class Layout:
 class State(Protocol):
     """Weights and optimizer states, whole and by name, whatever the sharding; so checkpoints move between strategies.
 
-    Keys are `model/<parameter or buffer name>` and `optimizer/<parameter name>/<state name>`.
+    Keys are `model/<parameter or buffer name>`, `optimizer/<parameter name>/<state name>`, and `strategy/<name>` for
+    what a strategy itself has to remember, such as its loss scale. A run that goes on with another strategy or in
+    another precision ignores the names under `strategy/` that it does not have.
     """
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
@@ -52,14 +54,18 @@ class State(Protocol):
         """Take over the tensors named by `keys` (some or all of those of `tensors`), each rank what it holds of them.
 
         Raises:
-            KeyError: A key is not known here.
+            KeyError: A key is not known here; not one of `strategy/`.
             ValueError: A shape does not fit.
         """
         ...
 
 
 class Strategy(Protocol):
-    """How one training job is spread over devices. Constructed inside each process, with the process group up."""
+    """How one training job is spread over devices. Constructed inside each process, with the process group up.
+
+    A strategy that scales the loss (`Precision.scales_loss`) has a property `loss_scale` besides: the scale of the last
+    step. Its gradient norms need not be finite, because it skips such steps; of others that is an error.
+    """
 
     traits: ClassVar[Traits]
     layout: Layout
@@ -87,7 +93,8 @@ class Strategy(Protocol):
         """Clip, update the weights and clear the gradients.
 
         Returns:
-            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device.
+            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device. One
+            that is not finite, of a strategy that scales the loss, means that the weights were left as they are.
         """
         ...
 

@@ -11,6 +11,7 @@ from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
 from paratune.strategies import whole
+from paratune.strategies.loss_scale import make_scaler
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
 
@@ -23,8 +24,13 @@ class SingleStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
+        self._scaler = make_scaler(precision, rank=rank)
         self._model: Any
         self._optimizer: Optimizer
+
+    @property
+    def loss_scale(self) -> float | None:
+        return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
@@ -34,14 +40,20 @@ class SingleStrategy:
         whole.set_training(self._model, True)
         parts = [
             whole.forward_backward_one(
-                self._model, self._model, batch, phases, precision=self._precision, device=self._device
+                self._model,
+                self._model,
+                batch,
+                phases,
+                precision=self._precision,
+                device=self._device,
+                scaler=self._scaler,
             )
             for batch in micro_batches
         ]
         return torch.stack(parts).sum()
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm)
+        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -49,7 +61,7 @@ class SingleStrategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
-        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank)
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return value

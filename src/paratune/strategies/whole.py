@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
+from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
 
 ADAMW_STATES = ("exp_avg", "exp_avg_sq", "step")
@@ -50,6 +51,7 @@ def forward_backward_one(
     precision: Precision,
     device: torch.device,
     gradient_scale: float = 1.0,
+    scaler: LossScaler | None = None,
 ) -> Tensor:
     """Run forward and backward of one micro-batch.
 
@@ -61,10 +63,13 @@ def forward_backward_one(
         precision: Autocast of the forward pass.
         device: Where it computes.
         gradient_scale: Multiplies the gradients, not the returned loss.
+        scaler: Multiplies them once more, by its scale, until `clip_and_step`.
 
     Returns:
         The batch's part of the step's loss, detached.
     """
+    if scaler is not None:
+        gradient_scale *= scaler.scale
     with phases("forward"):
         loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
     with phases("backward"):
@@ -77,6 +82,7 @@ def clip_and_step(
     optimizer: Optimizer,
     parameters: Iterable[nn.Parameter],
     max_grad_norm: float | None,
+    scaler: LossScaler | None = None,
     *,
     norm: Tensor | None = None,
 ) -> Tensor:
@@ -86,16 +92,37 @@ def clip_and_step(
         optimizer: Of these parameters.
         parameters: Those that this rank holds, whole or as shards.
         max_grad_norm: None leaves gradients as they are.
-        norm: Of the whole model's gradient, where `parameters` are only some of the model's.
+        scaler: With whose scale they come. The returned norm is free of it; when that is not finite, weights stay as
+            they are: on every rank, because the norm is the same on every rank.
+        norm: Of the whole model's gradient as it comes, where `parameters` are only some of the model's.
     """
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     if norm is None:
         norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
-    if max_grad_norm is not None:
-        nn.utils.clip_grads_with_norm_(with_gradient, max_grad_norm, norm)
-    optimizer.step()
+    if scaler is None:
+        if max_grad_norm is not None:
+            nn.utils.clip_grads_with_norm_(with_gradient, max_grad_norm, norm)
+        optimizer.step()
+    else:
+        unscale = 1 / scaler.scale
+        norm = _gathered(norm) * unscale
+        if scaler.update(norm):
+            _multiply_gradients(with_gradient, unscale * _clip_factor(norm, max_grad_norm))
+            optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return _gathered(norm)
+
+
+def _clip_factor(norm: Tensor, max_grad_norm: float | None) -> Tensor:
+    """Return what `clip_grads_with_norm_` multiplies gradients by."""
+    if max_grad_norm is None:
+        return torch.ones_like(norm)
+    return torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0)
+
+
+@torch.no_grad()
+def _multiply_gradients(parameters: Iterable[nn.Parameter], factor: Tensor) -> None:
+    torch._foreach_mul_([parameter.grad for parameter in parameters if parameter.grad is not None], factor)
 
 
 def _gathered(tensor: Tensor) -> Tensor:
@@ -108,8 +135,10 @@ def _sharded_like(value: Tensor, target: Tensor) -> Tensor:
     value = value.to(target.device)
     if not isinstance(target, DTensor):
         return value
-    # Every rank reads the checkpoint itself, so nothing has to be sent.
-    return distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
+    # Every rank reads the checkpoint itself, so nothing has to be sent. What is distributed lies on the mesh's device;
+    # with parameters offloaded to the host that is not the target's.
+    sharded = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
+    return sharded.to(target.device)
 
 
 def brought_to_rank_0(
@@ -139,8 +168,9 @@ def brought_to_rank_0(
 class WholeState:
     """Weights and optimizer states, each one whole when it is asked for (see `protocol.State`)."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, *, rank: int) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, *, rank: int, scaler: LossScaler | None = None) -> None:
         self._optimizer = optimizer
+        self._scaler = scaler
         self._is_first = rank == 0
         self._parameters = dict(model.named_parameters())  # a tied one appears once
         persistent = model.state_dict(keep_vars=True)
@@ -161,6 +191,10 @@ class WholeState:
             elif kind == "optimizer":
                 name, _, state_name = rest.rpartition("/")
                 self._load_optimizer_state(key, self._parameters[name], state_name, read(key))
+            elif kind == "strategy":
+                # What is not known here was another strategy's or another precision's, and means nothing to this one.
+                if self._scaler is not None:
+                    self._scaler.load(rest, read(key))
             else:
                 raise KeyError(key)
 
@@ -170,6 +204,8 @@ class WholeState:
         for name, parameter in self._parameters.items():
             for state_name, value in self._optimizer.state.get(parameter, {}).items():
                 yield f"optimizer/{name}/{state_name}", torch.as_tensor(value)
+        for name, value in self._scaler.state().items() if self._scaler is not None else ():
+            yield f"strategy/{name}", value
 
     def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, value: Tensor) -> None:
         if value.ndim > 0 and value.shape != parameter.shape:

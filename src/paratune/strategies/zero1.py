@@ -15,6 +15,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.ddp import DDPStrategy
+from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import MakeOptimizer, Phases, ReduceOp
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class Zero1Strategy:
         self._model: nn.Module
         self._optimizer: ZeroRedundancyOptimizer
 
+    @property
+    def loss_scale(self) -> float | None:
+        return self._ddp.loss_scale
+
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         def make_sharded(named_parameters: Iterable[tuple[str, nn.Parameter]]) -> Optimizer:
             self._optimizer = _shard(make_optimizer(named_parameters))
@@ -66,7 +71,7 @@ class Zero1Strategy:
         return self._ddp.predict(batch)
 
     def state(self) -> "Zero1State":
-        return Zero1State(self._model, self._optimizer, rank=self.layout.rank)
+        return Zero1State(self._model, self._optimizer, rank=self.layout.rank, scaler=self._ddp.scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return self._ddp.reduce(value, op)
@@ -79,14 +84,16 @@ class Zero1Strategy:
 class Zero1State:
     """Weights as every rank has them, optimizer states from the rank that keeps them (see `protocol.State`)."""
 
-    def __init__(self, model: nn.Module, optimizer: "ZeroRedundancyOptimizer", *, rank: int) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: "ZeroRedundancyOptimizer", *, rank: int, scaler: LossScaler | None = None
+    ) -> None:
         self._rank = rank
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._local = optimizer.optim
-        self._weights = whole.WholeState(model, self._local, rank=rank)
+        self._weights = whole.WholeState(model, self._local, rank=rank, scaler=scaler)
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
-        yield from (item for item in self._weights.tensors(prefix) if item[0].startswith("model/"))
+        yield from (item for item in self._weights.tensors(prefix) if not item[0].startswith("optimizer/"))
         owners = self._owners()
         for name, parameter in self._parameters.items():
             for state_name in whole.ADAMW_STATES:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,11 @@ from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_splits
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
+from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
 from paratune.models.load import load_model, load_tokenizer, require_weights
-from paratune.models.task_model import SequenceModel, freeze_encoder, set_output_bias, takes_token_types
+from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder, set_output_bias, takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
@@ -76,6 +78,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     check_excludes(traits, loaded)
     check_world_size(traits, place.world_size)
     device = choose_device(config.device, place)
+    check_offload(traits, strategy_options(config.strategy), device)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if warning:
         log.warning("%s", warning)
@@ -144,6 +147,21 @@ def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
         raise ConfigError("\n  ".join([f"{loaded.source}: {len(found)} problem{'s' * (len(found) > 1)}", *found]))
 
 
+def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.device) -> None:
+    """Look whether there is a device to take states away from.
+
+    Raises:
+        ConfigError: The run computes on the CPU, where states are in host memory anyhow.
+    """
+    if traits.states_on != "cpu" or device.type != "cpu":
+        return
+    keys = [f"strategy.{key}: {value}" for key, value in options.items() if "offload" in key and value]
+    raise ConfigError(
+        f"{', '.join(keys) or f'strategy.kind: {traits.kind}'} moves states from the memory of an accelerator to that "
+        "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU"
+    )
+
+
 def make_strategy(prepared: Prepared) -> Strategy:
     """Construct the strategy; the process group must be up.
 
@@ -172,7 +190,7 @@ def initial_model(prepared: Prepared) -> SequenceModel:
     """Return the model that training begins with, on the CPU: the same on every rank, and each time.
 
     Raises:
-        ConfigError: It cannot be loaded, or has no head that fits the task.
+        ConfigError: It cannot be loaded, has no head that fits the task, or no blocks to do with as is asked.
     """
     config = prepared.config
     model = load_model(
@@ -189,6 +207,10 @@ def initial_model(prepared: Prepared) -> SequenceModel:
         set_output_bias(model, float(targets.mean()))
     if config.train.freeze_encoder:
         freeze_encoder(model)
+    if config.train.activation_checkpointing is not None:
+        checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
+    if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
+        log.warning("%s", warning)
     return model
 
 

@@ -69,7 +69,7 @@ def train(
     place = place_from_environment()
     display = Display(speaks=place.rank == 0)
     prepared = prepare(loaded, place, stop, display)
-    with met(prepared, stop):
+    with met(prepared, stop), prepared.precision.switched():
         return _Run(prepared, mode, stop, display, began).to_the_end()
 
 

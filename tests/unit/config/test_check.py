@@ -54,6 +54,8 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
         ("task.labels=[1,'1']", "task.labels has 1 twice; labels are told apart by their text"),
         ("model.revision=v1 model.name=demo:minilm", "model.revision: v1 has no effect with model.name: demo:minilm"),
         ("model.tokenizer_revision=v1", "model.tokenizer_revision: v1 has no effect without model.tokenizer"),
+        ("train.freeze_encoder=true train.activation_checkpointing=1", "train.activation_checkpointing: 1 has no"),
+        ("strategy.kind=zero3 strategy.cpu_offload=true device=cpu", "strategy.cpu_offload: true has no effect with"),
     ],
 )  # fmt: skip
 def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what):

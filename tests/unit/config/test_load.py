@@ -138,7 +138,7 @@ def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path, go
   line 8: evaluate.patience is given twice: lines 7 and 8; keep one of them
   good.yaml line 14: train.epochs is "many" (text); allowed: a number above 0, or null
   --set: 'nonsense' cannot be set; allowed: section.key=value
-  --set: precision is "fp8" (text); allowed: fp32, bf16 or fp64"""
+  --set: precision is "fp8" (text); allowed: fp32, tf32, fp16, bf16 or fp64"""
     )
 
 

@@ -1,6 +1,7 @@
 """The search for the largest micro-batch: on numbers, and on a model whose memory is played."""
 
 import itertools
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from paratune.engine.fitting import Found, Prober, RanOutInCollective, find_micr
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 from paratune.strategies.protocol import Layout
+from paratune.strategies.single import SingleStrategy
 
 
 @given(share=st.integers(1, 600), largest=st.integers(0, 700))
@@ -122,6 +124,16 @@ def test_memory_that_runs_out_is_caught_and_said():
     # One step of one sample for the optimizer states; then each size twice: the second time there are gradients.
     assert model.passes == [1, 1, 1, 2, 2, 4, 4, 8, 8, 16]
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_optimizer_states_exist_before_sizes_are_tried_also_when_fp16_overflows_at_first():
+    strategy = SingleStrategy(device=CPU, precision=replace(POLICIES["fp32"], scales_loss=True), rank=0, world_size=1)
+    assert strategy.loss_scale == 65536
+    norms = iter([math.inf, math.nan])  # of the first two steps; the third is what it is
+    take = strategy.optimizer_step
+    strategy.optimizer_step = lambda max_norm: torch.tensor(norm) if (norm := next(norms, None)) else take(max_norm)
+    _, model = find(strategy, Meter(10**9), most=12)
+    assert model.passes == [1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 16]
 
 
 def test_a_host_is_never_asked_for_more_than_it_has():

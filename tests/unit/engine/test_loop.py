@@ -19,6 +19,8 @@ from paratune.engine import loop
 from paratune.engine.evaluate import Interrupted
 from paratune.engine.phases import HostClock
 from paratune.errors import NotFiniteError, Stopped
+from paratune.precision import POLICIES
+from paratune.strategies.single import SingleStrategy
 
 
 class NotedStrategy:
@@ -268,6 +270,22 @@ def test_a_loss_that_is_not_finite_is_not_saved_by_a_signal_either(tmp_path: Pat
     with pytest.raises(NotFiniteError, match="step 1"):
         bench.run()
     assert bench.calls == []
+
+
+def test_a_loss_scale_that_is_used_up_ends_the_run_with_all_steps_before_it_in_the_log(tmp_path: Path):
+    scaled = SingleStrategy(
+        device=torch.device("cpu"), precision=replace(POLICIES["fp32"], scales_loss=True), rank=0, world_size=1
+    )
+    bench = Bench(tmp_path, num_steps=40, log_every=100, strategy=scaled)
+    # From the sixth step on all losses are infinite: 17 steps, with scales of 2**16 to 2**0.
+    good = row_steps(40)
+    bench.batches = [*good[:5], *([replace(batch, row_weight=batch.row_weight * math.inf)] for (batch,) in good[5:])]
+    with pytest.raises(NotFiniteError, match="not finite even with a loss scale of 1"):
+        bench.run()
+    steps = bench.steps()
+    assert [step["skipped"] for step in steps] == [False] * 5 + [True] * 16
+    assert [step["loss_scale"] for step in steps] == [65536] * 5 + [2.0**power for power in range(16, 0, -1)]
+    assert [step["learning_rate"] for step in steps] == pytest.approx([0.01 * (1 - step / 40) for step in range(21)])
 
 
 def test_what_the_loop_knows_goes_through_json_and_back():

@@ -52,14 +52,14 @@ def make(events: EventLog, counted: Counted, *, log_every: int = 3, memory: int 
     )
 
 
-def step(recorder: Recorder, counted: Counted, number: int, loss: float = 0.25) -> None:
+def step(recorder: Recorder, counted: Counted, number: int, loss: float = 0.25, grad_norm: float = 1.5) -> None:
     counted.num_ended += 1
     recorder.step(
         step=number,
         epoch=number / 3,
         learning_rate=1e-3,
         loss=torch.tensor(loss, dtype=torch.float64),
-        grad_norm=torch.tensor(1.5),
+        grad_norm=torch.tensor(grad_norm),
         micro_batches=[row_batch(range(2), 4), row_batch(range(2, 4), 4)],
     )
 
@@ -99,3 +99,40 @@ def test_all_steps_are_written_before_one_that_is_not_finite_ends_the_run(tmp_pa
     with pytest.raises(NotFiniteError, match=r"step 2: the loss is inf, the gradient norm 1.5, at learning rate 0.001"):
         step(recorder, counted, 3)
     assert [event["loss"] for event in read_events(tmp_path)] == [0.5, None, 0.5]
+
+
+class Scaled(Counted):
+    """A strategy that scales the loss, in its last step by `loss_scale`."""
+
+    loss_scale: float | None = 1024.0
+
+
+def test_a_step_without_loss_scale_says_nothing_of_one(tmp_path: Path, events: EventLog):
+    counted = Scaled()
+    recorder = make(events, counted, log_every=1)
+    step(recorder, counted, 1)
+    counted.loss_scale = None
+    step(recorder, counted, 2)
+    scaled, plain = read_events(tmp_path)
+    assert (scaled["loss_scale"], scaled["skipped"]) == (1024.0, False)
+    assert {"loss_scale", "skipped"}.isdisjoint(plain)
+
+
+@pytest.mark.parametrize("loss", [0.25, math.inf, math.nan])
+def test_a_skipped_step_is_marked_and_ends_no_run(tmp_path: Path, events: EventLog, loss: float):
+    counted = Scaled()
+    recorder = make(events, counted, log_every=2)
+    step(recorder, counted, 1, loss, grad_norm=math.inf)
+    counted.loss_scale = 512.0
+    step(recorder, counted, 2)
+    skipped, taken = read_events(tmp_path)
+    assert (skipped["loss_scale"], skipped["skipped"], skipped["grad_norm"]) == (1024.0, True, None)
+    assert skipped["loss"] == (0.5 if math.isfinite(loss) else None)
+    assert (taken["loss_scale"], taken["skipped"], taken["grad_norm"]) == (512.0, False, 1.5)
+
+
+def test_a_loss_that_is_not_finite_in_a_step_that_was_taken_ends_the_run(events: EventLog):
+    counted = Scaled()
+    recorder = make(events, counted, log_every=1)
+    with pytest.raises(NotFiniteError, match=r"step 1: the loss is inf, the gradient norm 1\.5"):
+        step(recorder, counted, 1, math.inf)

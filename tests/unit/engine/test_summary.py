@@ -63,6 +63,7 @@ def test_the_figures_of_a_whole_run(tmp_path: Path):
     assert result["memory"] == {"kind": "rss", "largest_bytes": 300, "sum_bytes": 400}
     assert result["loss"] == {"first": 9.0, "last": 4.0, "mean_last_epoch": 4.5}
     assert result["best"]["step"] == 4
+    assert result["num_skipped_steps"] == 0
     assert [rank["phases_total_s"]["other"] for rank in result["ranks"]] == pytest.approx([0.006, 0.012])
     # 5 steps without warm-up: 2 x 5 x 4 samples over 5 x 9 ms of the slower rank.
     assert result["throughput"]["samples_per_s"] == pytest.approx(40 / 0.045)
@@ -95,3 +96,17 @@ def test_what_is_not_known_is_none(tmp_path: Path):
     assert result["memory"] == {"kind": "rss", "largest_bytes": None, "sum_bytes": None}
     assert result["loss"] == {"first": None, "last": None, "mean_last_epoch": None}
     assert summary(tmp_path, Progress(), [None, 7])["memory"]["sum_bytes"] == 7
+
+
+def test_steps_that_were_skipped_are_counted_and_unknown_losses_left_out_of_the_mean(tmp_path: Path):
+    for rank in range(2):
+        write(tmp_path, rank, 2)
+        log = EventLog(tmp_path, rank)
+        times = {"phases_ms": dict.fromkeys(("get_batch", "forward", "backward", "optimizer", "other"), 1.0)}
+        sizes = {"num_samples": 4, "num_tokens": 30, "num_padded_tokens": 40, "wall_ms": 5.0, "warmup": False}
+        for step, loss, skipped in ((3, None, True), (4, 5.0, True), (5, 3.0, False), (6, None, True)):
+            log.add("step", step=step, loss=loss, skipped=skipped, **times, **sizes)
+        log.close()
+    result = summary(tmp_path, Progress(step=6), [1, 1])
+    assert result["num_skipped_steps"] == 3
+    assert result["loss"] == {"first": 9.0, "last": None, "mean_last_epoch": 3.0}

@@ -1,6 +1,7 @@
 """A trained model by its run, its folder, or as it comes from elsewhere."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,13 @@ def test_forward_only_is_one_process_in_eval_mode(folder: Path):
     assert torch.equal(outputs, runner.predict(batch))
     value = torch.ones(2)
     assert runner.reduce(value, "sum") is value
+
+
+@pytest.mark.parametrize("name", ["fp16", "tf32"])
+def test_a_model_of_a_precision_for_gpus_can_be_used_without_one(
+    folder: Path, name: str, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "paratune")
+    write(folder, {**RECORD, "precision": name})
+    assert load_trained(str(folder), NONE, "cpu").precision is POLICIES["fp32"]
+    assert f"trained with precision: {name}, which cpu does not do well here; fp32 is used" in caplog.text

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from paratune.config.load import load_config
-from paratune.config.traits import TRAITS
+from paratune.config.traits import TRAITS, traits_of
 from paratune.data.columns import Samples
 from paratune.errors import ConfigError
 from paratune.train import prepare
@@ -77,3 +78,25 @@ def test_preparing_asks_what_the_strategy_excludes(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(prepare, "strategy_class", lambda kind: Own)
     with pytest.raises(ConfigError, match="precision: fp32 cannot be combined"):
         prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=1), None, None)
+
+
+@pytest.mark.parametrize("kind", ["zero2", "zero3", "hsdp"])
+def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str):
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+    options = {"cpu_offload": True}
+    traits = traits_of(kind, options)
+    assert traits is not None
+    with pytest.raises(
+        ConfigError, match=r"strategy\.cpu_offload: True moves states from the memory of an accelerator"
+    ):
+        prepare.check_offload(traits, options, cpu)
+    prepare.check_offload(traits, options, gpu)
+    prepare.check_offload(TRAITS[kind], {"cpu_offload": False}, cpu)
+
+
+def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "c.yaml").write_text(CONFIG.replace('"own:Strategy"', "zero3, cpu_offload: true"))
+    place = SimpleNamespace(world_size=1, local_rank=0)
+    with pytest.raises(ConfigError, match="and this run computes on the CPU; leave it out"):
+        prepare.prepare(load_config(tmp_path / "c.yaml"), place, None, None)

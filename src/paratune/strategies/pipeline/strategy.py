@@ -23,6 +23,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
+from paratune.strategies.loss_scale import LossScaler, make_scaler
 from paratune.strategies.pipeline.balance import as_told, balanced
 from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
 from paratune.strategies.process_group import reduce_over_ranks
@@ -57,6 +58,7 @@ class PipelineStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=replica, data_world_size=world_size // stages)
         self._device = device
         self._precision = precision
+        self._scaler = make_scaler(precision, rank=rank)
         self._width = stages
         """Ranks of a pipeline; the model is cut into more stages than that by the interleaved schedule."""
         self._num_stages = stages * ((chunks or 2) if schedule == "interleaved" else 1)
@@ -80,6 +82,10 @@ class PipelineStrategy:
         self._phases: Phases
         self._schedule: tuple[tuple[int, ...], Any] | None = None
         """The schedule, and the shapes that it was made for: the last ones only, for it holds buffers."""
+
+    @property
+    def loss_scale(self) -> float | None:
+        return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = model
@@ -123,7 +129,8 @@ class PipelineStrategy:
         with phases("backward"):
             self._reduce_gradients()
         self._batches = ()
-        return torch.stack(losses).detach().sum() if losses else torch.zeros((), device=self._device)
+        total = torch.stack(losses).detach().sum() if losses else torch.zeros((), device=self._device)
+        return total if self._scaler is None else total / self._scaler.scale
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         # A weight that several stages have counts once.
@@ -132,7 +139,7 @@ class PipelineStrategy:
         square = square.double()
         dist.all_reduce(square, group=self._group)
         norm = square.sqrt()
-        return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, norm=norm)
+        return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, self._scaler, norm=norm)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -159,7 +166,9 @@ class PipelineStrategy:
         return self._told(torch.cat(outputs) if outputs else None, by=self._rank_of(last))
 
     def state(self) -> "PipelineState":
-        return PipelineState(self._model, self._optimizer, self._shapes, self._owners, self._own, self.layout.rank)
+        return PipelineState(
+            self._model, self._optimizer, self._shapes, self._owners, self._own, self.layout.rank, self._scaler
+        )
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)
@@ -275,7 +284,7 @@ class PipelineStrategy:
         batch = self._batches[int(which)]
         with self._phases("forward"):
             loss: Tensor = self._model.loss_sum(outputs, batch) / batch.loss_denominator
-        return loss
+        return loss if self._scaler is None else loss * self._scaler.scale
 
     def _schedule_for(self, micro_batches: Sequence[Batch]) -> Any:
         """Return the schedule for as many micro-batches of this shape; a stage has receive buffers of fixed shapes."""
@@ -371,13 +380,14 @@ class PipelineState:
         owners: dict[str, int],
         own: dict[str, nn.Parameter],
         rank: int,
+        scaler: LossScaler | None = None,
     ) -> None:
         self._own = own
         self._optimizer = optimizer
         self._shapes = shapes
         self._owners = owners
         self._rank = rank
-        self._local = whole.WholeState(model, optimizer, rank=rank)
+        self._local = whole.WholeState(model, optimizer, rank=rank, scaler=scaler)
         self._dtype = next(iter(own.values())).dtype
         self._device = next(iter(own.values())).device
 
@@ -400,6 +410,7 @@ class PipelineState:
                 shape = torch.Size() if is_scalar else self._shapes[name]
                 dtype = torch.float32 if is_scalar else self._dtype
                 yield key, self._brought(states.get(state_name), owner, shape, dtype)
+        yield from self._local.tensors("strategy/") if "strategy/".startswith(prefix) else ()
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
         mine = []

@@ -1,0 +1,38 @@
+"""Which models are known to leave the range of fp16.
+
+Floor 3. A loss scale helps against gradients that are too small or too large; activations of a forward pass above
+65504 become infinite whatever it is. That is a matter of weights, trained in bf16 or fp32, so there is nothing to
+derive it from: this is what people have reported.
+"""
+
+from typing import Any
+
+_T5 = "https://github.com/huggingface/transformers/issues/4586"
+_GEMMA3 = "https://github.com/huggingface/transformers/issues/36822"
+
+REPORTED = {
+    "t5": _T5,
+    "mt5": "https://github.com/huggingface/transformers/pull/10956",
+    "umt5": _T5,
+    "longt5": "https://github.com/huggingface/transformers/pull/19229",
+    "deberta-v2": "https://github.com/microsoft/DeBERTa/issues/77",
+    "gpt_neo": "https://github.com/huggingface/transformers/issues/11076",
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+}
+"""Reports of overflow in fp16 by `model_type`; `deberta-v2` is also that of DeBERTa-v3 and mDeBERTa."""
+
+
+def overflow_warning(config: Any) -> str | None:
+    """Return what is to be said before a model of this configuration is trained in fp16, if anything.
+
+    Args:
+        config: Of transformers.
+    """
+    report = REPORTED.get(config.model_type)
+    if report is None:
+        return None
+    return (
+        f"precision: fp16: models of the type {config.model_type} have been reported to overflow in fp16 ({report}); "
+        "prefer precision: bf16, or fp32 or tf32, and look at `skipped` in the event log (docs/precision.md#fp16)"
+    )

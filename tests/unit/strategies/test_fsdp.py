@@ -1,0 +1,104 @@
+"""What FSDP2 is asked for; what comes of it is held in tests/dist. Offloading needs a GPU: here it is passed on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from exact import RowModel, no_clock, row_batch
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor
+
+from paratune.config.sections import Train
+from paratune.config.traits import TRAITS, traits_of
+from paratune.engine.optim import OptimizerFactory
+from paratune.place import Place
+from paratune.precision import POLICIES
+from paratune.strategies import fsdp
+from paratune.strategies.process_group import close_process_group, open_process_group
+
+CPU = torch.device("cpu")
+KINDS = {"zero2": fsdp.Zero2Strategy, "zero3": fsdp.Zero3Strategy, "hsdp": fsdp.HSDPStrategy}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+    """What `fully_shard` is called with."""
+    calls: list[tuple[Any, dict[str, Any]]] = []
+    monkeypatch.setattr(fsdp, "fully_shard", lambda module, **options: calls.append((module, options)))
+    monkeypatch.setattr(fsdp, "init_device_mesh", lambda kind, shape, **names: (kind, shape))
+    return calls
+
+
+def prepared(kind: str, model: torch.nn.Module, precision: str = "fp32", **options: Any) -> Any:
+    if kind == "hsdp":
+        options["shard_size"] = 2
+    strategy = KINDS[kind](device=CPU, precision=POLICIES[precision], rank=0, world_size=4, **options)
+    strategy.prepare(model, [model.hidden], OptimizerFactory(Train(), 10))
+    return strategy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offloading_is_passed_on_for_every_unit_and_the_model_stays_on_the_host(
+    asked: list[Any], kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    def to(self: torch.nn.Module, *args: Any, **options: Any) -> None:
+        raise AssertionError("moved as a whole")
+
+    model = RowModel().eval()
+    monkeypatch.setattr(RowModel, "to", to)
+    prepared(kind, model, cpu_offload=True)
+    assert [module for module, _ in asked] == [model.hidden, model]
+    assert all(isinstance(options["offload_policy"], CPUOffloadPolicy) for _, options in asked)
+    assert model.training
+    assert model.dropout.training
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("precision", "reduced"),
+    [("fp32", torch.float32), ("bf16", torch.float32), ("fp16", torch.float32), ("fp64", torch.float64)],
+)
+def test_without_it_fsdp_reduces_in_the_policys_dtype_and_casts_nothing(
+    asked: list[Any], kind: str, precision: str, reduced: torch.dtype
+):
+    prepared(kind, RowModel().to(POLICIES[precision].param_dtype), precision)
+    for _, options in asked:
+        assert "offload_policy" not in options
+        assert options["mp_policy"] == MixedPrecisionPolicy(param_dtype=None, reduce_dtype=reduced)
+        assert options["reshard_after_forward"] == (kind != "zero2")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_traits_say_where_states_live_and_what_phases_contain(kind: str):
+    plain, offloaded = traits_of(kind, {"cpu_offload": False}), traits_of(kind, {"cpu_offload": True})
+    assert plain == TRAITS[kind]
+    assert plain.states_on == "device"
+    assert offloaded.states_on == "cpu"
+    assert offloaded.phases["get_batch"] == plain.phases["get_batch"]
+    assert offloaded.phases["optimizer"] == f"{plain.phases['optimizer']}, all on the host"
+    assert all("host" in offloaded.phases[phase] for phase in ("forward", "backward", "optimizer"))
+    assert offloaded.shards == plain.shards
+    assert traits_of("hsdp", {"cpu_offload": True, "shard_size": 4}).world_size_multiple == 4
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    open_process_group(Place(0, 0, 1), CPU)
+    yield
+    close_process_group()
+
+
+def test_states_that_are_loaded_lie_where_the_parameters_do(alone: None):
+    strategy = fsdp.Zero3Strategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+    strategy.prepare(RowModel(), [], OptimizerFactory(Train(learning_rate=0.1), 10))
+    strategy.forward_backward([row_batch(range(4), 4)], no_clock)
+    assert strategy.optimizer_step(1.0).device == CPU
+    kept = {key: value.clone() for key, value in strategy.state().tensors() if value is not None}
+    strategy.state().load(lambda key: 2 * kept[key], kept)
+    after = dict(strategy.state().tensors())
+    assert all(torch.equal(after[key], 2 * value) for key, value in kept.items())
+    parameter = next(iter(strategy._model.parameters()))
+    assert isinstance(parameter, DTensor)
+    moment = strategy._optimizer.state[parameter]["exp_avg"]
+    assert moment.device == parameter.device
