@@ -35,12 +35,15 @@ _CUDA_MESSAGE = {
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, on a device or on the host."""
+    """Return whether memory ran out, on a device or on the host; also of what a library made of such an error."""
     if isinstance(error, ParatuneError):
         return False
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+    if isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS):
+        return True
+    # torch.distributed.pipelining raises an error of its own from that of a stage.
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
 @dataclass(frozen=True)

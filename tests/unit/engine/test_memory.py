@@ -37,6 +37,15 @@ def test_what_counts_as_out_of_memory(error: BaseException, is_one: bool):
     assert is_out_of_memory(error) is is_one
 
 
+def test_an_error_made_of_one_that_ran_out_of_memory_counts():
+    # As torch.distributed.pipelining's forward_one_chunk does.
+    error = RuntimeError("[Stage 1] failed to run forward")
+    error.__cause__ = torch.OutOfMemoryError(CUDA)
+    assert is_out_of_memory(error)
+    error.__cause__ = ValueError("no")
+    assert not is_out_of_memory(error)
+
+
 def test_the_allocator_of_this_pytorch_is_known():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8)  # a pebibyte
