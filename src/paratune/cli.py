@@ -86,6 +86,27 @@ def train(
 
 
 @app.command
+def certify(
+    config: Path,
+    *,
+    strategies: Annotated[str, Parameter(help="comma-separated: ddp,zero3,hsdp:2 (a value sets the first option)")],
+    set_: Overrides = None,
+    nproc: Annotated[int, Parameter(help="processes of each strategy")] = 2,
+    steps: Annotated[int, Parameter(help="optimizer steps to compare")] = 4,
+    json: Json = False,
+) -> int:
+    """Prove that strategies train the same thing: a few steps of CONFIG under each, beside one process.
+
+    Dropout is off. Nothing of the run is touched; the certificate is kept in RUN.certificate.
+    """
+    from paratune.commands.certify import certify_command
+
+    return certify_command(
+        config, set_ or [], strategies=strategies, num_processes=nproc, num_steps=steps, as_json=json
+    )
+
+
+@app.command
 def evaluate(
     model: str,
     *,

@@ -4,6 +4,8 @@ Floor 1: no torch, so that a folder that is in the way is said at once.
 """
 
 import fcntl
+import hashlib
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from paratune.config.differences import differences
+from paratune.config.differences import differences, flatten
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, is_finished, read_json
 
@@ -123,7 +125,7 @@ def check_same_run(
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
         for key, before, now in differences(config, values)
-        if not any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
+        if not _is_free(key)
     ]
     if global_batch_size not in (None, size):
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
@@ -175,3 +177,13 @@ def _unusable(folder: Path, error: OSError) -> CheckpointError:
 def _is_beginning(name: str) -> bool:
     """Return whether a file is one that a process leaves when it is killed before it has written run.json."""
     return name == LOCK_FILE or name.endswith(".tmp") or name.startswith(("log.rank", "events.rank"))
+
+
+def trained_fingerprint(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all but FREE_TO_CHANGE."""
+    kept = {key: value for key, value in flatten(values).items() if not _is_free(key)}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _is_free(key: str) -> bool:
+    return any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)

@@ -105,3 +105,13 @@ class FullDDP(DDPStrategy):
         if self.layout.rank == self.layout.world_size - 1:
             model.register_forward_pre_hook(self._full)
         super().prepare(model, blocks, make_optimizer)
+
+
+class Averages(DDPStrategy):
+    """DDP that leaves the gradients averaged over ranks, where they are to be summed."""
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        loss = super().forward_backward(micro_batches, phases)
+        for parameter in self._model.parameters():
+            parameter.grad /= self.layout.world_size
+        return loss

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from paratune import hardware
+from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config, OutsideStrategy, RegressionTask, class_names, strategy_options
@@ -23,6 +24,7 @@ from paratune.console import Display
 from paratune.data.duplicates import overlap_warnings
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_splits
+from paratune.data.loader import Collator, TrainBatches
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
 from paratune.models.activation_checkpointing import checkpoint_blocks
@@ -33,7 +35,7 @@ from paratune.models.task_model import SequenceModel, find_blocks, freeze_encode
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Layout, Strategy
 
 log = logging.getLogger(__name__)
 
@@ -212,6 +214,34 @@ def initial_model(prepared: Prepared) -> SequenceModel:
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
         log.warning("%s", warning)
     return model
+
+
+def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
+    """Return what each rank does in one optimizer step.
+
+    Raises:
+        ConfigError: As `resolve_batch`.
+    """
+    return resolve_batch(
+        prepared.config.batch,
+        data_world_size=layout.data_world_size,
+        num_micro_batches=prepared.traits.num_micro_batches,
+    )
+
+
+def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> TrainBatches:
+    """Return the micro-batches of this rank, for any step."""
+    split = prepared.splits["train"]
+    return TrainBatches(
+        Collator(split.store, split.labels, prepared.tokenizer.pad_token_id),
+        seed=prepared.config.run.seed,
+        global_batch_size=sizes.global_batch_size,
+        micro_batch_size=sizes.micro_batch_size,
+        num_micro_steps=sizes.grad_accum_steps,
+        data_rank=layout.data_rank,
+        data_world_size=layout.data_world_size,
+        equal_shapes=prepared.traits.equal_shapes,
+    )
 
 
 def _say_what_was_read(splits: dict[str, Split], names: Sequence[str]) -> None:

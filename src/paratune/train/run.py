@@ -12,7 +12,7 @@ import torch
 from paratune import checkpoint, hardware, records
 from paratune.batch import Batch
 from paratune.config.advice import Job, advice
-from paratune.config.batch_size import ResolvedBatch, resolve_batch
+from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config, PipelineStrategy, class_names, run_path, strategy_options
 from paratune.console import Display, log_to_file
@@ -39,7 +39,7 @@ from paratune.run_folder import Mode, check_same_run, take
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
 from paratune.train.micro_batch import choose_micro_batch
-from paratune.train.prepare import Prepared, initial_model, make_strategy, prepare
+from paratune.train.prepare import Prepared, batch_sizes, initial_model, make_strategy, prepare, train_batches
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 
 log = logging.getLogger(__name__)
@@ -94,11 +94,7 @@ class _Run:
         self._names = class_names(self._config.task)
         self._is_writer = prepared.place.rank == 0
         self._strategy = make_strategy(prepared)
-        self._batch = resolve_batch(
-            self._config.batch,
-            data_world_size=self._strategy.layout.data_world_size,
-            num_micro_batches=prepared.traits.num_micro_batches,
-        )
+        self._batch = batch_sizes(prepared, self._strategy.layout)
         self._batch_reason: str | None = None
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
@@ -308,17 +304,7 @@ class _Run:
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
-        layout = self._strategy.layout
-        return TrainBatches(
-            self._collator("train"),
-            seed=self._config.run.seed,
-            global_batch_size=sizes.global_batch_size,
-            micro_batch_size=sizes.micro_batch_size,
-            num_micro_steps=sizes.grad_accum_steps,
-            data_rank=layout.data_rank,
-            data_world_size=layout.data_world_size,
-            equal_shapes=self._prepared.traits.equal_shapes,
-        )
+        return train_batches(self._prepared, self._strategy.layout, sizes)
 
     def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
         self._memory.doing = "evaluating"

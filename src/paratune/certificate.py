@@ -1,0 +1,225 @@
+"""The certificate that strategies train the same thing: what each of them did beside one process, and the verdict.
+
+Floor 1: no torch. What a strategy did is read from the files that its processes left; see `paratune.train.certify`.
+"""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from paratune import records
+from paratune.errors import CheckpointError
+
+FILE = "certificate.json"
+SUFFIX = ".certificate"
+"""Of the folder's name, which begins with that of the run."""
+SCHEMA_VERSION = 1
+
+Status = Literal["holds", "differs", "cannot run"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The largest relative differences that rounding explains."""
+
+    gradients: float
+    losses: float
+    """Also of gradient norms."""
+
+
+TOLERANCES = {"fp64": Tolerance(gradients=1e-9, losses=1e-9), "fp32": Tolerance(gradients=1e-3, losses=1e-4)}
+"""fp64 has 16 digits, and the order of sums costs some of them; in fp32 seven, and AdamW amplifies what is lost."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What all processes of one strategy did."""
+
+    precision: str
+    rows: tuple[tuple[int, ...], ...]
+    """The samples of each step over all ranks, in ascending order."""
+    losses: tuple[float, ...]
+    """Of each step, over all ranks."""
+    grad_norms: tuple[float, ...]
+    """Of each step, before clipping."""
+    weights: Mapping[str, str]
+    """SHA-256 of each tensor that the strategy held before the first step."""
+    gradients: Mapping[str, Any]
+    """Beside the reference: largest (relative difference), tensor, missing, unexpected."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One strategy beside the reference; None where there is nothing to say."""
+
+    strategy: str
+    """As it was named on the command line."""
+    kind: str
+    options: Mapping[str, Any]
+    world_size: int
+    precision: str | None
+    status: Status
+    reason: str | None = None
+    """Why it differs or cannot run."""
+    same_samples: bool | None = None
+    """All steps together took the same samples."""
+    same_order: bool | None = None
+    """Each step took the same samples."""
+    same_weights: bool | None = None
+    """It began with the same weights."""
+    gradient_difference: float | None = None
+    """Largest difference in a tensor over the largest entry of that tensor, of the first step."""
+    gradient_tensor: str | None = None
+    """The tensor in which it is."""
+    loss_difference: float | None = None
+    """Largest relative difference over all steps."""
+    norm_difference: float | None = None
+    """The same of the gradient norms."""
+    losses: tuple[float, ...] = ()
+    grad_norms: tuple[float, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rank_file(rank: int) -> str:
+    """Return the file in which a process says what it did."""
+    return f"rank{rank:04d}.json"
+
+
+def error_file(rank: int) -> str:
+    """Return the file in which a process says why it could not."""
+    return f"error.rank{rank:04d}.json"
+
+
+def read_part(folder: Path, world_size: int) -> Part:
+    """Bring together what the processes of one strategy left.
+
+    Raises:
+        CheckpointError: A file is missing or damaged.
+    """
+    ranks = [records.read_json(folder / rank_file(rank)) for rank in range(world_size)]
+    # The stages of a pipeline have the same samples, which count once.
+    by_data_rank = {rank["data_rank"]: rank["rows"] for rank in ranks}
+    steps = zip(*by_data_rank.values(), strict=True)
+    first = ranks[0]
+    return Part(
+        precision=first["precision"],
+        rows=tuple(tuple(sorted(row for rows in step for row in rows)) for step in steps),
+        losses=tuple(first["losses"]),
+        grad_norms=tuple(first["grad_norms"]),
+        weights=first["weights"],
+        gradients=first["gradients"],
+    )
+
+
+def compare(reference: Part, part: Part) -> dict[str, Any]:
+    """Return the fields of a `Finding` that follow from what a strategy did: status, reason, and all figures."""
+    tolerance = TOLERANCES[part.precision]
+    same_order = part.rows == reference.rows
+    same_samples = _all_rows(part) == _all_rows(reference)
+    gradient = _number(part.gradients["largest"])
+    loss = largest_difference(part.losses, reference.losses)
+    norm = largest_difference(part.grad_norms, reference.grad_norms)
+    reasons = [
+        *([] if same_samples else ["it trains on other samples"]),
+        *([] if same_order or not same_samples else ["a step takes other samples"]),
+        *_other_weights(reference.weights, part.weights),
+        *_lacking(part.gradients),
+        *_too_large("gradients of the first step differ", gradient, tolerance.gradients, part.gradients["tensor"]),
+        *_too_large("gradient norms differ", norm, tolerance.losses),
+        *_too_large("losses differ", loss, tolerance.losses),
+    ]
+    return {
+        "precision": part.precision,
+        "status": "differs" if reasons else "holds",
+        "reason": "; ".join(reasons) or None,
+        "same_samples": same_samples,
+        "same_order": same_order,
+        "same_weights": part.weights == reference.weights,
+        "gradient_difference": gradient,
+        "gradient_tensor": part.gradients["tensor"],
+        "loss_difference": loss,
+        "norm_difference": norm,
+        "losses": part.losses,
+        "grad_norms": part.grad_norms,
+    }
+
+
+def largest_difference(values: Sequence[float | None], expected: Sequence[float | None]) -> float:
+    """Return the largest |value - expected| / |expected| of pairs; infinite where one is not finite or is missing."""
+    if len(values) != len(expected):
+        return math.inf
+    return max((_difference(value, other) for value, other in zip(values, expected, strict=True)), default=0.0)
+
+
+def _difference(value: float | None, expected: float | None) -> float:
+    # JSON has no NaN: it was written as null.
+    if value is None or expected is None or not math.isfinite(value) or not math.isfinite(expected):
+        return math.inf
+    return abs(value - expected) / abs(expected) if expected else (0.0 if value == expected else math.inf)
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None or math.isnan(value) else value
+
+
+def _all_rows(part: Part) -> Counter[int]:
+    return Counter(row for step in part.rows for row in step)
+
+
+def _other_weights(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    other = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+    return [f"it begins with other weights ({_some(other)})"] if other else []
+
+
+def _lacking(gradients: Mapping[str, Any]) -> list[str]:
+    missing, unexpected = gradients["missing"], gradients["unexpected"]
+    return [
+        *([f"it shows no gradient of {_some(missing)}"] if missing else []),
+        *([f"it has gradients of {_some(unexpected)}, which one process has not"] if unexpected else []),
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
+
+
+def _too_large(what: str, difference: float, tolerance: float, where: str | None = None) -> list[str]:
+    if difference <= tolerance:
+        return []
+    place = f" in {where}" if where else ""
+    return [f"{what} by {difference:.1e}{place}, more than {tolerance:.0e}"]
+
+
+def order_fingerprint(part: Part) -> str:
+    """Return the SHA-256 over the samples of each step, in hexadecimal."""
+    return hashlib.sha256(json.dumps(part.rows).encode()).hexdigest()
+
+
+def weights_fingerprint(part: Part) -> str:
+    """Return the SHA-256 over names and hashes of all tensors, in hexadecimal."""
+    return hashlib.sha256(json.dumps(sorted(part.weights.items())).encode()).hexdigest()
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Return "holds" when every strategy does, "differs" when one does, else "incomplete": one could not run."""
+    statuses = {finding.status for finding in findings}
+    return "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds"
+
+
+def folder_beside(run: Path) -> Path:
+    """Return the folder of the certificate of what the run in `run` trains; the run need not be there yet.
+
+    Raises:
+        CheckpointError: The name is taken by something else.
+    """
+    folder = run.with_name(run.name + SUFFIX)
+    if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
+        raise CheckpointError(f"{folder} is in the way of the certificate; change run.name or run.folder")
+    return folder

@@ -1,0 +1,365 @@
+"""`paratune certify`: the same few steps under several strategies, beside one process."""
+
+import json
+import logging
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paratune import certificate, records
+from paratune.certificate import TOLERANCES, Finding
+from paratune.config.batch_size import resolve_batch
+from paratune.config.check import check
+from paratune.config.load import LoadedConfig, load_config
+from paratune.config.options import kinds, options_of, outside_kind
+from paratune.config.sections import Config, run_path, strategy_options
+from paratune.config.traits import traits_of
+from paratune.config.validate import validate
+from paratune.config.yaml_tree import read_scalar
+from paratune.console import print_json, print_result, set_up_logging
+from paratune.errors import (
+    EXIT_DIFFERS,
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_STOPPED,
+    CheckpointError,
+    ConfigError,
+    LaunchError,
+    ParatuneError,
+    Stopped,
+    did_you_mean,
+)
+from paratune.launch.local import launch
+from paratune.place import check_world_size, place_from_environment
+from paratune.run_folder import trained_fingerprint
+from paratune.text import plain
+
+PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
+EXIT_CODES = {"holds": EXIT_OK, "differs": EXIT_DIFFERS, "incomplete": EXIT_FAILED}
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy as it is to be tried."""
+
+    name: str
+    """As on the command line."""
+    config: Config
+    values: dict[str, Any]
+    """The same as plain data."""
+    world_size: int
+
+
+def certify_command(
+    path: Path, overrides: Sequence[str], *, strategies: str, num_processes: int, num_steps: int, as_json: bool
+) -> int:
+    """Run the command; return its exit code.
+
+    Raises:
+        ParatuneError: The configuration or the command line is wrong, or not even one process can train it.
+    """
+    for option, value in (("--nproc", num_processes), ("--steps", num_steps)):
+        if value < 1:
+            raise ConfigError(f"{option} {value}: at least 1 is needed")
+    if place_from_environment().world_size > 1:
+        raise LaunchError("paratune certify starts its processes itself; leave out torchrun")
+    loaded = load_config(path, overrides)
+    common, notes = common_values(loaded, num_processes, num_steps)
+    reference = candidate(loaded, common, "single", num_processes)
+    candidates = [candidate(loaded, common, name, num_processes) for name in names_of(strategies)]
+    set_up_logging(speaks=True)
+    with _own_folder(certificate.folder_beside(run_path(loaded.config))) as folder:
+        with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as scratch:
+            record = _try_all(loaded, reference, candidates, num_steps, Path(scratch))
+        record["notes"] = notes + record["notes"]
+        records.write_json(folder / certificate.FILE, record)
+    if as_json:
+        print_json(record)
+    else:
+        _show(record, folder / certificate.FILE)
+    return EXIT_CODES[record["verdict"]]
+
+
+@contextmanager
+def _own_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder for the block, and take away what is still empty after it.
+
+    Raises:
+        CheckpointError: It cannot be made.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change run.folder") from error
+    try:
+        yield folder
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def names_of(strategies: str) -> list[str]:
+    """Return the strategies of the command line, each once.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    # Not at commas within brackets: pipeline:balance=[4,2]
+    words = re.split(r",(?![^\[\]{}]*[\]}])", strategies)
+    names = list(dict.fromkeys(word.strip() for word in words if word.strip()))
+    if not names:
+        raise ConfigError("--strategies names none; such as: --strategies ddp,zero3")
+    return names
+
+
+def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> tuple[dict[str, Any], list[str]]:
+    """Return the configuration as all strategies are to train it, and what was changed for that, in words.
+
+    Args:
+        loaded: The user's.
+        num_processes: Of each strategy but single; `batch.per_device` means that many times as much.
+        num_steps: Optimizer steps.
+    """
+    values: dict[str, Any] = json.loads(json.dumps(loaded.values))
+    batch, train = values["batch"], values["train"]
+    notes = ["dropout off"]
+    size, micro = batch["global"], batch["micro_batch_size"]
+    if batch["per_device"] is not None:
+        micro = batch["per_device"]
+        size = micro * (batch["grad_accum_steps"] or 1) * num_processes
+        notes.append(f"batch.global: {size}, from batch.per_device and {num_processes} processes")
+    micro = micro if isinstance(micro, int) else None
+    batch.update({"global": size, "micro_batch_size": micro, "per_device": None, "grad_accum_steps": None})
+    if train["schedule"] != "constant" or train["warmup_steps"] or train["warmup_ratio"]:
+        notes.append(f"learning rate {train['learning_rate']:g} from the first step on")
+    train.update(schedule="constant", warmup_steps=None, warmup_ratio=None, epochs=None, max_steps=num_steps)
+    return values, notes
+
+
+def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int) -> Candidate:
+    """Return the configuration under one strategy.
+
+    Args:
+        loaded: The user's, whose options of the same kind are kept.
+        common: Of `common_values`.
+        name: `kind`, `kind:value` for its first option, `kind:option=value:...`, or package.module:Class.
+        num_processes: Of each strategy but those that have one.
+
+    Raises:
+        ConfigError: There is no such strategy, or it has no such option or value.
+    """
+    values = deepcopy(dict(common))
+    values["strategy"] = strategy_section(loaded, name)
+    size = values["batch"]["global"]
+    if name == "single" and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
+        # Else one process would need the memory of all of them.
+        values["batch"]["micro_batch_size"] = size // num_processes
+    values, findings = validate(values)
+    if findings.problems:
+        listed = "; ".join(problem.message for problem in findings.problems)
+        raise ConfigError(f"--strategies {name}: {listed}")
+    config = Config.model_validate(values)
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
+    # Arithmetic is chosen where the device is known.
+    config = config.model_copy(update={"precision": "fp32"})
+    return Candidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
+
+
+def strategy_section(loaded: LoadedConfig, name: str) -> dict[str, Any]:
+    """Return the section `strategy` that a name on the command line stands for.
+
+    Raises:
+        ConfigError: There is no such kind or option, or the value cannot be read.
+    """
+    option = options_of(Config)["strategy"]
+    known = kinds(option)
+    kind, *words = name.split(":")
+    given = loaded.values["strategy"]
+    if kind not in known:
+        if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
+            return dict(given) if given["kind"] == name else {"kind": name}
+        raise ConfigError(
+            f"--strategies {name}: {kind} is no strategy{did_you_mean(kind, known)}; allowed: {', '.join(known)}, "
+            "package.module:Class"
+        )
+    section = dict(given) if given["kind"] == kind else {"kind": kind}
+    keys = [key for key in options_of(known[kind]) if key != "kind"]
+    for number, word in enumerate(words):
+        key, equals, text = word.partition("=")
+        if not equals and number == 0 and keys:
+            key, text = keys[0], word
+        elif not equals:
+            raise ConfigError(f"--strategies {name}: {word!r} is not option=value; {kind} has: {', '.join(keys)}")
+        try:
+            section[key] = read_scalar(text)
+        except ValueError as error:
+            raise ConfigError(f"--strategies {name}: {key}: {text!r} is {error}") from error
+    return section
+
+
+def _try_all(
+    loaded: LoadedConfig, reference: Candidate, candidates: Sequence[Candidate], num_steps: int, scratch: Path
+) -> dict[str, Any]:
+    """Run the reference and all strategies, and return the record.
+
+    Raises:
+        ParatuneError: The reference cannot be run, or a signal came.
+    """
+    base = _run(loaded, reference, num_steps, scratch / "reference", None)
+    about = records.read_json(scratch / "reference" / certificate.rank_file(0))["about"]
+    findings = [
+        _try(loaded, each, base, num_steps, scratch / f"part{number}") for number, each in enumerate(candidates)
+    ]
+    less_exact = [each for each in findings if each.precision not in (None, base.precision)]
+    return {
+        "schema_version": certificate.SCHEMA_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": certificate.verdict(findings),
+        "command": sys.argv,
+        "run": loaded.config.run.name,
+        "config": loaded.values,
+        "config_fingerprint": trained_fingerprint(loaded.values),
+        "config_used": reference.values,
+        "notes": [f"{finding.strategy} in {finding.precision}" for finding in less_exact],
+        "seed": loaded.config.run.seed,
+        **{key: about[key] for key in ("data", "model", "global_batch_size", "device", "versions", "code", "hardware")},
+        "num_steps": num_steps,
+        "tolerance": {
+            name: asdict(TOLERANCES[name])
+            for name in dict.fromkeys([base.precision, *(each.precision for each in less_exact if each.precision)])
+        },
+        "reference": {
+            "strategy": "single",
+            "precision": base.precision,
+            "order_fingerprint": certificate.order_fingerprint(base),
+            "weights_fingerprint": certificate.weights_fingerprint(base),
+            "losses": base.losses,
+            "grad_norms": base.grad_norms,
+        },
+        "strategies": [finding.as_dict() for finding in findings],
+    }
+
+
+def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_steps: int, folder: Path) -> Finding:
+    """Run one strategy and hold it to the reference; what keeps it from running is a finding too.
+
+    Raises:
+        Stopped: A signal came.
+    """
+    strategy = each.config.strategy
+    finding = Finding(
+        strategy=each.name,
+        kind=strategy.kind,
+        options=strategy_options(strategy),
+        world_size=each.world_size,
+        precision=None,
+        status="cannot run",
+    )
+    try:
+        problems = [found for found in check(each.config) if any(key.startswith("strategy") for key in found.keys)]
+        if problems:
+            raise ConfigError("; ".join(problem.message for problem in problems))
+        traits = traits_of(strategy.kind, strategy_options(strategy))
+        if traits is not None:
+            check_world_size(traits, each.world_size)
+            resolve_batch(
+                each.config.batch,
+                data_world_size=each.world_size // traits.ranks_per_replica,
+                num_micro_batches=traits.num_micro_batches,
+            )
+        part = _run(loaded, each, num_steps, folder, folder.with_name("reference"))
+    except Stopped:
+        raise
+    except ParatuneError as error:
+        return replace(finding, reason=str(error))
+    return replace(finding, **certificate.compare(base, part))
+
+
+def _run(
+    loaded: LoadedConfig, each: Candidate, num_steps: int, folder: Path, reference: Path | None
+) -> certificate.Part:
+    """Start the processes of a strategy, wait for them, and return what they did.
+
+    Raises:
+        ParatuneError: They could not do it, or a signal came.
+    """
+    folder.mkdir()
+    processes = f"{each.world_size} process{'es' * (each.world_size > 1)}"
+    log.info("%s: %s", f"reference ({each.name})" if reference is None else each.name, processes)
+    traits = traits_of(each.config.strategy.kind, strategy_options(each.config.strategy))
+    job = {
+        "name": each.name,
+        "values": each.values,
+        "source": str(loaded.source),
+        "num_steps": num_steps,
+        "exact": traits is None or "precision=fp64" not in traits.excludes,
+        "folder": str(folder),
+        "reference": str(reference) if reference else None,
+    }
+    records.write_json(folder / "job.json", job)
+    code = launch([str(folder / "job.json")], each.world_size, program=PROGRAM)
+    if code != EXIT_OK:
+        raise _error(folder, each.world_size, code)
+    return certificate.read_part(folder, each.world_size)
+
+
+def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
+    """Return why the processes of a strategy could not: what the first of them wrote that is not a consequence."""
+    if code == EXIT_STOPPED:
+        return Stopped("stopped by a signal; no certificate was written")
+    paths = [folder / certificate.error_file(rank) for rank in range(world_size)]
+    errors = [records.read_json(path) for path in paths if path.exists()]
+    # Who lost another rank says LaunchError.
+    errors.sort(key=lambda error: error["kind"] == "LaunchError")
+    if not errors:
+        return LaunchError(f"its processes ended with exit code {code} without a word")
+    kind = {each.__name__: each for each in ParatuneError.__subclasses__()}.get(errors[0]["kind"], LaunchError)
+    message = errors[0]["message"]
+    return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}")
+
+
+def _show(record: Mapping[str, Any], path: Path) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    reference = record["reference"]
+    tolerance = record["tolerance"][reference["precision"]]
+    notes = ", ".join([*record["notes"]])
+    lines = [
+        f"{record['run']}: {record['num_steps']} steps of {record['global_batch_size']} samples on "
+        f"{'a GPU' if record['device'] == 'cuda' else 'the CPU'} in {reference['precision']}; {notes}.",
+        "Beside one process (single): same samples, same order, same initial weights, and the largest relative "
+        f"differences (allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}).",
+    ]
+    print_result(Text(plain(lines[0])))
+    print_result(Text(plain(lines[1])))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("strategy", overflow="fold")
+    for name in ("ranks", "samples", "order", "weights", "gradients", "losses"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for each in record["strategies"]:
+        table.add_row(Text(plain(each["strategy"])), str(each["world_size"]), *_cells(each), each["status"])
+    print_result(table)
+    for each in record["strategies"]:
+        if each["reason"]:
+            print_result(Text(plain(f"{each['strategy']}: {each['status']}: {each['reason']}")))
+    print_result(Text(plain(f"verdict: {record['verdict']}   {path}")))
+
+
+def _cells(finding: Mapping[str, Any]) -> list[str]:
+    if finding["status"] == "cannot run":
+        return ["-"] * 5
+    same = ["same" if finding[key] else "differ" for key in ("same_samples", "same_order", "same_weights")]
+    return [*same, *(f"{finding[key]:.1e}" for key in ("gradient_difference", "loss_difference"))]

@@ -1,0 +1,267 @@
+"""One process's part of a certificate: a few optimizer steps of a configuration, without randomness, written down.
+
+`paratune certify` starts it, once for each strategy, in as many processes as that one has.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from paratune import hardware, records
+from paratune.batch import Batch
+from paratune.certificate import error_file, rank_file
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config
+from paratune.console import Display, set_up_logging
+from paratune.data.load import split_records
+from paratune.engine.optim import OptimizerFactory, seed_step
+from paratune.engine.stop import StopRequest
+from paratune.errors import EXIT_OK, ConfigError, ParatuneError, Stopped
+from paratune.models.load import load_config
+from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.place import Place, place_from_environment
+from paratune.strategies.protocol import Strategy
+from paratune.train.meet import met
+from paratune.train.prepare import (
+    Prepared,
+    batch_sizes,
+    choose_device,
+    initial_model,
+    make_strategy,
+    prepare,
+    train_batches,
+)
+from paratune.train.record import model_facts
+
+FLOORS = {torch.float64: 1e-6, torch.float32: 1e-2}
+"""The least by which a difference of gradients is divided, as a share of the largest entry of all. Some gradients are 0
+by construction (a bias before a softmax): what is computed of them is rounding, and rounding divided by itself."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process is to do; the content of its file."""
+
+    name: str
+    """Of the strategy, for people."""
+    values: dict[str, Any]
+    """The resolved configuration."""
+    source: str
+    """Its file."""
+    num_steps: int
+    exact: bool
+    """Whether the strategy can do fp64, which is taken on a CPU."""
+    folder: str
+    """Where it writes what it did."""
+    reference: str | None
+    """Folder of the reference, whose gradients are compared with; None in the reference itself."""
+
+
+def run_job(path: Path, stop: StopRequest) -> int:
+    """Do what the file says; return the exit code. What goes wrong is written down for the process that started it."""
+    job, place = Job(**records.read_json(path)), place_from_environment()
+    set_up_logging(speaks=place.rank == 0 and job.reference is None, rank=place.rank)
+    try:
+        outcome = take_part(job, place, stop)
+    except Exception as error:
+        known = isinstance(error, ParatuneError)
+        values = {"kind": type(error).__name__, "message": str(error), "known": known}
+        records.write_json(Path(job.folder) / error_file(place.rank), values)
+        if isinstance(error, ParatuneError):
+            return error.exit_code
+        raise
+    records.write_json(Path(job.folder) / rank_file(place.rank), outcome)
+    return EXIT_OK
+
+
+def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
+    """Train the steps as one of the processes of a strategy; return what this one did.
+
+    Raises:
+        ParatuneError: The strategy cannot be run as it is configured, or a signal came.
+    """
+    config = Config.model_validate(job.values)
+    on_cpu = choose_device(config.device, place).type == "cpu"
+    # fp64 is what tells a mistake from rounding; most GPUs do it too slowly.
+    values = {**job.values, "precision": "fp64" if on_cpu and job.exact else "fp32"}
+    loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
+    display = Display(speaks=place.rank == 0)
+    prepared = without_dropout(prepare(loaded, place, stop, display))
+    with met(prepared, stop), display.bar(job.name, job.num_steps) as bar:
+        strategy = make_strategy(prepared)
+        batches = train_batches(prepared, strategy.layout, batch_sizes(prepared, strategy.layout))
+        model = initial_model(prepared)
+        silence(model)
+        outcome: dict[str, Any] = {
+            "precision": prepared.precision.name,
+            "data_rank": strategy.layout.data_rank,
+            "rows": [],
+            "losses": [],
+            "grad_norms": [],
+        }
+        if job.reference is None:
+            refuse_randomness(model.to(prepared.device), batches.step(0)[0].to(prepared.device))
+            outcome["about"] = _about(prepared, model, batches.global_batch_size)
+        optimizer = OptimizerFactory(prepared.config.train, job.num_steps)
+        strategy.prepare(model, find_blocks(model), optimizer)
+        outcome["weights"] = tensor_hashes(strategy.state().tensors("model/"))
+        for step in range(job.num_steps):
+            if stop.agreed(strategy):
+                raise Stopped(f"stopped by {stop.said()}")
+            micro_batches = batches.step(step)
+            _step(prepared, strategy, optimizer, micro_batches, step, outcome)
+            if step == 0:
+                outcome["gradients"] = _gradients(job, strategy)
+            bar.update(step + 1)
+        strategy.close()
+    return outcome
+
+
+def _step(
+    prepared: Prepared,
+    strategy: Strategy,
+    optimizer: OptimizerFactory,
+    micro_batches: list[Batch],
+    step: int,
+    outcome: dict[str, Any],
+) -> None:
+    train = prepared.config.train
+    seed_step(prepared.config.run.seed, step, strategy.layout.rank)
+    loss = strategy.forward_backward(
+        [batch.to(prepared.device) for batch in micro_batches], lambda _phase: nullcontext()
+    )
+    optimizer.set_learning_rate(step)
+    # The first step is not clipped: clipping would hide a gradient of the right direction and the wrong length.
+    norm = strategy.optimizer_step(None if step == 0 else train.max_grad_norm)
+    outcome["rows"].append([int(row) for batch in micro_batches for row in batch.index if row >= 0])
+    outcome["losses"].append(float(strategy.reduce(loss.double().cpu().reshape(1), "sum")))
+    outcome["grad_norms"].append(float(norm))
+
+
+def without_dropout(prepared: Prepared) -> Prepared:
+    """Return it with every dropout option of the model's own configuration at 0."""
+    config = prepared.config
+    own = load_config(config.model, None).to_dict()
+    drops = {key: 0.0 for key, value in own.items() if "drop" in key and isinstance(value, float) and value > 0}
+    model = config.model.model_copy(update={"overrides": {**config.model.overrides, **drops}})
+    return replace(prepared, loaded=replace(prepared.loaded, config=config.model_copy(update={"model": model})))
+
+
+def silence(model: nn.Module) -> None:
+    """Set the dropout of modules to 0 as well: some have their own constant."""
+    for module in model.modules():
+        if "dropout" in type(module).__name__.lower() and isinstance(getattr(module, "p", None), float):
+            module.p = 0.0  # type: ignore[assignment]
+
+
+def refuse_randomness(model: SequenceModel, batch: Batch) -> None:
+    """Look whether the model gives the same twice in training mode.
+
+    Raises:
+        ConfigError: It does not, so that nothing can be compared.
+    """
+    model.train()
+    outputs = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            outputs.append(model(batch))
+    if not torch.equal(*outputs):
+        raise ConfigError(
+            f"model: {type(model.hf).__name__} draws random numbers although all its dropout options are 0; strategies "
+            "cannot be compared with it (switch it off with model.overrides)"
+        )
+
+
+def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
+    """Return the SHA-256 of each tensor, taken as float32, by its name; empty where there are none. Collective."""
+    hashes = {}
+    for key, tensor in tensors:
+        if tensor is not None:
+            whole = tensor.detach().float().cpu().contiguous().view(-1).view(torch.uint8)
+            hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
+    return hashes
+
+
+def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
+    """Keep the gradients of the first step for others, or compare them with those that were kept. Collective.
+
+    AdamW's first moments are, after one step, the gradients times a constant; whatever a strategy shards, its state
+    shows them whole.
+    """
+    moments = (item for item in strategy.state().tensors("optimizer/") if item[0].endswith("/exp_avg"))
+    if job.reference is None:
+        kept = {key: tensor.contiguous() for key, tensor in moments if tensor is not None}
+        largest = max(float(tensor.abs().max()) for tensor in kept.values())
+        save_file(kept, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
+        return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+    return compare_gradients(Path(job.reference) / "gradients.safetensors", moments, is_first=strategy.layout.rank == 0)
+
+
+def compare_gradients(
+    reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, is_first: bool
+) -> dict[str, Any]:
+    """Return the largest difference of a tensor to that of the same name in a file, over its largest entry there.
+
+    Args:
+        reference: A safetensors file.
+        tensors: Name and whole tensor, None on ranks other than the first.
+        is_first: Whether this is the first rank; the others only take part.
+    """
+    worst: tuple[float, str | None] = (0.0, None)
+    unexpected = []
+    with safe_open(reference, framework="pt") as file:
+        missing = dict.fromkeys(file.keys())
+        largest = float(file.metadata()["largest"])
+        for key, tensor in tensors:
+            if tensor is None:
+                continue
+            name = key.removeprefix("optimizer/").removesuffix("/exp_avg")
+            if key not in missing:
+                unexpected.append(name)
+                continue
+            del missing[key]
+            difference = relative_difference(tensor, file.get_tensor(key), largest)
+            if difference > worst[0]:
+                worst = (difference, name)
+    lacking = [key.removeprefix("optimizer/").removesuffix("/exp_avg") for key in missing] if is_first else []
+    return {"largest": worst[0], "tensor": worst[1], "missing": lacking, "unexpected": unexpected}
+
+
+def relative_difference(tensor: Tensor, expected: Tensor, largest: float) -> float:
+    """Return the largest entry of the difference over that of `expected`, or over a share of `largest` if more.
+
+    Args:
+        tensor: Of any shape.
+        expected: Of the same shape; infinity is returned otherwise, and where an entry is not a number.
+        largest: The largest entry of all tensors, which is what a tensor that is 0 but for rounding is measured by.
+    """
+    if tensor.shape != expected.shape:
+        return math.inf
+    scale = max(float(expected.abs().max()), FLOORS.get(tensor.dtype, 1e-2) * largest)
+    difference = float((tensor.double() - expected.double()).abs().max())
+    if math.isnan(difference):
+        return math.inf
+    return difference / scale if scale else difference
+
+
+def _about(prepared: Prepared, model: SequenceModel, global_batch_size: int) -> Mapping[str, Any]:
+    """Return what the certificate says of model, data and machine."""
+    return {
+        "model": model_facts(model, prepared.config.model.name),
+        "data": split_records(prepared.splits),
+        "global_batch_size": global_batch_size,
+        "versions": hardware.package_versions(),
+        "code": hardware.code_version(),
+        "hardware": [hardware.describe_node(Path())],
+        "device": prepared.device.type,
+    }

@@ -1,0 +1,64 @@
+"""`paratune certify` for real: strategies in processes of their own, beside one process."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness import Cli, python
+
+from paratune.errors import EXIT_CONFIG, EXIT_DIFFERS, EXIT_OK
+from paratune.records import read_json
+
+CERTIFY = ("-m", "paratune", "certify", "c.yaml", "--steps", "3")
+
+
+@pytest.mark.slow
+def test_strategies_that_hold_and_one_that_does_not(world: Path, cli: Cli):
+    assert cli("train", "c.yaml", "--set", "train.epochs=1").code == EXIT_OK
+    before = {path: path.read_bytes() for path in (world / "runs" / "c").rglob("*") if path.is_file()}
+
+    strategies = "zero3,outside:Averages,hsdp:2,pipeline:2"
+    done = python(*CERTIFY, "--strategies", strategies, "--json", cwd=world, timeout_s=280)
+
+    assert done.code == EXIT_DIFFERS, done.stderr
+    record = done.json
+    assert record == json.loads((world / "runs" / "c.certificate" / "certificate.json").read_text())
+    assert [path.name for path in (world / "runs" / "c.certificate").iterdir()] == ["certificate.json"]
+    assert {path: path.read_bytes() for path in (world / "runs" / "c").rglob("*") if path.is_file()} == before
+
+    assert record["verdict"] == "differs"
+    run = read_json(world / "runs" / "c" / "run.json")
+    assert record["model"]["init_fingerprint"] == run["model"]["init_fingerprint"]
+    assert record["data"]["train"]["fingerprint"] == run["data"]["train"]["fingerprint"]
+    zero3, averages, hsdp, pipeline = record["strategies"]
+    for found in (zero3, pipeline):
+        assert (found["status"], found["reason"], found["precision"]) == ("holds", None, "fp64")
+        assert (found["same_samples"], found["same_order"], found["same_weights"]) == (True, True, True)
+        assert found["gradient_difference"] < 1e-12
+        assert found["loss_difference"] < 1e-12
+    # Half the gradient is off by half, and by nothing else: AdamW does not see the length of a gradient.
+    assert averages["status"] == "differs"
+    assert averages["gradient_difference"] == pytest.approx(0.5)
+    assert averages["norm_difference"] == pytest.approx(0.5, rel=1e-3)  # of later steps too, whose weights differ
+    assert (averages["same_samples"], averages["same_weights"]) == (True, True)
+    assert hsdp["status"] == "cannot run"
+    assert "hsdp needs 4 processes or more, and 2 were started" in hsdp["reason"]
+
+
+@pytest.mark.slow
+def test_a_strategy_that_breaks_is_a_row_and_not_a_crash(world: Path):
+    done = python(*CERTIFY, "--strategies", "outside:DamagedDDP,nowhere:Mine", cwd=world)
+
+    assert done.code == 1, done.stderr
+    assert "outside:DamagedDDP: cannot run: ArithmeticError: row 17 is damaged" in done.stdout.replace("\n", " ")
+    assert "nowhere:Mine: cannot run: strategy.kind: nowhere:Mine cannot be imported" in done.stdout.replace("\n", " ")
+    assert "verdict: incomplete" in done.stdout
+
+
+def test_what_no_process_can_train_is_an_error(world: Path):
+    done = python(*CERTIFY, "--strategies", "ddp", "--set", "model.name=nowhere/at/all", cwd=world)
+
+    assert done.code == EXIT_CONFIG
+    assert done.stderr.count("error:") == 1
+    assert "nowhere/at/all" in done.stderr
+    assert not (world / "runs").exists()

@@ -1,0 +1,130 @@
+"""One process's part of a certificate, in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny import tiny_model
+from torch import nn
+
+from paratune.config.load import load_config
+from paratune.engine.stop import StopRequest
+from paratune.errors import ConfigError
+from paratune.models.task_model import SequenceModel
+from paratune.place import Place
+from paratune.train import certify
+from paratune.train.certify import Job, compare_gradients, relative_difference, silence, take_part, tensor_hashes
+
+F64 = torch.float64
+
+
+def test_the_difference_is_relative_to_the_largest_entry_of_its_tensor():
+    expected = torch.tensor([4.0, -8.0], dtype=F64)
+    # |-7.5 + 8| / 8
+    assert relative_difference(torch.tensor([4.0, -7.5], dtype=F64), expected, 8.0) == 0.0625
+
+
+def test_rounding_of_what_is_zero_is_measured_by_the_largest_of_all():
+    expected = torch.tensor([1e-18, 0.0], dtype=F64)
+    # 2e-18 / (1e-6 * 10), and not 2e-18 / 1e-18.
+    assert relative_difference(torch.tensor([3e-18, 0.0], dtype=F64), expected, 10.0) == pytest.approx(2e-13)
+
+
+def test_another_shape_is_another_gradient():
+    assert relative_difference(torch.ones(2), torch.ones(3), 1.0) == float("inf")
+
+
+def test_gradients_are_compared_by_name(tmp_path: Path):
+    path = tmp_path / "gradients.safetensors"
+    kept = {f"optimizer/{name}/exp_avg": torch.full((2,), 4.0, dtype=F64) for name in ("a", "b", "c")}
+    save_file(kept, path, metadata={"largest": "4.0"})
+    own = {"a": 4.0, "b": 5.0, "z": 1.0}
+    tensors = [(f"optimizer/{name}/exp_avg", torch.full((2,), value, dtype=F64)) for name, value in own.items()]
+    found = compare_gradients(path, iter(tensors), is_first=True)
+    assert found == {"largest": 0.25, "tensor": "b", "missing": ["c"], "unexpected": ["z"]}
+    # The others take part in gathering and see nothing.
+    nothing = compare_gradients(path, iter([(key, None) for key, _ in tensors]), is_first=False)
+    assert nothing == {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+
+
+def test_a_gradient_that_is_not_a_number_is_the_worst(tmp_path: Path):
+    path = tmp_path / "gradients.safetensors"
+    save_file({f"optimizer/{name}/exp_avg": torch.ones(1) for name in "ab"}, path, metadata={"largest": "1.0"})
+    tensors = [("optimizer/a/exp_avg", torch.tensor([torch.nan])), ("optimizer/b/exp_avg", torch.tensor([2.0]))]
+    found = compare_gradients(path, iter(tensors), is_first=True)
+    assert found["tensor"] == "a"
+
+
+def test_hashes_see_values_and_not_the_arithmetic():
+    value = torch.tensor([1.5, -2.25])
+    same = tensor_hashes([("model/a", value), ("model/b", None)])
+    assert same == tensor_hashes([("model/a", value.double())])
+    assert same.keys() == {"a"}
+    assert same != tensor_hashes([("model/a", value + 1e-6)])
+
+
+def test_dropout_modules_are_silent():
+    model = nn.Sequential(nn.Dropout(0.3), nn.Linear(4, 4), nn.Sequential(nn.Dropout1d(0.2)))
+    silence(model)
+    assert [module.p for module in model.modules() if hasattr(module, "p")] == [0.0, 0.0]
+
+
+def test_a_model_that_draws_random_numbers_is_refused():
+    class Noisy(SequenceModel):
+        def forward(self, batch: Any) -> torch.Tensor:
+            return torch.rand(3)
+
+    with pytest.raises(ConfigError, match="BertForSequenceClassification draws random numbers"):
+        certify.refuse_randomness(Noisy(tiny_model(), "classification"), None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    tiny_model(tmp_path / "model", dropout=0.3)
+    rows = [f"{word} film,{label}" for word in ("good", "fine", "great") for label in ("yes", "no")]
+    (tmp_path / "data.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    (tmp_path / "c.yaml").write_text(
+        "task: {kind: classification, labels: ['yes', 'no']}\n"
+        "data: {train: data.csv, columns: {text: text, label: label}}\n"
+        "model: {name: model}\n"
+        "train: {max_steps: 2, schedule: constant}\n"
+        "batch: {global: 4}\n"
+    )
+
+    def make(folder: str, reference: str | None = None, **changed: Any) -> Job:
+        values = load_config(tmp_path / "c.yaml").values
+        values["train"] |= changed
+        (tmp_path / folder).mkdir()
+        return Job(
+            name="single",
+            values=values,
+            source="c.yaml",
+            num_steps=2,
+            exact=True,
+            folder=str(tmp_path / folder),
+            reference=reference and str(tmp_path / reference),
+        )
+
+    return make
+
+
+def test_one_process_twice_is_the_same_and_another_gradient_is_seen(job: Any):
+    first = take_part(job("a"), Place(0, 0, 1), StopRequest())
+    assert first["precision"] == "fp64"
+    assert first["about"]["global_batch_size"] == 4
+    # Three steps of 4 samples are needed for 6: the second has 2.
+    assert [len(rows) for rows in first["rows"]] == [4, 2]
+    assert sorted(first["rows"][0] + first["rows"][1]) == list(range(6))
+
+    again = take_part(job("b", reference="a"), Place(0, 0, 1), StopRequest())
+    assert again["gradients"] == {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+    assert (again["losses"], again["weights"]) == (first["losses"], first["weights"])
+
+    # AdamW's first moment is (1 - beta) times the gradient: with 0.8 in place of 0.9 it is twice as large.
+    other = take_part(job("c", reference="a", betas=[0.8, 0.999]), Place(0, 0, 1), StopRequest())
+    assert other["gradients"]["largest"] == pytest.approx(1.0)
+    assert other["losses"][0] == first["losses"][0]
