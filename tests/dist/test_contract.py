@@ -9,6 +9,7 @@ costs three or four of them, and ten steps of AdamW, which divides small numbers
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from own_strategy import KIND, code, write_module
 from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, hold, train
 
 from paratune.strategies import strategy_class
@@ -74,6 +76,7 @@ STRATEGIES = [
     Row("hsdp", {"shard_size": 2}, world_size=4),
     Row("pipeline", {"stages": 2}),
     Row("pipeline", {"stages": 2, "schedule": "interleaved"}, cases=FEW),
+    Row(KIND, {"pieces": 3}, cases=FEW),  # of docs/strategies.md
     Row("ddp", world_size=4, cases=FEW),
     Row("zero3", world_size=4, cases=FEW),
     Row("pipeline", {"stages": 2, "schedule": "gpipe", "balance": [3, 1]}, world_size=4),
@@ -163,7 +166,11 @@ def _run_all(aside: Path) -> None:
     for name, case in {**CASES, **alone}.items():
         (aside / name).mkdir(parents=True)
         train(case, 0, 1, aside / name)
-    hold(aside, _meetings())
+    sys.path.append(str(write_module(aside / "own")))  # the path goes to the processes that are spawned
+    try:
+        hold(aside, _meetings())
+    finally:
+        sys.path.pop()
 
 
 def losses(folder: Path, name: str, rank: int = 0) -> list[float]:
@@ -350,3 +357,7 @@ def test_values_are_combined_over_ranks(folder: Path):
         assert outcome["rows"] == [[0, 1], [2, 3], [4, 5], [100, 101]]
         assert outcome["one is empty"] == [[100, 101]]
         assert (outcome["nobody stops"], outcome["one stops"]) == (False, True)
+
+
+def test_the_strategy_of_the_documentation_is_short():
+    assert len(code().splitlines()) < 80

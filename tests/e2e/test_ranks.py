@@ -18,10 +18,12 @@ import psutil
 import pytest
 from harness import wait_for
 from outcome import outcome, steps_of
+from own_strategy import KIND, write_module
 
 import paratune
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
 from paratune.place import RENDEZVOUS_VARIABLE
+from paratune.records import read_json
 
 TRAIN = ("-m", "paratune", "train", "c.yaml")
 LONG = ("--set", "train.epochs=400")
@@ -155,6 +157,7 @@ def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(begin: Begin, wor
     assert "of 2 lost another one, which died or was ended before" in nodes[0].stderr()
 
 
+@pytest.mark.slow
 def test_ranks_with_other_options_and_other_code_are_refused_before_training(begin: Begin, world: Path):
     shutil.copytree(Path(paratune.__file__).parent, world / "other" / "paratune")
     with (world / "other" / "paratune" / "engine" / "loop.py").open("a") as file:
@@ -178,3 +181,17 @@ def test_ranks_with_other_options_and_other_code_are_refused_before_training(beg
         assert "code of paratune (SHA-256): " in rank.stderr()
         assert rank.stderr().count("on rank 0;") == 2, "nothing else differs"
     assert not (world / "runs").exists()
+
+
+@pytest.mark.slow
+def test_the_strategy_of_the_documentation_trains(begin: Begin, world: Path):
+    code = os.pathsep.join([str(write_module(world / "my_code")), os.environ.get("PYTHONPATH", "")])
+    strategy = f"strategy={{kind: '{KIND}', options: {{pieces: 4}}}}"
+    running = begin(*TRAIN, "--nproc", "2", "--set", strategy, environment={"PYTHONPATH": code})
+
+    assert running.wait() == EXIT_OK, running.stderr()
+    run = world / "runs" / "c"
+    assert read_json(run / "run.json")["strategy"]["kind"] == KIND
+    assert read_json(run / "summary.json")["status"] == "finished"
+    # Two words of each sentence decide its label.
+    assert read_json(run / "summary.json")["scores"]["validation"]["accuracy"] > 0.9
