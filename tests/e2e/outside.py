@@ -115,3 +115,16 @@ class Averages(DDPStrategy):
         for parameter in self._model.parameters():
             parameter.grad /= self.layout.world_size
         return loss
+
+
+class FullZero3(Zero3Strategy):
+    """ZeRO-3 whose last rank has too little memory."""
+
+    def __init__(self, *, most: int, first: int = 1, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._full = _Full(most, first)
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        if self.layout.rank == self.layout.world_size - 1:
+            model.register_forward_pre_hook(self._full)
+        super().prepare(model, blocks, make_optimizer)

@@ -48,7 +48,9 @@ def test_one_process_goes_on_as_if_it_had_begun_with_the_smaller_size(cli: Cli, 
     full, small = (outcome(world / "runs" / name) for name in ("full", "small"))
     assert full == small
     assert happenings(world / "runs" / "full") == [(1, "training", 0, 16, 8), (1, "training", 0, 8, 4)]
-    batch = read_json(world / "runs" / "full" / "run.json")["sessions"][0]["batch"]
+    record = read_json(world / "runs" / "full" / "run.json")
+    batch = record["sessions"][0]["batch"]
+    assert record["batch"] == batch
     assert (batch["global_batch_size"], batch["micro_batch_size"]) == (16, 16)
     sizes = [(change["step"], change["micro_batch_size"], change["grad_accum_steps"]) for change in batch["changes"]]
     assert sizes == [(1, 8, 2), (1, 4, 4)]
@@ -93,7 +95,7 @@ def test_when_nothing_is_left_to_halve_it_says_who_owned_the_memory(cli: Cli, wo
     assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 bytes more were asked for)" in said
     for owner in ("weights", "gradients 0 B", "optimizer states 0 B", "activations and buffers"):
         assert owner in said
-    assert "1. train.activation_checkpointing (saves up to" in said
+    assert "1. train.activation_checkpointing: 1 (saves up to" in said
     assert "Traceback" not in said
     kept = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
     assert [one["next_micro_batch_size"] for one in kept] == [1, None]
@@ -166,3 +168,18 @@ def test_auto_finds_the_largest_that_fits_everywhere_and_leaves_no_trace(
     assert batch["reason"].startswith(f"auto: {found} fits (")
     assert f"{2 * found} does not: it ran out of memory" in batch["reason"]
     assert happenings(world / "runs" / "auto") == []
+
+
+def test_a_rank_that_runs_out_in_a_shared_try_ends_and_all_begin_again_with_less(cli: Cli, world: Path):
+    train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", "--overwrite", "--set", "train.max_steps=4")
+    length = ("--set", "train.epochs=null", "--set", "evaluate.batch_size=2")
+    environment = {"PARATUNE_CACHE": str(world / "cache")}
+    full = strategy("FullZero3", 3)
+    result = python(*train, *length, *full, *named("auto", "auto"), cwd=world, environment=environment)
+    assert result.code == EXIT_OK, result.stderr
+    said = words(result.stderr)
+    assert "out of memory while trying 4 samples on rank 1, where the other ranks wait for it" in said
+    assert "starting all 2 processes again with micro-batches of at most 2" in said
+    batch = read_json(world / "runs" / "auto" / "run.json")["batch"]
+    assert batch["micro_batch_size"] == 2
+    assert batch["reason"].endswith("larger ones were not tried (memory ran out with more than 2)")

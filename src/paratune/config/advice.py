@@ -62,7 +62,7 @@ def advice(traits: Traits, options: Mapping[str, Any], job: Job) -> list[str]:
 
 
 def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
-    offloads = traits.states_on == "cpu" or bool(options.get("cpu_offload"))
+    offloads = traits.states_on == "cpu"
     is_pipeline = traits.ranks_per_replica > 1
     if traits.shards and job.world_size == 1:
         yield f"strategy.kind: {traits.kind} in one process shares {_and(traits.shards)} with nobody: as single, slower"
@@ -72,7 +72,7 @@ def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[
     if times is None or times < ROOMY:
         return
     fit = (
-        f"weights, gradients and AdamW states of {job.num_parameters / 1e6:.0f} M parameters take "
+        f"weights, gradients and AdamW states of {job.num_parameters / 1e6:.3g} M parameters take "
         f"{format_bytes(job.states_bytes)} and fit {times} times into the {format_bytes(job.device_bytes)} of "
         f"{job.device_name}"
     )

@@ -45,8 +45,8 @@ class Shortage:
     """Repeated layers of the model."""
     checkpoints_activations: bool
     """Whether train.activation_checkpointing is on."""
-    can_offload: bool
-    """Whether the strategy has strategy.cpu_offload, and it is off."""
+    offload_option: str | None
+    """Option of the strategy that keeps states on the host, where it has one and it is off."""
     world_size: int
     is_gpu: bool
 
@@ -81,13 +81,13 @@ def _of_activations(short: Shortage) -> Iterator[Remedy]:
         change = f"{short.batch_key}: {short.smaller_micro_batch_size} instead of {short.micro_batch_size}"
         yield Remedy(change, round(short.rest_bytes * (1 - left)))
     if not short.checkpoints_activations and short.num_blocks > 1:
-        yield Remedy("train.activation_checkpointing", round(short.rest_bytes * (1 - 1 / short.num_blocks)))
+        yield Remedy("train.activation_checkpointing: 1", round(short.rest_bytes * (1 - 1 / short.num_blocks)))
 
 
 def _of_states(short: Shortage, traits: Traits) -> Iterator[Remedy]:
     states = short.weights_bytes + short.gradients_bytes + short.optimizer_bytes
-    if short.can_offload:
-        yield Remedy("strategy.cpu_offload: true", states)
+    if short.offload_option is not None and short.is_gpu:
+        yield Remedy(f"strategy.{short.offload_option}: true", states)
     if traits.ranks_per_replica > 1 or "weights" in traits.shards or not short.is_gpu:
         return  # on a CPU all ranks of a machine share one memory
     ranks = max(2, short.world_size)

@@ -284,16 +284,16 @@ def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | 
         size = search(candidates, prober.fits)
     if size is None:
         return None
-    return Found(size, explain(size, prober.probes), tuple(prober.probes))
+    return Found(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
 
 
-def explain(size: int, probes: Sequence[Probe]) -> str:
+def explain(size: int, probes: Sequence[Probe], share: int) -> str:
     """Return why it is this size: what it needs, and what the next one that was tried would need."""
     chosen = next(probe for probe in probes if probe.size == size)
     fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"
     failed = min((probe for probe in probes if not probe.fits), key=lambda probe: probe.size, default=None)
     if failed is None:
-        return f"{fits} and is all of a rank's share"
+        return f"{fits} and is all of a rank's share" if size == share else f"{fits}, larger ones were not tried"
     if failed.needs_bytes is None:
         return f"{fits}, {failed.size} does not: it ran out of memory"
     return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)}"

@@ -1,7 +1,7 @@
 """The comparison table as data: one row a figure, one cell a run; each cell names the record that it came from."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,10 +187,16 @@ def _changed(run: RunRecord, source: str) -> bool:
 
 
 def _micro_batch(run: RunRecord) -> str:
-    texts = (
-        f"{_count(one.number('run.batch.micro_batch_size'))} × {_count(one.number('run.batch.grad_accum_steps'))}"
-        for one in run.sessions
-    )
+    texts = []
+    for one in run.sessions:
+        texts.append(
+            f"{_count(one.number('run.batch.micro_batch_size'))} × {_count(one.number('run.batch.grad_accum_steps'))}"
+        )
+        # What the session went on with when memory had run out.
+        changes = one.get("run.batch.changes")
+        for change in changes if isinstance(changes, list) else []:
+            if isinstance(change, Mapping):
+                texts.append(f"{change.get('micro_batch_size')} × {change.get('grad_accum_steps')}")
     return ARROW.join(dict.fromkeys(texts))
 
 

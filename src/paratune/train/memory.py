@@ -212,7 +212,7 @@ class MemoryGuard:
             evaluate_batch_size=config.evaluate.batch_size,
             num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
             checkpoints_activations=bool(getattr(config.train, "activation_checkpointing", None)),
-            can_offload=options.get("cpu_offload") is False,
+            offload_option=next((key for key, on in options.items() if "offload" in key and on is False), None),
             world_size=self._prepared.place.world_size,
             is_gpu=self._prepared.device.type == "cuda",
         )
@@ -228,14 +228,15 @@ class MemoryGuard:
         """Add the change to the session in run.json."""
         path = self._folder / records.RUN_FILE
         record = records.read_json(path)
-        record["sessions"][-1]["batch"]["changes"].append(
-            {
-                "step": step,
-                "micro_batch_size": smaller.micro_batch_size,
-                "grad_accum_steps": smaller.grad_accum_steps,
-                "reason": "out of memory",
-            }
-        )
+        change = {
+            "step": step,
+            "micro_batch_size": smaller.micro_batch_size,
+            "grad_accum_steps": smaller.grad_accum_steps,
+            "reason": "out of memory",
+        }
+        record["sessions"][-1]["batch"]["changes"].append(change)
+        if len(record["sessions"]) == 1:  # what stands on top is the first session's
+            record["batch"]["changes"].append(change)
         records.write_json(path, record)
 
 

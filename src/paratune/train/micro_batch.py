@@ -111,7 +111,8 @@ def _search(
     del prober, model
     guard.model, guard.doing = None, "placing the model"
     _forget(prepared.device)
-    return Choice(sizes.at_most(found.size), f"auto: {found.reason}", make_strategy(prepared))
+    why = f" (memory ran out with more than {limit})" if limit is not None and found.size == limit else ""
+    return Choice(sizes.at_most(found.size), f"auto: {found.reason}{why}", make_strategy(prepared))
 
 
 def _forget(device: torch.device) -> None:

@@ -19,6 +19,7 @@ BERT = Job(
     device_name="NVIDIA X",
     link_bytes_per_s=None,
 )
+OFFLOADED = replace(TRAITS["zero3"], states_on="cpu")
 LARGE = replace(BERT, num_parameters=7_500_000_000, num_trainable=7_500_000_000)
 """The model of figure 1 of the ZeRO paper: 120e9 bytes of states, more than there is room for."""
 
@@ -65,11 +66,11 @@ def test_one_process_has_nobody_to_share_with():
 
 
 def test_offloading_what_fits_moves_it_for_nothing():
-    (line,) = advice(TRAITS["zero3"], {"cpu_offload": True}, BERT)
+    (line,) = advice(OFFLOADED, {}, BERT)
     assert "keeping states on the CPU moves them in every step" in line
-    assert advice(TRAITS["zero3"], {"cpu_offload": True}, LARGE) == []
+    assert advice(OFFLOADED, {}, LARGE) == []
     one = replace(BERT, world_size=1)
-    assert len(advice(TRAITS["zero3"], {"cpu_offload": True}, one)) == 2
+    assert len(advice(OFFLOADED, {}, one)) == 2
 
 
 def test_groups_of_hybrid_sharding_share_less():

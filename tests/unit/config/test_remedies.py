@@ -20,7 +20,7 @@ SHORT = Shortage(
     evaluate_batch_size=64,
     num_blocks=12,
     checkpoints_activations=False,
-    can_offload=False,
+    offload_option=None,
     world_size=4,
     is_gpu=True,
 )
@@ -33,7 +33,7 @@ def said(shortage: Shortage, kind: str = "ddp") -> list[str]:
 def test_the_three_that_save_most():
     # Checkpointing 12 blocks keeps 1/12 of 60 GiB; half the micro-batch half of it; zero3 on 4 ranks 1/4 of 4 GiB.
     assert said(SHORT) == [
-        "train.activation_checkpointing (saves up to 55 GiB)",
+        "train.activation_checkpointing: 1 (saves up to 55 GiB)",
         "batch.micro_batch_size: 16 instead of 32 (saves up to 30 GiB)",
         "strategy.kind: zero3 on the 4 processes there are (saves up to 3 GiB)",
     ]
@@ -42,7 +42,9 @@ def test_the_three_that_save_most():
 def test_what_is_done_already_or_cannot_be_is_left_out():
     done = replace(SHORT, checkpoints_activations=True, smaller_micro_batch_size=None)
     assert said(done, "zero3") == []
-    assert said(replace(done, can_offload=True), "zero3") == ["strategy.cpu_offload: true (saves up to 4 GiB)"]
+    can_offload = replace(done, offload_option="cpu_offload")
+    assert said(can_offload, "zero3") == ["strategy.cpu_offload: true (saves up to 4 GiB)"]
+    assert said(replace(can_offload, is_gpu=False), "zero3") == []
     # ZeRO-1 shards the optimizer states already; on a CPU all ranks share one memory.
     assert said(done, "zero1") == ["strategy.kind: zero3 on the 4 processes there are (saves up to 3 GiB)"]
     assert said(replace(done, is_gpu=False)) == []
@@ -57,7 +59,7 @@ def test_fragments_and_other_processes_count_on_a_gpu():
     crowded = replace(SHORT, unallocated_bytes=40 * GIB, others_bytes=70 * GIB)
     assert said(crowded) == [
         "end the other processes on this GPU (nvidia-smi) (saves up to 70 GiB)",
-        "train.activation_checkpointing (saves up to 55 GiB)",
+        "train.activation_checkpointing: 1 (saves up to 55 GiB)",
         "PYTORCH_ALLOC_CONF=expandable_segments:True in the environment (saves up to 40 GiB)",
     ]
 

@@ -15,7 +15,7 @@ from looping import CPU, single
 from paratune.config.batch_size import divisors
 from paratune.config.sections import Train
 from paratune.config.traits import TRAITS
-from paratune.engine.fitting import Found, Prober, RanOutInCollective, find_micro_batch_size, search
+from paratune.engine.fitting import Found, Probe, Prober, RanOutInCollective, explain, find_micro_batch_size, search
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 from paratune.strategies.protocol import Layout
@@ -179,6 +179,12 @@ def test_a_pipeline_is_tried_with_all_its_micro_batches():
     strategy.traits = replace(TRAITS["pipeline"], ranks_per_replica=2)
     _, model = find(strategy, Meter(10**9), share=4)
     assert model.passes == [1, 1, 1, 1, 1, 1, 2, 2, 4]
+
+
+def test_what_was_not_tried_is_not_claimed():
+    probes = [Probe(2, True, 500, 1000)]
+    assert explain(2, probes, 8) == "2 fits (500 B of 1000 B), larger ones were not tried"
+    assert explain(2, probes, 2) == "2 fits (500 B of 1000 B) and is all of a rank's share"
 
 
 def test_random_numbers_are_as_before():

@@ -125,3 +125,12 @@ def test_a_run_that_changed_on_the_way_is_no_seed_of_one_that_did_not(tmp_path):
     folder = make_run(tmp_path / "a", seed=1)
     runs = read_runs([sessions(folder, {"step": 100, "world_size": 2}), make_run(tmp_path / "b", seed=2)]).runs
     assert seed_groups(runs) == []
+
+
+def test_what_a_session_went_on_with_when_memory_ran_out_is_shown(tmp_path):
+    folder = make_run(tmp_path / "a")
+    path = folder / "run.json"
+    record = json.loads(path.read_text())
+    batch = record["batch"] | {"changes": [{"step": 7, "micro_batch_size": 16, "grad_accum_steps": 2}]}
+    path.write_text(json.dumps(record | {"batch": batch}))
+    assert texts(build_report(read_runs([folder])))["micro_batch_size"] == ["32 × 1 → 16 × 2"]
