@@ -18,6 +18,7 @@ from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
+from paratune.config.plain import one_line
 from paratune.config.sections import Config, OutsideStrategy, RegressionTask, class_names, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
@@ -157,7 +158,7 @@ def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.devi
     """
     if traits.states_on != "cpu" or device.type != "cpu":
         return
-    keys = [f"strategy.{key}: {value}" for key, value in options.items() if "offload" in key and value]
+    keys = [f"strategy.{key}: {one_line(value)}" for key, value in options.items() if "offload" in key and value]
     raise ConfigError(
         f"{', '.join(keys) or f'strategy.kind: {traits.kind}'} moves states from the memory of an accelerator to that "
         "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU"

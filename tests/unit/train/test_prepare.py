@@ -87,7 +87,7 @@ def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str):
     traits = traits_of(kind, options)
     assert traits is not None
     with pytest.raises(
-        ConfigError, match=r"strategy\.cpu_offload: True moves states from the memory of an accelerator"
+        ConfigError, match=r"strategy\.cpu_offload: true moves states from the memory of an accelerator"
     ):
         prepare.check_offload(traits, options, cpu)
     prepare.check_offload(traits, options, gpu)
