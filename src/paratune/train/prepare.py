@@ -169,7 +169,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
     """Construct the strategy; the process group must be up.
 
     Raises:
-        ConfigError: A class of the user's own takes offence at one of its options.
+        ConfigError: A class of the user's own takes offence at one of its options, or does not scale the loss in fp16.
     """
     place, config = prepared.place, prepared.config
     arguments = {
@@ -186,6 +186,11 @@ def make_strategy(prepared: Prepared) -> Strategy:
         raise ConfigError(
             f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
         ) from error
+    if prepared.precision.scales_loss and getattr(strategy, "loss_scale", None) is None:
+        raise ConfigError(
+            f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has none "
+            "(see docs/strategies.md); use precision: bf16 or fp32"
+        )
     return strategy
 
 
