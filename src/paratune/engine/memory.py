@@ -106,7 +106,7 @@ def memory_use(model: nn.Module | None, device: torch.device, error: BaseExcepti
         "gradients_bytes": _local_bytes(p.grad for p in parameters if p.grad is not None),
         "optimizer_bytes": _optimizer_bytes(parameters),
     }
-    said = _said(str(error)) if error is not None else {}
+    said = _said(_messages(error))
     figures = _cuda_figures(device, said) if device.type == "cuda" else _cpu_figures(said)
     allocated = figures.pop("allocated_bytes")
     rest = None if allocated is None else max(0, allocated - sum(owned.values()))
@@ -141,6 +141,11 @@ def _cpu_figures(said: dict[str, int]) -> dict[str, Any]:
         "total_bytes": total,
         "asked_bytes": said.get("asked"),
     }
+
+
+def _messages(error: BaseException | None) -> str:
+    """Return the text of an error and of those that it was made of."""
+    return "" if error is None else f"{error}\n{_messages(error.__cause__)}"
 
 
 def _said(message: str) -> dict[str, int]:

@@ -86,6 +86,9 @@ class Strategy(Protocol):
         Returns:
             This rank's part of the loss, detached, on the device: the sum over all ranks is the loss of the step, each
             sample counted once.
+
+        Memory may run out in here. A strategy for one process (`traits.max_world_size` is 1) is then called again with
+        smaller micro-batches, after the gradients of its optimizers were cleared.
         """
         ...
 

@@ -12,10 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looping import CPU, single
 
+from paratune import hardware
 from paratune.config.batch_size import divisors
 from paratune.config.sections import Train
 from paratune.config.traits import TRAITS
-from paratune.engine.fitting import Found, Probe, Prober, RanOutInCollective, explain, find_micro_batch_size, search
+from paratune.engine.fitting import (
+    Found,
+    Probe,
+    Prober,
+    RanOutInCollective,
+    explain,
+    find_micro_batch_size,
+    make_meter,
+    search,
+)
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 from paratune.strategies.protocol import Layout
@@ -193,3 +203,37 @@ def test_random_numbers_are_as_before():
     torch.manual_seed(5)
     find(single(), Meter(10**9), most=12)  # draws dropout masks
     assert torch.equal(torch.rand(1), expected)
+
+
+class Heavy(RowModel):
+    """Keeps 10 MiB a row from forward to backward."""
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        kept = torch.full((len(batch.input_ids), 10 * 2**18), 1.0)
+        return super().forward(batch) + (kept * self.norm.bias[0]).sum() * 0
+
+
+def test_on_a_host_resident_memory_decides(monkeypatch: pytest.MonkeyPatch):
+    if not hardware.reset_peak_memory():
+        pytest.skip("this system does not let a peak begin anew")
+    # Of 600 MiB for two processes each may take 80% of 300: 24 rows' worth. What is kept exists twice while it is made.
+    monkeypatch.setattr(hardware, "available_memory_bytes", lambda: 600 * 2**20)
+    model, strategy = Heavy(), single()
+    strategy.prepare(model, [], OptimizerFactory(Train(), 4))
+    prober = Prober(
+        strategy=strategy,
+        traits=strategy.traits,
+        model=model,
+        precision=POLICIES["fp32"],
+        device=CPU,
+        worst=lambda size: row_batch(range(size), 64),
+        share=64,
+        meter=make_meter(CPU, 2),
+    )
+    found = find_micro_batch_size(prober, divisors(64))
+    assert found is not None
+    assert found.size in (8, 16)
+    assert "does not: it would need" in found.reason
+    (fits,) = (probe for probe in found.probes if probe.size == found.size)
+    assert fits.needs_bytes is not None
+    assert hardware.peak_memory_bytes() <= fits.room_bytes
