@@ -29,7 +29,7 @@ def _modules_after(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES")[2].split())
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["report"], ["config"], ["config", "init"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["certify"], ["report"], ["config"], ["config", "init"]])
 def test_help_imports_nothing_heavy(command: list[str]):
     assert _modules_after(*command, "--help") & HEAVY == set()
 
@@ -63,7 +63,7 @@ def _documented() -> list[tuple[str, str]]:
 
 def test_there_are_documented_commands():
     commands = [command.split()[1] for _, command in _documented() if command.startswith("paratune")]
-    assert {"train", "data", "evaluate", "predict", "report", "doctor", "config"} <= set(commands)
+    assert {"train", "certify", "data", "evaluate", "predict", "report", "doctor", "config"} <= set(commands)
 
 
 @pytest.mark.parametrize(("place", "line"), _documented(), ids=lambda value: value if ":" in value else "")

@@ -1,14 +1,11 @@
 """`paratune certify`: the same few steps under several strategies, beside one process."""
 
-import json
 import logging
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,11 @@ from typing import Any
 from paratune import certificate, records
 from paratune.certificate import TOLERANCES, Finding
 from paratune.config.batch_size import resolve_batch
+from paratune.config.candidates import Candidate, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.options import kinds, options_of, outside_kind
-from paratune.config.sections import Config, run_path, strategy_options
+from paratune.config.sections import run_path, strategy_options
 from paratune.config.traits import traits_of
-from paratune.config.validate import validate
-from paratune.config.yaml_tree import read_scalar
 from paratune.console import print_json, print_result, set_up_logging
 from paratune.errors import (
     EXIT_DIFFERS,
@@ -34,7 +29,6 @@ from paratune.errors import (
     LaunchError,
     ParatuneError,
     Stopped,
-    did_you_mean,
 )
 from paratune.launch.local import launch
 from paratune.place import check_world_size, place_from_environment
@@ -44,18 +38,6 @@ from paratune.text import plain
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
 EXIT_CODES = {"holds": EXIT_OK, "differs": EXIT_DIFFERS, "incomplete": EXIT_FAILED}
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A strategy as it is to be tried."""
-
-    name: str
-    """As on the command line."""
-    config: Config
-    values: dict[str, Any]
-    """The same as plain data."""
-    world_size: int
 
 
 def certify_command(
@@ -106,106 +88,6 @@ def _own_folder(folder: Path) -> Iterator[Path]:
         for path in made:
             with suppress(OSError):
                 path.rmdir()
-
-
-def names_of(strategies: str) -> list[str]:
-    """Return the strategies of the command line, each once.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    # Not at commas within brackets: pipeline:balance=[4,2]
-    words = re.split(r",(?![^\[\]{}]*[\]}])", strategies)
-    names = list(dict.fromkeys(word.strip() for word in words if word.strip()))
-    if not names:
-        raise ConfigError("--strategies names none; such as: --strategies ddp,zero3")
-    return names
-
-
-def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the configuration as all strategies are to train it, and what was changed for that, in words.
-
-    Args:
-        loaded: The user's.
-        num_processes: Of each strategy but single; `batch.per_device` means that many times as much.
-        num_steps: Optimizer steps.
-    """
-    values: dict[str, Any] = json.loads(json.dumps(loaded.values))
-    batch, train = values["batch"], values["train"]
-    notes = ["dropout off"]
-    size, micro = batch["global"], batch["micro_batch_size"]
-    if batch["per_device"] is not None:
-        micro = batch["per_device"]
-        size = micro * (batch["grad_accum_steps"] or 1) * num_processes
-        notes.append(f"batch.global: {size}, from batch.per_device and {num_processes} processes")
-    micro = micro if isinstance(micro, int) else None
-    batch.update({"global": size, "micro_batch_size": micro, "per_device": None, "grad_accum_steps": None})
-    if train["schedule"] != "constant" or train["warmup_steps"] or train["warmup_ratio"]:
-        notes.append(f"learning rate {train['learning_rate']:g} from the first step on")
-    train.update(schedule="constant", warmup_steps=None, warmup_ratio=None, epochs=None, max_steps=num_steps)
-    return values, notes
-
-
-def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int) -> Candidate:
-    """Return the configuration under one strategy.
-
-    Args:
-        loaded: The user's, whose options of the same kind are kept.
-        common: Of `common_values`.
-        name: `kind`, `kind:value` for its first option, `kind:option=value:...`, or package.module:Class.
-        num_processes: Of each strategy but those that have one.
-
-    Raises:
-        ConfigError: There is no such strategy, or it has no such option or value.
-    """
-    values = deepcopy(dict(common))
-    values["strategy"] = strategy_section(loaded, name)
-    size = values["batch"]["global"]
-    if name == "single" and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
-        # Else one process would need the memory of all of them.
-        values["batch"]["micro_batch_size"] = size // num_processes
-    values, findings = validate(values)
-    if findings.problems:
-        listed = "; ".join(problem.message for problem in findings.problems)
-        raise ConfigError(f"--strategies {name}: {listed}")
-    config = Config.model_validate(values)
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
-    # Arithmetic is chosen where the device is known.
-    config = config.model_copy(update={"precision": "fp32"})
-    return Candidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
-
-
-def strategy_section(loaded: LoadedConfig, name: str) -> dict[str, Any]:
-    """Return the section `strategy` that a name on the command line stands for.
-
-    Raises:
-        ConfigError: There is no such kind or option, or the value cannot be read.
-    """
-    option = options_of(Config)["strategy"]
-    known = kinds(option)
-    kind, *words = name.split(":")
-    given = loaded.values["strategy"]
-    if kind not in known:
-        if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
-            return dict(given) if given["kind"] == name else {"kind": name}
-        raise ConfigError(
-            f"--strategies {name}: {kind} is no strategy{did_you_mean(kind, known)}; allowed: {', '.join(known)}, "
-            "package.module:Class"
-        )
-    section = dict(given) if given["kind"] == kind else {"kind": kind}
-    keys = [key for key in options_of(known[kind]) if key != "kind"]
-    for number, word in enumerate(words):
-        key, equals, text = word.partition("=")
-        if not equals and number == 0 and keys:
-            key, text = keys[0], word
-        elif not equals:
-            raise ConfigError(f"--strategies {name}: {word!r} is not option=value; {kind} has: {', '.join(keys)}")
-        try:
-            section[key] = read_scalar(text)
-        except ValueError as error:
-            raise ConfigError(f"--strategies {name}: {key}: {text!r} is {error}") from error
-    return section
 
 
 def _try_all(
@@ -335,7 +217,7 @@ def _show(record: Mapping[str, Any], path: Path) -> None:
 
     reference = record["reference"]
     tolerance = record["tolerance"][reference["precision"]]
-    notes = ", ".join([*record["notes"]])
+    notes = ", ".join(record["notes"])
     lines = [
         f"{record['run']}: {record['num_steps']} steps of {record['global_batch_size']} samples on "
         f"{'a GPU' if record['device'] == 'cuda' else 'the CPU'} in {reference['precision']}; {notes}.",
@@ -344,7 +226,7 @@ def _show(record: Mapping[str, Any], path: Path) -> None:
     ]
     print_result(Text(plain(lines[0])))
     print_result(Text(plain(lines[1])))
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("strategy", overflow="fold")
     for name in ("ranks", "samples", "order", "weights", "gradients", "losses"):
         table.add_column(name, justify="right")

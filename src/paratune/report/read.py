@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paratune import records
+from paratune import certificate, records
 from paratune.errors import CheckpointError
 from paratune.text import plain
 
@@ -132,6 +132,9 @@ def read_runs(folders: Sequence[Path]) -> Found:
             notes.append(f"{folder} is the same folder as {seen[real]}: it is shown once.")
             continue
         seen[real] = folder
+        if len(folders) > 1 and (folder / certificate.FILE).is_file() and not (folder / records.RUN_FILE).exists():
+            notes.append(f"{folder} is a certificate and not a run: it is left out.")  # of runs/*
+            continue
         try:
             record = _read_run(folder)
         except CheckpointError as error:

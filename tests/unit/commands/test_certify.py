@@ -1,105 +1,68 @@
-"""What `paratune certify` makes of its command line."""
+"""What `paratune certify` refuses at once, and what it says in the end."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paratune.commands import certify
-from paratune.commands.certify import candidate, common_values, names_of, strategy_section
-from paratune.config.load import LoadedConfig, load_config
-from paratune.errors import ConfigError
-
-TEXT = """\
-task: {{kind: classification, labels: [a, b]}}
-data: {{train: data.csv, columns: {{text: t, label: l}}}}
-model: {{name: m}}
-train: {{epochs: 3, warmup_ratio: 0.1, learning_rate: 2e-3}}
-batch: {batch}
-strategy: {strategy}
-"""
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Any:
-    def make(batch: str = "{global: 16}", strategy: str = "single") -> LoadedConfig:
-        (tmp_path / "c.yaml").write_text(TEXT.format(batch=batch, strategy=strategy))
-        return load_config(tmp_path / "c.yaml")
-
-    return make
-
-
-def test_strategies_are_separated_by_commas_outside_of_brackets():
-    assert names_of("ddp, zero3,ddp,") == ["ddp", "zero3"]
-    assert names_of("pipeline:2:balance=[3,1],hsdp:2") == ["pipeline:2:balance=[3,1]", "hsdp:2"]
-    with pytest.raises(ConfigError, match="names none"):
-        names_of(" ,")
-
-
-@pytest.mark.parametrize(
-    ("name", "section"),
-    [
-        ("zero3", {"kind": "zero3"}),
-        ("hsdp:2", {"kind": "hsdp", "shard_size": 2}),
-        ("ddp:bucket_cap_mb=5", {"kind": "ddp", "bucket_cap_mb": 5}),
-        ("pipeline:2:schedule=gpipe", {"kind": "pipeline", "stages": 2, "schedule": "gpipe"}),
-        ("my_module:Mine", {"kind": "my_module:Mine"}),
-    ],
-)
-def test_a_value_sets_the_first_option_and_others_are_named(load: Any, name: str, section: dict[str, Any]):
-    assert strategy_section(load(), name) == section
-
-
-def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
-    section = strategy_section(load(strategy="{kind: ddp, bucket_cap_mb: 3.0}"), "ddp:find_unused_parameters=true")
-    assert section == {"kind": "ddp", "bucket_cap_mb": 3.0, "find_unused_parameters": True}
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("dpd", "--strategies dpd: dpd is no strategy; did you mean ddp?"),
-        ("hsdp:two", 'strategy.shard_size is "two"'),
-        ("pipeline:2:4", "'4' is not option=value; pipeline has: stages"),
-        ("ddp:stages=2", "stages is not an option of ddp"),
-    ],
-)
-def test_a_wrong_name_is_refused_before_anything_starts(load: Any, name: str, said: str):
-    with pytest.raises(ConfigError) as refused:
-        candidate(load(), common_values(load(), 2, 4)[0], name, 2)
-    assert said in str(refused.value)
-
-
-def test_all_train_the_same_global_batch_at_the_full_learning_rate(load: Any):
-    values, notes = common_values(load("{per_device: 4, grad_accum_steps: 2}"), 3, 5)
-    # 4 samples, 2 micro-steps, 3 processes.
-    assert values["batch"]["global"] == 24
-    assert values["batch"]["micro_batch_size"] == 4
-    assert (values["train"]["schedule"], values["train"]["warmup_ratio"]) == ("constant", None)
-    assert (values["train"]["max_steps"], values["train"]["epochs"]) == (5, None)
-    assert notes == [
-        "dropout off",
-        "batch.global: 24, from batch.per_device and 3 processes",
-        "learning rate 0.002 from the first step on",
-    ]
-
-
-def test_one_process_takes_no_more_at_a_time_than_the_others(load: Any):
-    common, _ = common_values(load(), 4, 5)
-    single, ddp = (candidate(load(), common, name, 4) for name in ("single", "ddp"))
-    assert (single.world_size, single.config.batch.micro_batch_size) == (1, 4)
-    assert (ddp.world_size, ddp.config.batch.micro_batch_size) == (4, None)
+from paratune.commands.certify import _show, certify_command
+from paratune.errors import ConfigError, LaunchError
 
 
 @pytest.mark.parametrize(("option", "arguments"), [("--nproc 0", (0, 4)), ("--steps 0", (2, 0))])
-def test_at_least_one_is_needed(load: Any, tmp_path: Path, option: str, arguments: tuple[int, int]):
-    load()
+def test_at_least_one_is_needed(option: str, arguments: tuple[int, int]):
     with pytest.raises(ConfigError, match=f"{option}: at least 1"):
-        certify.certify_command(
-            tmp_path / "c.yaml",
+        certify_command(
+            Path("c.yaml"),
             [],
             strategies="ddp",
             num_processes=arguments[0],
             num_steps=arguments[1],
             as_json=False,
         )
+
+
+def test_it_starts_its_processes_itself(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LaunchError, match="leave out torchrun"):
+        certify_command(Path("c.yaml"), [], strategies="ddp", num_processes=2, num_steps=4, as_json=False)
+
+
+FOUND: dict[str, Any] = {
+    "strategy": "zero3",
+    "world_size": 2,
+    "status": "holds",
+    "reason": None,
+    "same_samples": True,
+    "same_order": True,
+    "same_weights": True,
+    "gradient_difference": 1.25e-13,
+    "loss_difference": 0.0,
+}
+
+
+def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    cannot = {**FOUND, "strategy": "[red]mine:Class", "status": "cannot run", "reason": "it has \x1b[31mno card"}
+    other = {**FOUND, "strategy": "x:Y", "status": "differs", "same_order": False, "gradient_difference": float("inf")}
+    record = {
+        "run": "imdb",
+        "num_steps": 4,
+        "global_batch_size": 32,
+        "device": "cpu",
+        "notes": ["dropout off"],
+        "reference": {"precision": "fp64"},
+        "tolerance": {"fp64": {"gradients": 1e-9, "losses": 1e-9}},
+        "strategies": [FOUND, cannot, {**other, "reason": "a step takes other samples"}],
+        "verdict": "differs",
+    }
+    _show(record, Path("runs/imdb.certificate/certificate.json"))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "imdb: 4 steps of 32 samples on the CPU in fp64; dropout off." in lines
+    assert "zero3 2 same same same 1.2e-13 0.0e+00 holds" in lines
+    assert "[red]mine:Class 2 - - - - - cannot run" in lines
+    assert "[red]mine:Class: cannot run: it has \\x1b[31mno card" in lines
+    assert "x:Y 2 same differ same inf 0.0e+00 differs" in lines
+    assert "x:Y: differs: a step takes other samples" in lines
+    assert lines[-1] == "verdict: differs runs/imdb.certificate/certificate.json"

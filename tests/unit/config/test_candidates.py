@@ -1,0 +1,90 @@
+"""The same configuration under strategies that a command line names."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.config.candidates import candidate, common_values, names_of, strategy_section
+from paratune.config.load import LoadedConfig, load_config
+from paratune.errors import ConfigError
+
+TEXT = """\
+task: {{kind: classification, labels: [a, b]}}
+data: {{train: data.csv, columns: {{text: t, label: l}}}}
+model: {{name: m}}
+train: {{epochs: 3, warmup_ratio: 0.1, learning_rate: 2e-3}}
+batch: {batch}
+strategy: {strategy}
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Any:
+    def make(batch: str = "{global: 16}", strategy: str = "single") -> LoadedConfig:
+        (tmp_path / "c.yaml").write_text(TEXT.format(batch=batch, strategy=strategy))
+        return load_config(tmp_path / "c.yaml")
+
+    return make
+
+
+def test_strategies_are_separated_by_commas_outside_of_brackets():
+    assert names_of("ddp, zero3,ddp,") == ["ddp", "zero3"]
+    assert names_of("pipeline:2:balance=[3,1],hsdp:2") == ["pipeline:2:balance=[3,1]", "hsdp:2"]
+    with pytest.raises(ConfigError, match="names none"):
+        names_of(" ,")
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        ("zero3", {"kind": "zero3"}),
+        ("hsdp:2", {"kind": "hsdp", "shard_size": 2}),
+        ("ddp:bucket_cap_mb=5", {"kind": "ddp", "bucket_cap_mb": 5}),
+        ("pipeline:2:schedule=gpipe", {"kind": "pipeline", "stages": 2, "schedule": "gpipe"}),
+        ("my_module:Mine", {"kind": "my_module:Mine"}),
+    ],
+)
+def test_a_value_sets_the_first_option_and_others_are_named(load: Any, name: str, section: dict[str, Any]):
+    assert strategy_section(load(), name) == section
+
+
+def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
+    section = strategy_section(load(strategy="{kind: ddp, bucket_cap_mb: 3.0}"), "ddp:find_unused_parameters=true")
+    assert section == {"kind": "ddp", "bucket_cap_mb": 3.0, "find_unused_parameters": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dpd", "--strategies dpd: dpd is no strategy; did you mean ddp?"),
+        ("hsdp:two", 'strategy.shard_size is "two"'),
+        ("pipeline:2:4", "'4' is not option=value; pipeline has: stages"),
+        ("ddp:stages=2", "stages is not an option of ddp"),
+    ],
+)
+def test_a_wrong_name_is_refused_before_anything_starts(load: Any, name: str, said: str):
+    with pytest.raises(ConfigError) as refused:
+        candidate(load(), common_values(load(), 2, 4)[0], name, 2)
+    assert said in str(refused.value)
+
+
+def test_all_train_the_same_global_batch_at_the_full_learning_rate(load: Any):
+    values, notes = common_values(load("{per_device: 4, grad_accum_steps: 2}"), 3, 5)
+    # 4 samples, 2 micro-steps, 3 processes.
+    assert values["batch"]["global"] == 24
+    assert values["batch"]["micro_batch_size"] == 4
+    assert (values["train"]["schedule"], values["train"]["warmup_ratio"]) == ("constant", None)
+    assert (values["train"]["max_steps"], values["train"]["epochs"]) == (5, None)
+    assert notes == [
+        "dropout off",
+        "batch.global: 24, from batch.per_device and 3 processes",
+        "learning rate 0.002 from the first step on",
+    ]
+
+
+def test_one_process_takes_no_more_at_a_time_than_the_others(load: Any):
+    common, _ = common_values(load(), 4, 5)
+    single, ddp = (candidate(load(), common, name, 4) for name in ("single", "ddp"))
+    assert (single.world_size, single.config.batch.micro_batch_size) == (1, 4)
+    assert (ddp.world_size, ddp.config.batch.micro_batch_size) == (4, None)
