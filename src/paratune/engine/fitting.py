@@ -26,7 +26,7 @@ from paratune.units import format_bytes
 CPU_SHARE = 0.8
 """Of the memory that is available on a host: what is left keeps it out of swap and away from the OOM killer."""
 GPU_SHARE = 0.9
-"""Of a GPU's memory, where a prediction decides: fragments take the rest."""
+"""Of a GPU's memory, that a prediction may count on: fragments take the rest."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Probe:
     needs_bytes: int | None
     """Peak of the process: measured, or predicted from the smaller sizes; None when it ran out."""
     room_bytes: int | None
-    """What the process may have altogether."""
+    """What the process may have altogether, or what a prediction may count on of it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ class RanOutInCollective(Exception):
 class Meter(Protocol):
     """Measures a process's memory on a device."""
 
+    counted_on: float
+    """Share of `room` that a prediction may count on."""
+
     def begin(self) -> None:
         """Measure the peak from here on."""
         ...
@@ -79,6 +82,8 @@ class Meter(Protocol):
 
 class GpuMeter:
     """PyTorch's allocator on a GPU. See `Meter`."""
+
+    counted_on = GPU_SHARE
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -96,11 +101,13 @@ class GpuMeter:
 
     def room(self) -> int:
         free, _ = torch.cuda.mem_get_info(self._device)
-        return int(GPU_SHARE * (free + torch.cuda.memory_reserved(self._device)))
+        return free + torch.cuda.memory_reserved(self._device)
 
 
 class HostMeter:
     """Resident memory on a host that `num_processes` of the run share. See `Meter`."""
+
+    counted_on = 1.0
 
     def __init__(self, num_processes: int) -> None:
         self._num_processes = num_processes
@@ -194,11 +201,12 @@ class Prober:
         """
         is_alone = self.traits.backward_is_local
         needs, room = self._predicted(size), self.meter.room()
+        limit = None if room is None else int(self.meter.counted_on * room)
         # A GPU says itself that it is full, and where nobody waits that is the exact answer. A host is never asked for
         # more than it has, and other ranks are never left waiting in a pass that one cannot finish.
         is_guarded = self.device.type != "cuda" or not is_alone
-        wanted = not is_guarded or needs is None or room is None or needs <= room
-        if not self._agree(size, wanted, needs, room).fits:
+        wanted = not is_guarded or needs is None or limit is None or needs <= limit
+        if not self._agree(size, wanted, needs, limit).fits:
             return False
         self.meter.begin()
         ran = self._run_alone(size) if is_alone else self._run_shared(size)
@@ -296,7 +304,8 @@ def explain(size: int, probes: Sequence[Probe], share: int) -> str:
         return f"{fits} and is all of a rank's share" if size == share else f"{fits}, larger ones were not tried"
     if failed.needs_bytes is None:
         return f"{fits}, {failed.size} does not: it ran out of memory"
-    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)}"
+    room = format_bytes(failed.room_bytes)
+    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)}, and {room} can be had"
 
 
 def _unclocked(phase: str) -> AbstractContextManager[None]:

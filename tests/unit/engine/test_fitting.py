@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ class Meter:
     fixed: int = 1000
     per_row: int = 100
     rows: int = 0
-    began: list[int] = field(default_factory=list)
+    counted_on: float = 1.0
 
     def begin(self) -> None:
         self.rows = 0
@@ -150,8 +150,18 @@ def test_a_host_is_never_asked_for_more_than_it_has():
     # 1000 + 100 a row: 8 rows need 1800 bytes, 16 would need 2600.
     found, model = find(single(), Meter(2500))
     assert found is not None
-    assert found.reason == "8 fits (1.76 KiB of 2.44 KiB), 16 does not: it would need 2.54 KiB"
+    assert found.reason == "8 fits (1.76 KiB of 2.44 KiB), 16 does not: it would need 2.54 KiB, and 2.44 KiB can be had"
     assert max(model.passes) == 8
+
+
+def test_a_prediction_leaves_room_for_fragments():
+    # 8 rows need 1800 bytes: 90% of 2000.
+    found, _ = find(single(), Meter(2000, counted_on=0.9))
+    assert found is not None
+    assert found.reason == "8 fits (1.76 KiB of 1.95 KiB), 16 does not: it would need 2.54 KiB, and 1.76 KiB can be had"
+    found, _ = find(single(), Meter(2000, counted_on=0.89))
+    assert found is not None
+    assert found.size == 4
 
 
 def test_where_nothing_can_run_out_the_share_is_the_end():
