@@ -55,11 +55,13 @@ class Row:
 
 
 _DROPOUT = Job("dropout", dropout=0.1, accumulation=2, until=2)
+_OVERFLOW = Job("an overflow", scales_loss=True, overflow_at=1, accumulation=4, until=4)
 SAVERS = {
     "dropout": _DROPOUT,
     "computed again": replace(_DROPOUT, activation_checkpointing=1),
     # The second of four steps; the fourth is the one with too few samples.
-    "an overflow": Job("an overflow", scales_loss=True, overflow_at=1, accumulation=4, until=4),
+    "an overflow": _OVERFLOW,
+    "after an overflow": replace(_OVERFLOW, overflow_at=None, until=5, load_from="an overflow"),
     "head alone": Job("head alone", scales_loss=True, freeze=True, until=2),
 }
 """What memory savers and low precisions add to a strategy; once for each."""
@@ -119,7 +121,9 @@ def _can(row: Row, saver: str) -> bool:
 
 
 def _saver_job(row: Row, saver: str) -> Job:
-    return replace(SAVERS[saver], name=f"{row.name}, {saver}", strategy=row.kind, options=row.options)
+    job = SAVERS[saver]
+    source = job.load_from and f"{row.name}, {job.load_from}"
+    return replace(job, name=f"{row.name}, {saver}", strategy=row.kind, options=row.options, load_from=source)
 
 
 def _chain_jobs() -> list[Job]:
@@ -257,6 +261,10 @@ def test_an_overflow_on_one_rank_is_skipped_by_all_and_a_scale_changes_nothing_e
     assert last["strategy/loss_scale"] == 32768
     assert last["strategy/loss_scale_good_steps"] == 2
     _assert_same_weights(last, alone.tensors("last"))
+    # A run that goes on from there takes the scale along, and its fifth step is the third good one.
+    after = Outcome(folder / f"{row.name}, after an overflow").tensors("last")
+    assert after["strategy/loss_scale"] == 32768
+    assert after["strategy/loss_scale_good_steps"] == 3
 
 
 @_rows_with("head alone")

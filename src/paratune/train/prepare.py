@@ -188,8 +188,8 @@ def make_strategy(prepared: Prepared) -> Strategy:
         ) from error
     if prepared.precision.scales_loss and getattr(strategy, "loss_scale", None) is None:
         raise ConfigError(
-            f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has none "
-            "(see docs/strategies.md); use precision: bf16 or fp32"
+            f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
+            "none (see docs/strategies.md); use precision: bf16 or fp32"
         )
     return strategy
 

@@ -8,11 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tiny import tiny_model, tiny_tokenizer
 
 from paratune.config.load import load_config
 from paratune.config.traits import TRAITS, traits_of
 from paratune.data.columns import Samples
 from paratune.errors import ConfigError
+from paratune.models import half_precision
+from paratune.models.task_model import find_blocks
+from paratune.precision import POLICIES
 from paratune.train import prepare
 
 CONFIG = """\
@@ -100,3 +104,60 @@ def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pyte
     place = SimpleNamespace(world_size=1, local_rank=0)
     with pytest.raises(ConfigError, match="and this run computes on the CPU; leave it out"):
         prepare.prepare(load_config(tmp_path / "c.yaml"), place, None, None)
+
+
+def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> SimpleNamespace:
+    """What `initial_model` and `make_strategy` need of a `Prepared`."""
+    tiny_model(folder / "model")
+    settings = "".join(f", {key}: {value}" for key, value in train.items())
+    lines = CONFIG.replace("{name: model}", f"{{name: {folder / 'model'}}}").replace(
+        "epochs: 1", f"epochs: 1{settings}"
+    )
+    (folder / "c.yaml").write_text(lines + f"precision: {precision}\n")
+    return SimpleNamespace(
+        config=load_config(folder / "c.yaml").config,
+        tokenizer=tiny_tokenizer(),
+        precision=POLICIES[precision],
+        place=SimpleNamespace(rank=0, world_size=1),
+        device=torch.device("cpu"),
+        splits={},
+    )
+
+
+@pytest.mark.parametrize(("every", "expected"), [(None, [False, False]), (1, [True, True]), (2, [True, False])])
+def test_blocks_of_the_initial_model_are_computed_again_as_is_asked(
+    tmp_path: Path, every: int | None, expected: list[bool]
+):
+    options = {} if every is None else {"activation_checkpointing": every}
+    model = prepare.initial_model(prepared_for(tmp_path, **options))
+    assert ["forward" in vars(block) for block in find_blocks(model)] == expected
+
+
+@pytest.mark.parametrize(("precision", "rank", "is_said"), [("fp16", 0, True), ("fp16", 1, False), ("bf16", 0, False)])
+def test_a_model_that_is_known_to_overflow_is_warned_of_in_fp16(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    precision: str,
+    rank: int,
+    is_said: bool,
+):
+    monkeypatch.setitem(half_precision.REPORTED, "bert", "https://github.com/a/b")
+    prepared = prepared_for(tmp_path, precision=precision)
+    prepared.place.rank = rank
+    prepare.initial_model(prepared)
+    assert ("models of the type bert have been reported to overflow in fp16" in caplog.text) == is_said
+
+
+class OwnStrategy:
+    def __init__(self, **arguments: object) -> None:
+        pass
+
+
+def test_fp16_is_refused_with_a_class_that_does_not_scale_the_loss(tmp_path: Path):
+    prepared = prepared_for(tmp_path, precision="fp16")
+    prepared.strategy_type = OwnStrategy
+    with pytest.raises(ConfigError, match=r"fp16 needs a loss scale, and strategy\.kind: own:Strategy has none"):
+        prepare.make_strategy(prepared)
+    prepared.precision = POLICIES["bf16"]
+    prepare.make_strategy(prepared)
