@@ -128,6 +128,7 @@ def test_a_process_that_others_wait_for_ends_and_names_the_line(cli: Cli, world:
     assert [(one["micro_batch_size"], one["next_micro_batch_size"]) for one in kept] == [(16, 8), (8, 4)]
 
 
+@pytest.mark.slow
 def test_several_processes_are_started_again_with_half(cli: Cli, world: Path):
     train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *EXACT, *PLAIN)
     environment = {"PARATUNE_CACHE": str(world / "cache")}
@@ -147,19 +148,21 @@ def test_several_processes_are_started_again_with_half(cli: Cli, world: Path):
 
 
 @pytest.mark.parametrize(
-    ("processes", "name", "kind", "found"), [(1, "FullAlone", "single", 4), (2, "FullDDP", "ddp", 2)]
+    ("processes", "name", "kind", "found"),
+    [(1, "FullAlone", "single", 4), pytest.param(2, "FullDDP", "ddp", 2, marks=pytest.mark.slow)],
 )
 def test_auto_finds_the_largest_that_fits_everywhere_and_leaves_no_trace(
     processes: int, name: str, kind: str, found: int, cli: Cli, world: Path
 ):
-    train = ("-m", "paratune", "train", "c.yaml", "--nproc", str(processes), *EXACT)
-    environment = {"PARATUNE_CACHE": str(world / "cache")}
-    full = strategy(name, 2 * found - 1)
-    auto = python(*train, *full, *named("auto", "auto"), cwd=world, environment=environment)
-    assert auto.code == EXIT_OK, auto.stderr
-    plain = ("--set", f"strategy={kind}")
-    small = python(*train, *plain, *named("small", found), cwd=world, environment=environment)
-    assert small.code == EXIT_OK, small.stderr
+    def train(*arguments: str) -> None:
+        words = ("train", "c.yaml", *EXACT, *arguments)
+        environment = {"PARATUNE_CACHE": str(world / "cache")}
+        new = ("-m", "paratune", *words, "--nproc", str(processes))
+        result = cli(*words) if processes == 1 else python(*new, cwd=world, environment=environment)
+        assert result.code == EXIT_OK, result.stderr
+
+    train(*strategy(name, 2 * found - 1), *named("auto", "auto"))
+    train("--set", f"strategy={kind}", *named("small", found))
     # Dropout is on: weights, optimizer states and random numbers are those of a run that never tried anything.
     assert outcome(world / "runs" / "auto") == outcome(world / "runs" / "small")
     batch = read_json(world / "runs" / "auto" / "run.json")["batch"]
@@ -170,6 +173,7 @@ def test_auto_finds_the_largest_that_fits_everywhere_and_leaves_no_trace(
     assert happenings(world / "runs" / "auto") == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_runs_out_in_a_shared_try_ends_and_all_begin_again_with_less(cli: Cli, world: Path):
     train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", "--overwrite", "--set", "train.max_steps=4")
     length = ("--set", "train.epochs=null", "--set", "evaluate.batch_size=2")
