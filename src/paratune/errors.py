@@ -5,6 +5,7 @@ Floor 0: standard library only.
 
 import difflib
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterable
 from types import ModuleType
@@ -94,6 +95,16 @@ def require(module: str, *, extra: str) -> ModuleType:
         raise MissingDependency(
             f"{module} is not installed ({error}); it comes with the extra: pip install 'paratune[{extra}]'"
         ) from error
+
+
+def require_installed(module: str, *, extra: str) -> None:
+    """Say early, without the time that importing takes, that an optional package is missing.
+
+    Raises:
+        MissingDependency: It is not installed.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise MissingDependency(f"{module} is not installed; it comes with the extra: pip install 'paratune[{extra}]'")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ Tolerance: float64 holds 16 digits. Ranks and micro-batches only change the orde
 costs three or four of them, and ten steps of AdamW, which divides small numbers by small numbers, some more.
 """
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -69,6 +70,17 @@ SAVERS = {
 FEW = ("regression, 4 micro-batches", "masked LM")
 """For a strategy that has a row with all cases already."""
 
+DEEPSPEED = [
+    Row("deepspeed", {"stage": 0}, cases=FEW[:1]),
+    Row("deepspeed", {"stage": 1}, cases=FEW),
+    Row("deepspeed", {"stage": 2, "bucket_cap_mb": 0.05}),
+    # All weights of the small models would stay gathered.
+    Row("deepspeed", {"stage": 3, "param_persistence_threshold": 0}),
+    Row("deepspeed", {"stage": 3}, cases=FEW[1:]),
+]
+ABSENT = () if importlib.util.find_spec("deepspeed") else ("deepspeed",)
+"""Kinds whose package is not installed."""
+
 STRATEGIES = [
     Row("ddp"),
     Row("ddp", {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
@@ -83,6 +95,7 @@ STRATEGIES = [
     Row("zero3", world_size=4, cases=FEW),
     Row("pipeline", {"stages": 2, "schedule": "gpipe", "balance": [3, 1]}, world_size=4),
     Row("pipeline", {"stages": 4}, world_size=4, cases=FEW),
+    *DEEPSPEED,
 ]
 WHOLE = [row for row in STRATEGIES if row.cases == tuple(CASES)]
 
@@ -100,7 +113,7 @@ def _job(row: Row, case: str) -> Job:
 
 
 def _all_jobs(world_size: int) -> list[Job]:
-    rows = [row for row in STRATEGIES if row.world_size == world_size]
+    rows = [row for row in STRATEGIES if row.world_size == world_size and row.kind not in ABSENT]
     jobs = [_job(row, case) for row in rows for case in row.cases]
     jobs += [_saver_job(row, saver) for row in rows for saver in SAVERS if _can(row, saver)]
     movers = [row for row in rows if row in WHOLE]
@@ -183,8 +196,13 @@ def losses(folder: Path, name: str, rank: int = 0) -> list[float]:
     return Outcome(folder / name).rank(rank)["losses"]
 
 
+def _param(row: Row, *case: str) -> Any:
+    marks = [pytest.mark.skipif(row.kind in ABSENT, reason=f"the extra {row.kind} is not installed")]
+    return pytest.param(row, *case, marks=marks, id="-".join([row.name, *case]))
+
+
 def _each(pairs: list[tuple[Row, str]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("row", "case"), pairs, ids=[f"{row.name}-{case}" for row, case in pairs])
+    return pytest.mark.parametrize(("row", "case"), [_param(row, case) for row, case in pairs])
 
 
 every_case = _each([(row, case) for row in STRATEGIES for case in row.cases])
@@ -224,7 +242,7 @@ def test_the_trained_weights_are_those_of_one_process(folder: Path, row: Row, ca
 
 
 def _rows_with(saver: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("row", [row for row in STRATEGIES if _can(row, saver)], ids=lambda row: row.name)
+    return pytest.mark.parametrize("row", [_param(row) for row in STRATEGIES if _can(row, saver)])
 
 
 def _assert_same_weights(together: dict[str, torch.Tensor], alone: dict[str, torch.Tensor]) -> None:
@@ -301,7 +319,7 @@ def test_an_evaluation_counts_every_sample_once_and_scores_as_one_process(folder
         assert together["loss"] == pytest.approx(alone["loss"], rel=1e-7)
 
 
-@pytest.mark.parametrize("row", WHOLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [_param(row) for row in WHOLE])
 def test_checkpoints_go_from_one_process_to_several_and_back(folder: Path, row: Row, tmp_path: Path):
     whole = losses(folder, "classification")
     np.testing.assert_allclose(losses(folder, f"{row.name}, goes on"), whole[5:], rtol=RTOL)

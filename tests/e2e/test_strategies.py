@@ -1,5 +1,6 @@
 """One changed line, `strategy.kind`, and the same run: losses, result folder, checkpoints, an interruption."""
 
+import importlib.util
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,16 @@ from paratune.records import read_events, read_json
 
 STEADY = ("--set", "evaluate={every: steps, steps: 10, best: loss}", "--set", "checkpoint.keep=9")
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
-KINDS = ["pipeline", pytest.param("zero1", marks=pytest.mark.slow), pytest.param("zero3", marks=pytest.mark.slow)]
+HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
+SLOW = [
+    pytest.param("zero1", marks=pytest.mark.slow),
+    pytest.param("zero3", marks=pytest.mark.slow),
+    pytest.param(
+        "deepspeed",
+        marks=[pytest.mark.slow, pytest.mark.skipif(not HAVE_DEEPSPEED, reason="the extra deepspeed is not installed")],
+    ),
+]
+KINDS = ["pipeline", *SLOW]
 
 
 def train(world: Path, kind: str, *more: str) -> Path:
@@ -46,7 +56,7 @@ def test_one_line_changes_where_the_work_is_done_and_not_what_is_trained(world: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pipeline", "zero1", "zero3"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_is_gone_on_with_is_the_run_that_nothing_disturbed(world: Path, kind: str):
     run = train(world, kind)
     undisturbed = outcome(run)

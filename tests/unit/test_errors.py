@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from paratune import errors
-from paratune.errors import MissingDependency, ParatuneError, did_you_mean, require
+from paratune.errors import MissingDependency, ParatuneError, did_you_mean, require, require_installed
 
 FAMILY = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, ParatuneError)]
 
@@ -89,3 +89,9 @@ def test_did_you_mean_is_sure(word, known, expected):
 
 def test_did_you_mean_nothing():
     assert did_you_mean("x", []) == ""
+
+
+def test_a_package_that_is_missing_is_told_without_importing_it():
+    require_installed("antigravity", extra="fun")  # importing it would open a browser
+    with pytest.raises(MissingDependency, match=r"absent_package is not installed.*paratune\[fun\]"):
+        require_installed("absent_package", extra="fun")

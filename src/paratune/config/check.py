@@ -8,7 +8,14 @@ from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import ClassificationTask, Config, PipelineStrategy, class_names, strategy_options
+from paratune.config.sections import (
+    ClassificationTask,
+    Config,
+    DeepSpeedStrategy,
+    PipelineStrategy,
+    class_names,
+    strategy_options,
+)
 from paratune.config.traits import traits_of
 from paratune.errors import did_you_mean
 
@@ -250,6 +257,25 @@ def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
             yield Problem(message, (key, "strategy.kind"))
 
 
+def _deepspeed(config: Config) -> Iterator[Problem]:
+    """Which options a stage of DeepSpeed has a use for."""
+    strategy = config.strategy
+    if not isinstance(strategy, DeepSpeedStrategy):
+        return
+    stage = f"strategy.stage: {strategy.stage}"
+    wanted = {
+        "offload_optimizer": (strategy.stage >= 1, f"with {stage}; use stage 1, 2 or 3"),
+        "offload_parameters": (strategy.stage == 3, f"with {stage}; use stage 3"),
+        "cpu_adam": (strategy.offload_optimizer, "without strategy.offload_optimizer: true"),
+        "bucket_cap_mb": (strategy.stage >= 1, f"with {stage}; use stage 1, 2 or 3"),
+        "param_persistence_threshold": (strategy.stage == 3, f"with {stage}; use stage 3"),
+    }
+    for name, (has_use, circumstances) in wanted.items():
+        value = getattr(strategy, name)
+        if value is not None and value is not False and not has_use:
+            yield _no_effect(f"strategy.{name}", value, circumstances, ("strategy.stage",))
+
+
 def _both(key: str, value: object, other: str, other_value: object) -> Problem:
     shown = f"{key}: {one_line(value)} and {other}: {one_line(other_value)}"
     return Problem(f"{shown} are both given; keep one of them", (key, other))
@@ -273,4 +299,5 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _model,
     _memory_savers,
     _strategy,
+    _deepspeed,
 )

@@ -303,6 +303,25 @@ class PipelineStrategy(Section):
         return (self.chunks or 2) if self.schedule == "interleaved" else 1
 
 
+class DeepSpeedStrategy(Section):
+    """ZeRO by DeepSpeed (extra `deepspeed`), with offload to the host's memory."""
+
+    kind: Literal["deepspeed"]
+    """The strategy."""
+    stage: Literal[0, 1, 2, 3] = 2
+    """What is sharded: nothing; optimizer states; gradients too; weights too."""
+    offload_optimizer: bool = False
+    """Keep optimizer states in the host's memory and update there (stages 1 to 3, with a GPU)."""
+    offload_parameters: bool = False
+    """Keep shards of the weights in the host's memory (stage 3, with a GPU)."""
+    cpu_adam: bool = False
+    """With `offload_optimizer`: update with DeepSpeed's own AdamW, compiled on first use, instead of PyTorch's."""
+    bucket_cap_mb: PositiveFloat | None = None
+    """Size in MiB of the pieces in which gradients and weights travel (stages 1 to 3); 100 when not given."""
+    param_persistence_threshold: Annotated[int, Field(ge=0)] | None = None
+    """Weights with fewer numbers than this stay gathered (stage 3); 100000 when not given."""
+
+
 class OutsideStrategy(Section):
     """A class of your own, named in full; see docs/strategies.md."""
 
@@ -320,6 +339,7 @@ Strategy = (
     | Zero3Strategy
     | HSDPStrategy
     | PipelineStrategy
+    | DeepSpeedStrategy
     | OutsideStrategy
 )
 """Told apart by `kind`."""

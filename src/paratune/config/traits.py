@@ -31,6 +31,8 @@ class Traits:
     """Processes that work on the same samples, such as the stages of a pipeline."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
+    package: str | None = None
+    """Optional package that it needs; the extra that brings it has the same name."""
     excludes: Mapping[str, str] = field(default_factory=dict)
     """Settings that it cannot be combined with ("precision=fp16"), each with the reason."""
 
@@ -123,6 +125,17 @@ TRAITS: dict[str, Traits] = {
         equal_shapes=True,
         num_micro_batches=2,
     ),
+    "deepspeed": Traits(
+        kind="deepspeed",
+        phases={
+            "get_batch": _GET_BATCH,
+            "forward": _FORWARD,
+            "backward": "backward pass and the reduction of gradients, bucket by bucket, in each micro-step",
+            "optimizer": "gradient norm, clipping, AdamW update of this rank's part, all-gather of the weights",
+        },
+        shards=("gradients", "optimizer"),
+        package="deepspeed",
+    ),
 }
 """Traits by kind, of the strategies in this package; an outside one carries its own as the class attribute `traits`."""
 
@@ -160,4 +173,27 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
         return replace(traits, world_size_multiple=size, min_world_size=2 * size)
+    if kind == "deepspeed" and traits:
+        return _of_deepspeed(traits, options)
     return traits
+
+
+def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
+    """Return what is true of a stage; `traits` are those of stage 2."""
+    stage = options.get("stage", 2)
+    phases = dict(traits.phases)
+    if stage == 0:
+        phases["optimizer"] = "gradient norm, clipping, AdamW update of the whole model on each rank"
+    if stage < 2:
+        phases["backward"] = "backward pass and, after it, the all-reduce of gradients"
+    if stage == 3:
+        phases["forward"] = "forward pass, loss and the all-gather of weights, overlapped"
+        phases["backward"] = (
+            "backward pass, another all-gather of weights and the reduce-scatter of gradients, in each micro-step"
+        )
+        phases["optimizer"] = "gradient norm, clipping, AdamW update of this rank's part, all-gather of small weights"
+    states_on = "cpu" if options.get("offload_optimizer") else "device"
+    if states_on == "cpu":
+        phases["optimizer"] += "; gradients and weights cross between GPU and host"
+    shards = ("weights", "gradients", "optimizer")[3 - stage :]
+    return replace(traits, phases=phases, shards=shards, states_on=states_on)

@@ -15,6 +15,7 @@ STRATEGIES = {
     "zero3": "paratune.strategies.fsdp:Zero3Strategy",
     "hsdp": "paratune.strategies.fsdp:HSDPStrategy",
     "pipeline": "paratune.strategies.pipeline.strategy:PipelineStrategy",
+    "deepspeed": "paratune.strategies.deepspeed:DeepSpeedStrategy",
 }
 """Where each kind is implemented; an outside one is named in full in the configuration."""
 

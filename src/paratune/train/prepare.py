@@ -27,7 +27,7 @@ from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_splits
 from paratune.data.loader import Collator, TrainBatches
 from paratune.engine.stop import StopRequest
-from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped
+from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
@@ -80,6 +80,8 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy)) or strategy_type.traits
     check_excludes(traits, loaded)
     check_world_size(traits, place.world_size)
+    if traits.package is not None:
+        require_installed(traits.package, extra=traits.package)
     device = choose_device(config.device, place)
     check_offload(traits, strategy_options(config.strategy), device)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())

@@ -1,0 +1,167 @@
+"""ZeRO by DeepSpeed: stages 0 to 3 of its engine around a plain torch optimizer, with offload to the host's memory.
+
+DeepSpeed is called directly (`deepspeed.initialize`), with the process group that is already up, and never writes
+files: weights and optimizer states come and go by name, as with every other strategy. Nothing is compiled unless
+`cpu_adam` asks for it.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paratune.batch import Batch
+from paratune.config.traits import TRAITS, Traits
+from paratune.errors import ConfigError
+from paratune.precision import Precision
+from paratune.strategies import deepspeed_setup as setup
+from paratune.strategies import whole
+from paratune.strategies.deepspeed_build import make_cpu_adam
+from paratune.strategies.deepspeed_state import ShardedState
+from paratune.strategies.loss_scale import make_scaler
+from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
+
+
+class DeepSpeedStrategy:
+    """See `protocol.Strategy`."""
+
+    traits: ClassVar[Traits] = TRAITS["deepspeed"]
+
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        precision: Precision,
+        rank: int,
+        world_size: int,
+        stage: int = 2,
+        offload_optimizer: bool = False,
+        offload_parameters: bool = False,
+        cpu_adam: bool = False,
+        bucket_cap_mb: float | None = None,
+        param_persistence_threshold: int | None = None,
+    ) -> None:
+        self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
+        check_offload(device, offload_optimizer=offload_optimizer, offload_parameters=offload_parameters)
+        self._deepspeed = setup.import_deepspeed(device)
+        self._options = setup.Options(
+            stage=stage,
+            offload_optimizer=offload_optimizer,
+            offload_parameters=offload_parameters,
+            cpu_adam=cpu_adam,
+            bucket_cap_mb=bucket_cap_mb,
+            param_persistence_threshold=param_persistence_threshold,
+        )
+        self._device = device
+        self._precision = precision
+        self._scaler = make_scaler(precision, rank=rank)
+        index = device.index if device.index is not None else rank
+        self._local_rank = int(os.environ.get("LOCAL_RANK", index))
+        self._until_close = ExitStack()
+        self._model: Any
+        self._runner: nn.Module
+        self._engine: Any
+
+    @property
+    def loss_scale(self) -> float | None:
+        return None if self._scaler is None else self._scaler.last_scale
+
+    def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+        # It asks for a local rank again and again, which a single process has not been given.
+        self._until_close.enter_context(setup.environment(LOCAL_RANK=str(self._local_rank)))
+        # Stage 3 puts another function in its place, for all models of the process.
+        self._until_close.callback(setattr, functional, "linear", functional.linear)
+        self._model = whole.place(model, self._device)
+        self._runner = _UnderAutocast(model, self._precision, self._device)
+        optimizer = make_optimizer(model.named_parameters())
+        if self._options.cpu_adam:
+            optimizer = make_cpu_adam(optimizer, local_rank=self._local_rank)
+        self._engine = setup.start_engine(
+            self._deepspeed,
+            self._runner,
+            optimizer,
+            setup.engine_config(self._options, model, blocks),
+            dtype=self._precision.param_dtype,
+        )
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        whole.set_training(self._runner, True)
+        # DeepSpeed averages gradients over ranks; the step's loss is a sum over them.
+        gradient_scale = float(self.layout.world_size)
+        if self._scaler is not None and self._options.stage == 0:
+            gradient_scale *= self._scaler.scale
+        elif self._scaler is not None:  # the engine multiplies by it, and divides the norm and the gradients again
+            self._engine.optimizer.override_loss_scale(self._scaler.scale)
+        parts = []
+        for number, batch in enumerate(micro_batches, start=1):
+            self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
+            with phases("forward"):
+                loss = self._model.loss_sum(self._engine(batch), batch) / batch.loss_denominator
+            with phases("backward"):
+                self._engine.backward(loss * gradient_scale, scale_wrt_gas=False)
+            parts.append(loss.detach())
+        return torch.stack(parts).sum()
+
+    def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
+        if self._options.stage == 0:  # its optimizer is ours
+            parameters = self._model.parameters()
+            return whole.clip_and_step(self._engine.optimizer, parameters, max_grad_norm, self._scaler)
+        self._engine.optimizer.clip_grad = max_grad_norm or 0.0
+        self._engine.step()  # not taken when the norm is not finite
+        norm = torch.as_tensor(self._engine.get_global_grad_norm(), device=self._device)
+        if self._scaler is not None:
+            self._scaler.update(norm)
+        return norm
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        whole.set_training(self._runner, False)
+        outputs: Tensor = self._runner(batch)
+        return outputs
+
+    def state(self) -> State:
+        if self._options.stage == 0:
+            return whole.WholeState(self._model, self._engine.optimizer, rank=self.layout.rank, scaler=self._scaler)
+        stage = self._options.stage
+        return ShardedState(self._model, self._engine, stage=stage, rank=self.layout.rank, scaler=self._scaler)
+
+    def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
+        return reduce_over_ranks(value, op)
+
+    def close(self) -> None:
+        self._engine.destroy()
+        self._until_close.close()
+        del self._engine, self._runner, self._model
+
+
+class _UnderAutocast(nn.Module):
+    """The model under the policy's autocast: DeepSpeed's engine switches off one that is around it."""
+
+    def __init__(self, model: nn.Module, precision: Precision, device: torch.device) -> None:
+        super().__init__()
+        self.model = model
+        self._precision = precision
+        self._device = device
+
+    def forward(self, batch: Batch) -> Tensor:
+        return whole.forward(self.model, batch, self._precision, self._device)
+
+
+def check_offload(device: torch.device, *, offload_optimizer: bool, offload_parameters: bool) -> None:
+    """Refuse to move states to the host's memory when they are there already.
+
+    Raises:
+        ConfigError: There is no accelerator.
+    """
+    wanted = {"offload_optimizer": offload_optimizer, "offload_parameters": offload_parameters}
+    for name, is_wanted in wanted.items():
+        if is_wanted and device.type == "cpu":
+            raise ConfigError(
+                f"strategy.{name}: true needs an accelerator, and this run computes on the processor, where the states "
+                f"are in the host's memory already; set strategy.{name}: false"
+            )

@@ -1,0 +1,172 @@
+"""Starting DeepSpeed's engine: its configuration, its noise, what it would compile."""
+
+import contextlib
+import copy
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from paratune.errors import LaunchError, require
+from paratune.strategies import deepspeed_double as double
+from paratune.units import MIB
+
+log = logging.getLogger(__name__)
+
+_OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated"
+BUCKET_CAP_MB = 100.0
+"""DeepSpeed's own buckets hold 5e8 numbers: 2 GB in fp32, more than a BERT-base has gradients."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """As in the configuration."""
+
+    stage: int
+    offload_optimizer: bool
+    offload_parameters: bool
+    cpu_adam: bool
+    bucket_cap_mb: float | None
+    param_persistence_threshold: int | None
+
+
+def import_deepspeed(device: torch.device) -> ModuleType:
+    """Import DeepSpeed for `device`, its messages turned to our log.
+
+    Raises:
+        MissingDependency: It is not installed.
+        LaunchError: It was imported before, for another kind of device.
+    """
+    # Told nothing, it looks for what there is.
+    with captured_output(), environment(DS_ACCELERATOR=device.type):
+        deepspeed = require("deepspeed", extra="deepspeed")
+        found = deepspeed.accelerator.get_accelerator().device_name()
+    if found != device.type:
+        raise LaunchError(
+            f"DeepSpeed computes on {found} here, this run on {device.type}; unset DS_ACCELERATOR, or set it to "
+            f"{device.type}"
+        )
+    logging.getLogger("DeepSpeed").handlers[:] = [_ToOurLog()]
+    # PyTorch's own names for collectives changed in 2.13; DeepSpeed 0.19 calls the old ones in every step.
+    warnings.filterwarnings("ignore", _OLD_NAMES, FutureWarning)
+    return deepspeed
+
+
+def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module]) -> dict[str, Any]:
+    """Return DeepSpeed's configuration.
+
+    Args:
+        options: Of the strategy.
+        model: Whose parameters' size in bytes is that of all numbers that travel.
+        blocks: Its layers; stage 3 keeps two of them gathered at a time.
+    """
+    element_size = next(model.parameters()).element_size()
+    bucket_numel = max(2, int((options.bucket_cap_mb or BUCKET_CAP_MB) * MIB / element_size) // 2 * 2)
+    zero: dict[str, Any] = {"stage": options.stage}
+    if next(model.parameters()).dtype == torch.float64:
+        zero["reduce_scatter"] = False  # it refuses that for float64; each rank then gets all and drops the most
+    if options.stage > 0:
+        zero |= {"reduce_bucket_size": bucket_numel, "allgather_bucket_size": bucket_numel}
+    if options.stage == 3:
+        largest = max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0)
+        # Below its own limits (1e9 numbers) DeepSpeed keeps every weight gathered after its first use.
+        zero |= {"stage3_max_live_parameters": 2 * largest, "stage3_max_reuse_distance": 2 * largest}
+        zero["stage3_prefetch_bucket_size"] = min(largest, bucket_numel)
+    if options.param_persistence_threshold is not None:
+        zero["stage3_param_persistence_threshold"] = options.param_persistence_threshold
+    if options.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if options.offload_parameters:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    return {
+        # For its own statistics only: boundaries between steps are set by hand, and losses come divided.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+
+
+def start_engine(
+    deepspeed: ModuleType,
+    model: nn.Module,
+    optimizer: Optimizer,
+    config: dict[str, Any],
+    *,
+    dtype: torch.dtype,
+) -> Any:
+    """Return DeepSpeed's engine, on the process group that is up, with nothing compiled."""
+    _forget_process_group()
+    with captured_output(), _without_shared_memory(deepspeed), double.precision(dtype):
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=copy.deepcopy(config))
+    if dtype == torch.float64:
+        double.widen(engine)
+    return engine
+
+
+def _forget_process_group() -> None:
+    """Let DeepSpeed take the process group that is up: it keeps the first one that it saw."""
+    from deepspeed.comm import comm
+    from deepspeed.utils import groups
+
+    comm.cdb = None
+    groups._release_process_group_references(group=None)
+
+
+@contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Set what is not set, for a while."""
+    missing = [name for name in values if name not in os.environ]
+    os.environ.update({name: values[name] for name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def _without_shared_memory(deepspeed: ModuleType) -> Iterator[None]:
+    """Keep DeepSpeed from compiling, for minutes, an all-reduce for inference that no training uses."""
+    deepspeed.ops.__compatible_ops__ = {}
+    try:
+        yield
+    finally:
+        del deepspeed.ops.__compatible_ops__  # it is found out again when somebody asks
+
+
+@contextlib.contextmanager
+def captured_output() -> Iterator[None]:
+    """Put what is printed meanwhile into the log: stdout belongs to results."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            # It imports the compiler of torch, which uses what torch itself deprecates.
+            warnings.filterwarnings("ignore", r"`torch\.jit\.", DeprecationWarning)
+            yield
+    finally:
+        for line in printed.getvalue().splitlines():
+            _keep(log.makeRecord(log.name, logging.INFO, __file__, 0, "DeepSpeed: %s", (line,), None))
+
+
+class _ToOurLog(logging.Handler):
+    """Takes what DeepSpeed logs; it comes with a handler that writes to stdout."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _keep(copy.copy(record))
+
+
+def _keep(record: logging.LogRecord) -> None:
+    """Put a record into the log files; on stderr, errors only: DeepSpeed's warnings are not the user's to mend."""
+    if record.levelno < logging.ERROR:
+        record.levelno = logging.DEBUG
+    logging.getLogger("paratune").handle(record)

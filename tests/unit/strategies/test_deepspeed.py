@@ -1,0 +1,246 @@
+"""What is DeepSpeed's own; tests/dist holds its stages to one process."""
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_config
+from tiny_data import tiny_collator
+from transformers import BertForSequenceClassification
+
+from paratune.config.sections import Train
+from paratune.config.traits import traits_of
+from paratune.data.loader import TrainBatches
+from paratune.engine.optim import OptimizerFactory
+from paratune.errors import ConfigError, LaunchError, MissingDependency
+from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.place import Place
+from paratune.precision import POLICIES
+from paratune.strategies import deepspeed_setup as setup
+from paratune.strategies.deepspeed import DeepSpeedStrategy
+from paratune.strategies.process_group import close_process_group, open_process_group
+from paratune.strategies.single import SingleStrategy
+
+CPU = torch.device("cpu")
+needs_deepspeed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="the extra deepspeed is not installed"
+)
+
+
+def options(**values: Any) -> setup.Options:
+    defaults = {"offload_optimizer": False, "offload_parameters": False, "cpu_adam": False}
+    return setup.Options(
+        **{"stage": 2, **defaults, "bucket_cap_mb": None, "param_persistence_threshold": None, **values}
+    )
+
+
+def batches() -> TrainBatches:
+    return TrainBatches(
+        tiny_collator(24, num_classes=3),
+        seed=0,
+        global_batch_size=8,
+        micro_batch_size=4,
+        num_micro_steps=2,
+        data_rank=0,
+        data_world_size=1,
+    )
+
+
+@contextmanager
+def prepared(
+    kind: type, precision: str = "fp32", num_layers: int = 2, **values: Any
+) -> Iterator[tuple[Any, SequenceModel]]:
+    """A strategy of one process with a small model."""
+    open_process_group(Place(0, 0, 1), CPU)
+    strategy = kind(device=CPU, precision=POLICIES[precision], rank=0, world_size=1, **values)
+    try:
+        config = tiny_config(3, dropout=0.0)
+        config.num_hidden_layers = num_layers
+        torch.manual_seed(0)
+        model = SequenceModel(BertForSequenceClassification(config), "classification")
+        model.to(POLICIES[precision].param_dtype)
+        strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=1e-3), 10))
+        yield strategy, model
+        strategy.close()
+    finally:
+        close_process_group()
+
+
+def trained(strategy: Any, num_steps: int = 3) -> list[float]:
+    losses = []
+    for step in range(num_steps):
+        losses.append(float(strategy.forward_backward(batches().step(step), lambda phase: nullcontext())))
+        strategy.optimizer_step(1.0)
+    return losses
+
+
+@pytest.mark.parametrize("name", ["offload_optimizer", "offload_parameters"])
+def test_offload_without_an_accelerator_is_refused(name: str):
+    with pytest.raises(ConfigError, match=f"strategy.{name}: true needs an accelerator"):
+        DeepSpeedStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1, stage=3, **{name: True})
+
+
+def test_without_deepspeed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'paratune\[deepspeed\]'"):
+        DeepSpeedStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+
+
+def test_buckets_are_counted_in_numbers_of_the_model():
+    model = torch.nn.Linear(3, 2)
+    zero = setup.engine_config(options(bucket_cap_mb=2.0), model, [])["zero_optimization"]
+    # 2 MiB of 4-byte numbers.
+    assert zero == {"stage": 2, "reduce_bucket_size": 524288, "allgather_bucket_size": 524288}
+    zero = setup.engine_config(options(bucket_cap_mb=2.0), model.double(), [])["zero_optimization"]
+    assert zero["reduce_bucket_size"] == 262144
+    assert setup.engine_config(options(stage=0), model.float(), [])["zero_optimization"] == {"stage": 0}
+
+
+def test_stage_3_keeps_two_blocks_gathered():
+    blocks = [torch.nn.Linear(10, 10), torch.nn.Linear(10, 20)]
+    config = setup.engine_config(options(stage=3, param_persistence_threshold=7), torch.nn.Sequential(*blocks), blocks)
+    zero = config["zero_optimization"]
+    # The larger block has 10 * 20 + 20 weights.
+    assert (zero["stage3_max_live_parameters"], zero["stage3_max_reuse_distance"]) == (440, 440)
+    assert (zero["stage3_prefetch_bucket_size"], zero["stage3_param_persistence_threshold"]) == (220, 7)
+
+
+def test_offload_goes_to_the_host():
+    offload = options(stage=3, offload_optimizer=True, offload_parameters=True)
+    config = setup.engine_config(offload, torch.nn.Linear(1, 1), [])
+    for name in ("offload_optimizer", "offload_param"):
+        assert config["zero_optimization"][name]["device"] == "cpu"
+    # Else it asks for an optimizer that has to be compiled.
+    assert config["zero_force_ds_cpu_optimizer"] is False
+
+
+@pytest.mark.parametrize(
+    ("stage", "shards"),
+    [
+        (0, ()),
+        (1, ("optimizer",)),
+        (2, ("gradients", "optimizer")),
+        (3, ("weights", "gradients", "optimizer")),
+    ],
+)
+def test_traits_are_those_of_the_stage(stage: int, shards: tuple[str, ...]):
+    # What each stage shards: Rajbhandari et al., ZeRO, SC 2020, section 5.
+    traits = traits_of("deepspeed", {"stage": stage})
+    assert traits is not None
+    assert traits.shards == shards
+    assert traits.states_on == "device"
+    offloaded = traits_of("deepspeed", {"stage": 3, "offload_optimizer": True})
+    assert offloaded is not None
+    assert offloaded.states_on == "cpu"
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_one_process_trains_as_the_single_strategy_does(precision: str, stage: int):
+    with prepared(SingleStrategy, precision) as (single, model):
+        expected = trained(single)
+        kinds = {parameter.dtype for parameter in model.parameters()}
+    with prepared(DeepSpeedStrategy, precision, stage=stage) as (strategy, model):
+        found = trained(strategy)
+        weights = dict(strategy.state().tensors("model/"))
+    # bf16 is autocast in both: what is rounded is rounded alike, and weights stay in float32. But stage 3 has a linear
+    # layer of its own, which rounds to bf16 (8 bits) once before it adds the bias, too.
+    assert found == pytest.approx(expected, rel=1e-4 if (stage, precision) == (3, "bf16") else 1e-6)
+    assert {weight.dtype for weight in weights.values() if weight is not None} == kinds == {torch.float32}
+
+
+@needs_deepspeed
+def test_what_an_evaluation_fetched_ahead_is_not_in_the_way_of_a_checkpoint():
+    # The second forward pass without a backward pass ends with weights fetched for the latter.
+    with prepared(DeepSpeedStrategy, num_layers=6, stage=3, param_persistence_threshold=0) as (strategy, model):
+        trained(strategy, 2)  # the order of fetches is recorded in the first step and used from then on
+        for micro_batch in batches().step(2):
+            strategy.predict(micro_batch)
+        shapes = {key: tuple(value.shape) for key, value in strategy.state().tensors("model/")}
+        assert shapes == {f"model/{name}": tuple(parameter.ds_shape) for name, parameter in model.named_parameters()}
+        assert len(trained(strategy, 1)) == 1
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("stage", [2, 3])
+def test_states_that_do_not_fit_are_refused(stage: int):
+    with prepared(DeepSpeedStrategy, stage=stage) as (strategy, _):
+        state = strategy.state()
+        for key in ("model/hf.classifier.bias", "optimizer/hf.classifier.bias/exp_avg"):
+            with pytest.raises(ValueError, match=r"has shape \(4,\), the parameter \(3,\)"):
+                state.load(lambda key: torch.zeros(4), [key])
+        with pytest.raises(KeyError):
+            state.load(lambda key: torch.zeros(3), ["model/unheard.of"])
+
+
+@needs_deepspeed
+def test_a_norm_that_is_no_number_is_told_and_nothing_is_updated():
+    with prepared(DeepSpeedStrategy, stage=2) as (strategy, _):
+        before = {key: value.clone() for key, value in strategy.state().tensors("model/")}
+        micro_batches = batches().step(0)
+        micro_batches[0].row_weight.fill_(float("nan"))
+        strategy.forward_backward(micro_batches, lambda phase: nullcontext())
+        assert not torch.isfinite(strategy.optimizer_step(1.0))
+        for key, value in strategy.state().tensors("model/"):
+            assert torch.equal(value, before[key])
+
+
+@needs_deepspeed
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    environment, linear = dict(os.environ), torch.nn.functional.linear
+    with prepared(DeepSpeedStrategy, stage=3) as (strategy, _):
+        trained(strategy, 2)
+        assert torch.nn.functional.linear is not linear
+    assert torch.nn.functional.linear is linear
+    assert dict(os.environ) == environment
+    assert list(tmp_path.iterdir()) == []  # nothing was compiled
+    assert capfd.readouterr().out == ""
+
+
+@needs_deepspeed
+def test_what_deepspeed_says_goes_to_files_only():
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("paratune")
+    logger.addHandler(handler)
+    try:
+        setup.import_deepspeed(CPU)
+        logging.getLogger("DeepSpeed").warning("proceed with caution")
+        with setup.captured_output():
+            sys.stdout.write("********** distributed groups summary **********\n")
+        logging.getLogger("DeepSpeed").error("it is broken")
+    finally:
+        logger.removeHandler(handler)
+    said = {record.getMessage(): record.levelno for record in records}
+    # The handler of stderr takes INFO and more.
+    assert said["proceed with caution"] == logging.DEBUG
+    assert said["DeepSpeed: ********** distributed groups summary **********"] == logging.DEBUG
+    assert said["it is broken"] == logging.ERROR
+
+
+@needs_deepspeed
+def test_another_accelerator_is_refused():
+    setup.import_deepspeed(CPU)
+    with pytest.raises(LaunchError, match="DeepSpeed computes on cpu here, this run on cuda"):
+        setup.import_deepspeed(torch.device("cuda", 0))
+
+
+@needs_deepspeed
+def test_float64_is_refused_by_a_version_that_is_made_otherwise(monkeypatch: pytest.MonkeyPatch):
+    from deepspeed.runtime.base_optimizer import ZeROOptimizer
+
+    setup.import_deepspeed(CPU)
+    monkeypatch.delattr(ZeROOptimizer, "_configure_master_weights")
+    with pytest.raises(ConfigError, match=r"fp64 cannot be combined with DeepSpeed .*_configure_master_weights"):
+        setup.double.precision(torch.float64).__enter__()
