@@ -251,6 +251,11 @@ def _time(runs: Sequence[RunRecord]) -> Iterator[Row]:
         source = f"summary.pipeline.{key}"
         if any(run.number(source) is not None for run in runs):
             yield _number_row(runs, key, "Time and throughput", label, source, _each(format_share))
+    skipped = "summary.num_skipped_steps"
+    if any(run.number(skipped) for run in runs):
+        yield _number_row(
+            runs, "num_skipped_steps", "Time and throughput", "Steps skipped (fp16)", skipped, _each(_count)
+        )
     yield _number_row(
         runs, "num_steps_measured", "Time and throughput", "Steps measured", f"{rate}num_steps_measured", _each(_count)
     )

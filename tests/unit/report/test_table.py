@@ -46,6 +46,14 @@ def test_unknown_values_are_not_available(tmp_path):
     assert "test_accuracy" not in rows
 
 
+def test_skipped_steps_have_a_row_where_there_are_any(tmp_path):
+    plain, half = make_run(tmp_path / "a"), make_run(tmp_path / "b", summary_changes={"num_skipped_steps": 3})
+    assert "num_skipped_steps" not in _rows(plain)
+    assert [cell.text for cell in _rows(plain, half)["num_skipped_steps"].cells] == ["n/a", "3"]
+    none = make_run(tmp_path / "c", summary_changes={"num_skipped_steps": 0})
+    assert "num_skipped_steps" not in _rows(none)
+
+
 def test_scores_of_all_runs_have_a_row(tmp_path):
     rows = _rows(make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression"))
     assert [cell.text for cell in rows["test_accuracy"].cells] == ["0.9233", "n/a"]
