@@ -123,9 +123,10 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
             _write_tensors(folder / "first.safetensors", strategy.state().tensors())
         if step + 1 in (job.save_at, job.until):
             checkpoint.save(folder / "checkpoint", strategy.state().tensors(), {}, step=step + 1, is_writer=rank == 0)
-    _write_tensors(folder / "last.safetensors", strategy.state().tensors())
     if job.task != "masked LM":  # its outputs are not one row a sample
         outcome["evaluation"] = _evaluation(job, strategy, model)
+    # After the evaluation, as checkpoints are: it must leave the states whole.
+    _write_tensors(folder / "last.safetensors", strategy.state().tensors())
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
     strategy.close()
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
 from paratune.batch import Batch
@@ -92,6 +92,11 @@ class Zero3Strategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
+        # After a forward pass without a backward pass (an evaluation) ZeRO-2 still has gathered weights in the place of
+        # its shards, which alone are what optimizer states belong to, and what is there to be written to.
+        for module in self._model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
         return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:

@@ -102,3 +102,23 @@ def test_states_that_are_loaded_lie_where_the_parameters_do(alone: None):
     assert isinstance(parameter, DTensor)
     moment = strategy._optimizer.state[parameter]["exp_avg"]
     assert moment.device == parameter.device
+
+
+@pytest.mark.parametrize("kind", ["zero2", "zero3"])
+def test_states_are_whole_after_an_evaluation(alone: None, kind: str):
+    # ZeRO-2 keeps weights gathered after a forward pass: checkpoints come after evaluations.
+    strategy = KINDS[kind](device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+    model = RowModel()
+    strategy.prepare(model, [model.hidden], OptimizerFactory(Train(learning_rate=0.1), 10))
+    strategy.forward_backward([row_batch(range(4), 4)], no_clock)
+    strategy.optimizer_step(1.0)
+    before = {key: value.clone() for key, value in strategy.state().tensors()}
+    outputs = strategy.predict(row_batch(range(4), 4))
+    after = dict(strategy.state().tensors())
+    assert sorted(after) == sorted(before)
+    assert any(key.startswith("optimizer/") for key in after)
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    # What is loaded between two evaluations, such as the best weights, is what the second one runs with.
+    strategy.state().load(lambda key: torch.zeros_like(before[key]), [key for key in before if key.startswith("model/")])
+    assert outputs.abs().sum() > 0
+    assert strategy.predict(row_batch(range(4), 4)).abs().sum() == 0
