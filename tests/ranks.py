@@ -34,7 +34,7 @@ from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 CPU = torch.device("cpu")
-SPAWN_LIMIT_S = 280
+SPAWN_LIMIT_S = 560
 Task = Literal["classification", "regression", "masked LM"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "masked LM": 3}
 """As `tiny_collator` wants it; a masked LM makes labels of its own."""
