@@ -196,4 +196,7 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     if states_on == "cpu":
         phases["optimizer"] += "; gradients and weights cross between GPU and host"
     shards = ("weights", "gradients", "optimizer")[3 - stage :]
-    return replace(traits, phases=phases, shards=shards, states_on=states_on)
+    excludes = dict(traits.excludes)
+    if options.get("cpu_adam"):
+        excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
+    return replace(traits, phases=phases, shards=shards, states_on=states_on, excludes=excludes)

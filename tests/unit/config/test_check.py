@@ -58,6 +58,10 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
         ("strategy={kind: deepspeed, cpu_adam: true}", "strategy.cpu_adam: true has no effect without"),
         ("strategy={kind: deepspeed, stage: 0, bucket_cap_mb: 5.0}", "strategy.bucket_cap_mb: 5.0 has no effect with"),
         ("strategy={kind: deepspeed, stage: 1, param_persistence_threshold: 0}", "no effect with strategy.stage: 1"),
+        (
+            "precision=fp64;strategy={kind: deepspeed, offload_optimizer: true, cpu_adam: true}",
+            "precision: fp64 cannot be combined with strategy.kind: deepspeed: DeepSpeed's own AdamW computes in fp32",
+        ),
         ("model.tokenizer_revision=v1", "model.tokenizer_revision: v1 has no effect without model.tokenizer"),
         ("train.freeze_encoder=true train.activation_checkpointing=1", "train.activation_checkpointing: 1 has no"),
         ("strategy.kind=zero3 strategy.cpu_offload=true device=cpu", "strategy.cpu_offload: true has no effect with"),
@@ -65,7 +69,7 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
 )  # fmt: skip
 def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what):
     # Flow mappings hold spaces; elsewhere a space parts two settings.
-    settings = [overrides.replace(":a", ": a")] if "{" in overrides else overrides.split(" ")
+    settings = overrides.replace(":a", ": a").split(";") if "{" in overrides else overrides.split(" ")
     text = complain(
         *settings, swap=("  split:\n    validation: 0.2\n", "") if "data.split={" in overrides else ("", "")
     )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -167,6 +168,23 @@ def test_what_an_evaluation_fetched_ahead_is_not_in_the_way_of_a_checkpoint():
         shapes = {key: tuple(value.shape) for key, value in strategy.state().tensors("model/")}
         assert shapes == {f"model/{name}": tuple(parameter.ds_shape) for name, parameter in model.named_parameters()}
         assert len(trained(strategy, 1)) == 1
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("stage", [2, 3])
+def test_what_is_loaded_is_what_is_evaluated_and_trained_from(stage: int):
+    with prepared(DeepSpeedStrategy, stage=stage) as (strategy, _):
+        trained(strategy, 2)
+        (batch, *_) = batches().step(2)
+        assert strategy.predict(batch).abs().sum() > 0
+        keys = [key for key, _ in strategy.state().tensors("model/")]
+        shapes = {key: value.shape for key, value in strategy.state().tensors("model/")}
+        strategy.state().load(lambda key: torch.zeros(shapes[key]), keys)
+        assert strategy.predict(batch).abs().sum() == 0
+        # All weights are 0: so are the logits, and the loss is that of three classes at random.
+        assert trained(strategy, 1) == pytest.approx([math.log(3)])
+        # An update from the weights before, which DeepSpeed keeps a second time, would bring them back.
+        assert max(float(value.abs().max()) for _, value in strategy.state().tensors("model/")) <= 2e-3
 
 
 @needs_deepspeed
