@@ -119,6 +119,8 @@ def test_states_are_whole_after_an_evaluation(alone: None, kind: str):
     assert any(key.startswith("optimizer/") for key in after)
     assert all(torch.equal(after[key], value) for key, value in before.items())
     # What is loaded between two evaluations, such as the best weights, is what the second one runs with.
-    strategy.state().load(lambda key: torch.zeros_like(before[key]), [key for key in before if key.startswith("model/")])
+    strategy.state().load(
+        lambda key: torch.zeros_like(before[key]), [key for key in before if key.startswith("model/")]
+    )
     assert outputs.abs().sum() > 0
     assert strategy.predict(row_batch(range(4), 4)).abs().sum() == 0
