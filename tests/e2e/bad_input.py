@@ -290,6 +290,24 @@ SETTINGS = [
         "no GPU here", _set("device=cuda"), EXIT_CONFIG, ("device: cuda, but PyTorch sees no GPU here", "device: cpu")
     ),
     Case(
+        "fp16 on a CPU",
+        _set("precision=fp16", "device=cpu"),
+        EXIT_CONFIG,
+        ("precision: fp16 is 4 to 300 times slower than fp32 on a CPU", "use precision: fp32"),
+    ),
+    Case(
+        "offloading without an accelerator",
+        _set("strategy={kind: zero3, cpu_offload: true}", "device=cpu"),
+        EXIT_CONFIG,
+        ("strategy.cpu_offload: true has no effect with device: cpu",),
+    ),
+    Case(
+        "activation checkpointing of more blocks than there are",
+        _set("train.activation_checkpointing=9"),
+        EXIT_CONFIG,
+        ("train.activation_checkpointing: 9 is more than the 2 blocks of this model", "at most that"),
+    ),
+    Case(
         "no such strategy module",
         _set("strategy={kind: 'nosuch:Strategy'}"),
         EXIT_CONFIG,
