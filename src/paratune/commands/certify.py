@@ -159,6 +159,7 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
                 each.config.batch,
                 data_world_size=each.world_size // traits.ranks_per_replica,
                 num_micro_batches=traits.num_micro_batches,
+                micro_batch_multiple=traits.micro_batch_multiple,
             )
         part = _run(loaded, each, num_steps, folder, folder.with_name("reference"))
     except Stopped:

@@ -76,6 +76,7 @@ def _global_batch_size(config: Config, num_processes: int) -> int | None:
         config.batch,
         data_world_size=num_processes // traits.ranks_per_replica,
         num_micro_batches=traits.num_micro_batches,
+        micro_batch_multiple=traits.micro_batch_multiple,
     ).global_batch_size
 
 

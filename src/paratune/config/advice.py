@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.config.batch_size import divisors
 from paratune.config.traits import Traits
 from paratune.units import format_bytes, format_duration
 
@@ -58,7 +59,7 @@ def advice(traits: Traits, options: Mapping[str, Any], job: Job) -> list[str]:
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
-    return [*_sharding(traits, options, job), *_slow_links(traits, job), *_pipeline(traits, options, job)]
+    return [*_sharding(traits, options, job), *_slow_links(traits, job), *_pipeline(traits, job)]
 
 
 def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
@@ -116,11 +117,12 @@ def _slow_links(traits: Traits, job: Job) -> Iterator[str]:
         )
 
 
-def _pipeline(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
-    p, m, v = traits.ranks_per_replica, job.num_micro_batches, options.get("num_chunks") or 1
+def _pipeline(traits: Traits, job: Job) -> Iterator[str]:
+    p, m, v = traits.ranks_per_replica, job.num_micro_batches, traits.stages_per_rank
     if p == 1 or m >= BUBBLE_FREE * p:
         return
-    more = max(size for size in range(1, job.share + 1) if job.share % size == 0 and size <= BUBBLE_FREE * p)
+    possible = [n for n in divisors(job.share) if n % traits.micro_batch_multiple == 0 and n <= BUBBLE_FREE * p]
+    more = max(possible, default=m)
     remedy = ""
     if more > m:
         remedy = (

@@ -27,8 +27,12 @@ class Traits:
     """All micro-batches of a step must have the same number of rows and the same padded length."""
     num_micro_batches: int = 1
     """Fewest micro-batches of a step; with `batch.global` and no micro_batch_size, four times as many are made."""
+    micro_batch_multiple: int = 1
+    """What the number of micro-batches of a step must be a multiple of."""
     ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
+    stages_per_rank: int = 1
+    """Parts of the model on each rank of a pipeline."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
     package: str | None = None
@@ -160,13 +164,16 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
     """
     traits = TRAITS.get(kind)
     if kind == "pipeline" and traits:
-        stages = options["stages"]
+        stages, is_interleaved = options["stages"], options.get("schedule") == "interleaved"
         return replace(
             traits,
             min_world_size=stages,
             world_size_multiple=stages,
             ranks_per_replica=stages,
             num_micro_batches=stages,
+            # A rank takes as many micro-batches through one of its stages as there are ranks, then through the next.
+            micro_batch_multiple=stages if is_interleaved else 1,
+            stages_per_rank=(options.get("chunks") or 2) if is_interleaved else 1,
         )
     if traits and kind in _OFFLOADED and options.get("cpu_offload"):
         traits = replace(traits, states_on="cpu", phases={**traits.phases, **_OFFLOADED[kind]})

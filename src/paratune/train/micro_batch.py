@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from paratune import hardware
-from paratune.config.batch_size import ResolvedBatch, divisors
+from paratune.config.batch_size import ResolvedBatch
 from paratune.console import Display
 from paratune.data.loader import Collator, longest_batches
 from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
@@ -102,7 +102,7 @@ def _search(
             meter=make_meter(prepared.device, local_world_size(prepared.place)),
         )
         try:
-            found = find_micro_batch_size(prober, [size for size in divisors(share) if size <= most])
+            found = find_micro_batch_size(prober, [size for size in sizes.possible() if size <= most])
         except RanOutInCollective as error:
             raise guard.probe_failed(error.__cause__ or error, error.size, error.smaller) from error
     if found is None:

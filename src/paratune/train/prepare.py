@@ -234,6 +234,7 @@ def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
         prepared.config.batch,
         data_world_size=layout.data_world_size,
         num_micro_batches=prepared.traits.num_micro_batches,
+        micro_batch_multiple=prepared.traits.micro_batch_multiple,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paratune.config.advice import Job, advice
-from paratune.config.traits import TRAITS
+from paratune.config.traits import TRAITS, traits_of
 
 # BERT-base in fp32 on four GPUs of 80 GiB: 110e6 x 16 bytes = 1.64 GiB.
 BERT = Job(
@@ -95,8 +95,11 @@ def test_a_pipeline_with_few_micro_batches_stands_idle():
     assert "4 micro-batches in 4 stages leave each device idle for (p-1)/(m+p-1) = 43%" in line
     assert "batch.micro_batch_size: 2 makes 16 and leaves 16%" in line
     assert advice(pipeline, {}, replace(LARGE, num_micro_batches=16)) == []
+    # With the options as a configuration has them.
+    interleaved = traits_of("pipeline", {"stages": 4, "schedule": "interleaved", "chunks": None})
+    assert interleaved is not None
     # Two stages a rank: 3 / (2 x 4 + 3) = 27%, and 3 / 35 = 9%.
-    (line,) = advice(pipeline, {"num_chunks": 2}, replace(LARGE, num_micro_batches=4))
+    (line,) = advice(interleaved, {}, replace(LARGE, num_micro_batches=4))
     assert "idle for (p-1)/(2m+p-1) = 27%" in line
     assert "makes 16 and leaves 9%" in line
     # A share of 4 cannot be cut finer.

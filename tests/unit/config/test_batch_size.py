@@ -91,6 +91,33 @@ def test_too_few_micro_batches_for_a_pipeline_are_refused(said, stages, parts):
         assert part in str(caught.value)
 
 
+def test_an_interleaved_schedule_gets_a_multiple_of_its_stages():
+    # ScheduleInterleaved1F1B raises a ValueError in the first step where 5 micro-batches meet 2 ranks.
+    def resolved(said: dict[str, int], stages: int) -> ResolvedBatch:
+        return resolve_batch(batch(**said), data_world_size=1, num_micro_batches=stages, micro_batch_multiple=stages)
+
+    assert resolved({"global": 24}, 4) == ResolvedBatch(24, 1, 24, 4)
+    assert resolved({"global": 36}, 2) == ResolvedBatch(36, 3, 12, 2)  # 9 x 4 would be four times as many, but odd
+    sizes = resolved({"global": 40, "micro_batch_size": 10}, 2)
+    assert sizes.possible() == [1, 2, 4, 5, 10, 20]  # 8 makes 5
+    assert sizes.at_most(9) == ResolvedBatch(40, 5, 8, 2)
+    for said, stages, wanted in (
+        (
+            {"global": 20, "micro_batch_size": 4},
+            2,
+            "a step has 5 micro-batches.* multiples of 2; .*micro_batch_size to 5",
+        ),
+        (
+            {"per_device": 8, "grad_accum_steps": 6},
+            4,
+            "has 6 micro-batches.* multiples of 4; .*grad_accum_steps to 4 or 8",
+        ),
+        ({"global": 6}, 4, "has 6 micro-batches.* batch.global so that each replica's share of it, now 6,"),
+    ):
+        with pytest.raises(ConfigError, match=wanted):
+            resolved(said, stages)
+
+
 def test_halving_keeps_the_global_batch_and_ends_at_one():
     # A share of 12: 12, 6, 3; below 3 // 2 there is 1.
     sizes = resolve_batch(batch(**{"global": 24}), data_world_size=2)
