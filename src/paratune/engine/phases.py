@@ -28,7 +28,7 @@ class StepTimes:
     get_batch_host_ms: float
     """All of the host's time in get_batch, also what the device did not have to wait for."""
     schedule_ms: float | None = None
-    """A pipeline's schedule from its first forward pass to its last backward pass; None without a pipeline."""
+    """A pipeline's schedule from its first forward pass to its last backward pass, of all stages; None without one."""
     bubble_ms: float | None = None
     """The part of it in which this rank computed nothing: it sent, received or waited."""
 

@@ -126,6 +126,9 @@ class PipelineStrategy:
                 return_outputs=False,
                 which=which,
             )
+            # The last stages are done first. Their wait for the others is bubble too, and would be counted as that
+            # phase of the step in which they happen to meet them.
+            dist.all_reduce(torch.zeros(1, device=self._device), group=self._group)
         with phases("backward"):
             self._reduce_gradients()
         self._batches = ()
@@ -135,8 +138,8 @@ class PipelineStrategy:
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         # A weight that several stages have counts once.
         counted = [p.grad for name, p in self._own.items() if p.grad is not None and self._owners[name] == self._place]
-        square = nn.utils.get_total_norm(counted).square() if counted else torch.zeros((), device=self._device)
-        square = square.double()
+        norm = nn.utils.get_total_norm(counted) if counted else torch.zeros((), device=self._device)
+        square = norm.double().square()  # that of a float32, with a loss scale besides, may be too large for one
         dist.all_reduce(square, group=self._group)
         norm = square.sqrt()
         return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, self._scaler, norm=norm)
