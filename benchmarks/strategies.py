@@ -86,8 +86,7 @@ def main() -> None:
     print("\n".join(machine_lines()))
     for table in tables:
         print("\n".join(["", *_report(table, out, options.rounds)]))
-    kinds = {_kind(case): case for table in tables for case in table.cases}
-    print("\n".join(["", *_contents(kinds.values())]))
+    print("\n".join(["", *_contents([case for table in tables for case in table.cases])]))
 
 
 def _cpu_tables(out: Path) -> Iterator[Table]:
@@ -289,29 +288,21 @@ def _records(table: Table, case: Case, out: Path, num_rounds: int) -> list[dict[
     ]
 
 
-def _contents(cases: Sequence[Case] | Any) -> list[str]:
-    """Return what each phase contains under each kind of strategy."""
-    lines = ["### What the phases contain", "", "| strategy | " + " | ".join(PHASES) + " |", "|---" * 6 + "|"]
+def _contents(cases: Sequence[Case]) -> list[str]:
+    """Return what each phase contains under each strategy."""
+    rows = {}
     for case in cases:
-        options = yaml.safe_load(_strategy(case))
+        given = [setting.partition("=")[2] for setting in case.settings if setting.startswith("strategy=")]
+        options = yaml.safe_load(given[-1] if given else "single")
         options = {"kind": options} if isinstance(options, str) else options
         kind = options.pop("kind")
-        defaults = {"stages": 2, "stage": 2}
-        traits = traits_of(kind, {**defaults, **options})
+        traits = traits_of(kind, options)
         if traits is not None:
-            words = [traits.phases.get(phase, "what is left: logging, and what is in no phase") for phase in PHASES]
-            lines.append(f"| {kind} | " + " | ".join(words) + " |")
-    return lines
-
-
-def _strategy(case: Case) -> str:
-    given = [setting.partition("=")[2] for setting in case.settings if setting.startswith("strategy=")]
-    return given[-1] if given else "single"
-
-
-def _kind(case: Case) -> str:
-    options = yaml.safe_load(_strategy(case))
-    return str(options["kind"] if isinstance(options, dict) else options)
+            words = [traits.phases.get(phase, "what is in no phase, such as logging") for phase in PHASES]
+            name = f"{kind} {options['stage']}" if "stage" in options else kind
+            rows.setdefault(name, f"| {name} | " + " | ".join(words) + " |")
+    head = ["### What the phases contain", "", "| strategy | " + " | ".join(PHASES) + " |", "|---" * 6 + "|"]
+    return [*head, *rows.values()]
 
 
 def _run_name(table: Table, case: Case, number: int) -> str:
