@@ -77,8 +77,11 @@ class Zero3Strategy:
         whole.set_training(self._model, True)
         parts = []
         for number, batch in enumerate(micro_batches, start=1):
+            is_last = number == len(micro_batches)
             # Gradients are reduced once, with the last micro-batch; until then each rank adds up whole ones.
-            self._model.set_requires_gradient_sync(number == len(micro_batches))
+            self._model.set_requires_gradient_sync(is_last)
+            # ZeRO-2 needs the same weights for the next one.
+            self._model.set_reshard_after_backward(is_last or self.reshard_after_forward)
             parts.append(self._forward_backward_one(batch, phases))
         return torch.stack(parts).sum()
 
@@ -120,7 +123,7 @@ class Zero3Strategy:
 
 
 class Zero2Strategy(Zero3Strategy):
-    """As ZeRO-3, but a block's weights stay gathered from its forward to its backward pass: gathered once a step."""
+    """As ZeRO-3, but weights stay gathered from the first forward to the last backward pass of a step."""
 
     traits: ClassVar[Traits] = TRAITS["zero2"]
     reshard_after_forward: ClassVar[bool] = False

@@ -124,3 +124,21 @@ def test_states_are_whole_after_an_evaluation(alone: None, kind: str):
     )
     assert outputs.abs().sum() > 0
     assert strategy.predict(row_batch(range(4), 4)).abs().sum() == 0
+
+
+@pytest.mark.parametrize("kind", ["zero2", "zero3"])
+def test_zero2_gathers_weights_once_a_step(alone: None, kind: str, monkeypatch: pytest.MonkeyPatch):
+    strategy = KINDS[kind](device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+    model = RowModel()
+    strategy.prepare(model, [model.hidden], OptimizerFactory(Train(), 10))
+    inner, is_sharded = strategy._forward_backward_one, []
+
+    def watched(*args: Any) -> torch.Tensor:
+        is_sharded.append(isinstance(model.hidden.weight, DTensor))
+        return inner(*args)
+
+    monkeypatch.setattr(strategy, "_forward_backward_one", watched)
+    strategy.forward_backward([row_batch([row], 3) for row in range(3)], no_clock)
+    # Before each micro-batch.
+    assert is_sharded == ([True, False, False] if kind == "zero2" else [True, True, True])
+    assert isinstance(model.hidden.weight, DTensor), "for the optimizer"
