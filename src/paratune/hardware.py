@@ -16,8 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-"""Instruction sets that decide how fast matrix products are, in fp32 and in bf16."""
+CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "bf16")
+"""Instruction sets that decide how fast matrix products are, in fp32 and in bf16; the last one is ARM's."""
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Those of them that are for bf16; any one will do."""
 
 PACKAGES = (
     "paratune",

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from paratune import hardware
 from paratune.errors import ConfigError
 
 
@@ -115,7 +116,7 @@ def _refuse_on_cpu(name: str) -> None:
 
 
 def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
-    if name != "bf16" or cpu_flags is None or {"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_flags):
+    if name != "bf16" or cpu_flags is None or hardware.BF16_FLAGS & set(cpu_flags):
         return None
     return (
         "precision: bf16 will be slower than fp32 on this CPU: it has neither avx512_bf16 nor amx_bf16 "

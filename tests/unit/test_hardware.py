@@ -37,7 +37,7 @@ def test_the_first_processor_speaks_for_all(tmp_path):
 def test_arm_has_other_names_for_it(tmp_path):
     make_files(tmp_path, {"cpuinfo": ARM_CPUINFO})
     assert hardware.cpu_model(tmp_path) == "Raspberry Pi 5"
-    assert hardware.cpu_flags(tmp_path) == []
+    assert hardware.cpu_flags(tmp_path) == ["bf16"]
 
 
 def test_flags_are_unknown_without_cpuinfo(tmp_path):

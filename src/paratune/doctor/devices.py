@@ -118,8 +118,8 @@ def check_precision(machine: Machine) -> Iterator[Finding]:
     flags = machine.node["cpu_flags"]
     if flags is None:
         yield Finding("bf16_cpu", "note", "whether this processor computes bf16 fast is not known", "", "measure both")
-    elif {"amx_bf16", "avx512_bf16"} & set(flags):
-        which = " and ".join(flag for flag in flags if flag.endswith("bf16"))
+    elif hardware.BF16_FLAGS & set(flags):
+        which = " and ".join(flag for flag in flags if flag in hardware.BF16_FLAGS)
         yield Finding("bf16_cpu", "ok", f"this processor has {which}: bf16 may pay; measure it against fp32")
     else:
         why = "Without amx_bf16 or avx512_bf16 matrix products are some 5 times slower in bf16 and 300 times in fp16."

@@ -289,6 +289,7 @@ def test_a_driver_without_a_gpu_is_a_problem_unless_gpus_are_hidden(machine, tmp
         ({"cpu_flags": ["avx2", "avx512f"]}, ("bf16_cpu", "note")),
         ({"cpu_flags": ["avx2", "avx512_bf16"]}, ("bf16_cpu", "ok")),
         ({"cpu_flags": ["amx_bf16"]}, ("bf16_cpu", "ok")),
+        ({"cpu_flags": ["bf16"]}, ("bf16_cpu", "ok")),
         ({"cpu_flags": None}, ("bf16_cpu", "note")),
         ({"gpus": [GPU]}, ("bf16_gpu", "ok")),
         ({"gpus": [GPU, {**GPU, "name": "T4", "capability": "7.5"}]}, ("bf16_gpu", "warning")),
