@@ -34,6 +34,8 @@ class Job:
     device_name: str
     link_bytes_per_s: float | None
     """Between ranks, one direction, of the slowest link; None when not known."""
+    is_per_device: bool = False
+    """Whether the batch is given by `batch.per_device`, which knows no batch.micro_batch_size."""
 
     @property
     def weights_bytes(self) -> int:
@@ -125,9 +127,8 @@ def _pipeline(traits: Traits, job: Job) -> Iterator[str]:
     more = max(possible, default=m)
     remedy = ""
     if more > m:
-        remedy = (
-            f"; batch.micro_batch_size: {job.share // more} makes {more} and leaves {100 * _bubble(p, more, v):.0f}%"
-        )
+        key = f"batch.grad_accum_steps: {more} and batch.per_device" if job.is_per_device else "batch.micro_batch_size"
+        remedy = f"; {key}: {job.share // more} makes {more} and leaves {100 * _bubble(p, more, v):.0f}%"
     formula = "(p-1)/(m+p-1)" if v == 1 else f"(p-1)/({v}m+p-1)"
     yield (
         f"{m} micro-batch{'es' * (m > 1)} in {p} stages leave each device idle for {formula} = "

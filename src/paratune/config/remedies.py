@@ -40,6 +40,8 @@ class Shortage:
     """What it can be halved to; None where it is 1."""
     batch_key: str
     """The option that sets it."""
+    smaller_grad_accum_steps: int | None
+    """With how many micro-steps the smaller one keeps the global batch; None where they follow from other options."""
     evaluate_batch_size: int
     num_blocks: int
     """Repeated layers of the model."""
@@ -79,6 +81,8 @@ def _of_activations(short: Shortage) -> Iterator[Remedy]:
     if short.smaller_micro_batch_size is not None:
         left = short.smaller_micro_batch_size / short.micro_batch_size
         change = f"{short.batch_key}: {short.smaller_micro_batch_size} instead of {short.micro_batch_size}"
+        if short.smaller_grad_accum_steps is not None:
+            change += f" and batch.grad_accum_steps: {short.smaller_grad_accum_steps}"
         yield Remedy(change, round(short.rest_bytes * (1 - left)))
     if not short.checkpoints_activations and short.num_blocks > 1:
         yield Remedy("train.activation_checkpointing: 1", round(short.rest_bytes * (1 - 1 / short.num_blocks)))

@@ -209,6 +209,7 @@ class MemoryGuard:
             micro_batch_size=self.sizes.micro_batch_size,
             smaller_micro_batch_size=smaller.micro_batch_size if smaller else None,
             batch_key="batch.micro_batch_size" if config.batch.per_device is None else "batch.per_device",
+            smaller_grad_accum_steps=smaller.grad_accum_steps if smaller and config.batch.per_device else None,
             evaluate_batch_size=config.evaluate.batch_size,
             num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
             checkpoints_activations=bool(getattr(config.train, "activation_checkpointing", None)),

@@ -186,6 +186,7 @@ class _Run:
             world_size=self._strategy.layout.world_size,
             share=self._batch.share,
             num_micro_batches=self._batch.grad_accum_steps,
+            is_per_device=self._config.batch.per_device is not None,
             **device_facts(prepared, nodes),
         )
         return advice(prepared.traits, strategy_options(self._config.strategy), job)

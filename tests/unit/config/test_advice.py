@@ -102,6 +102,9 @@ def test_a_pipeline_with_few_micro_batches_stands_idle():
     (line,) = advice(interleaved, {}, replace(LARGE, num_micro_batches=4))
     assert "idle for (p-1)/(2m+p-1) = 27%" in line
     assert "makes 16 and leaves 9%" in line
+    # batch.micro_batch_size is no option beside batch.per_device.
+    (line,) = advice(pipeline, {}, replace(LARGE, num_micro_batches=4, is_per_device=True))
+    assert line.endswith("; batch.grad_accum_steps: 16 and batch.per_device: 2 makes 16 and leaves 16%")
     # A share of 4 cannot be cut finer.
     (line,) = advice(pipeline, {}, replace(LARGE, share=4, num_micro_batches=4))
     assert line.endswith("of forward and backward")

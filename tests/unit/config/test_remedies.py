@@ -17,6 +17,7 @@ SHORT = Shortage(
     micro_batch_size=32,
     smaller_micro_batch_size=16,
     batch_key="batch.micro_batch_size",
+    smaller_grad_accum_steps=None,
     evaluate_batch_size=64,
     num_blocks=12,
     checkpoints_activations=False,
@@ -68,3 +69,11 @@ def test_an_evaluation_has_its_own_batch_size():
     assert said(replace(SHORT, doing="evaluating"))[0] == "evaluate.batch_size: 32 instead of 64 (saves up to 30 GiB)"
     placing = replace(SHORT, doing="placing the model")
     assert said(placing)[0].startswith("strategy.kind: zero3")
+
+
+def test_a_smaller_batch_per_device_comes_with_what_keeps_the_global_batch():
+    short = replace(SHORT, batch_key="batch.per_device", smaller_grad_accum_steps=4)
+    assert any(
+        "batch.per_device: 16 instead of 32 and batch.grad_accum_steps: 4 (saves" in line for line in said(short)
+    )
+    assert not any("grad_accum_steps" in line for line in said(SHORT))
