@@ -99,9 +99,11 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if place.rank == 0:
         _say_what_was_read(splits, class_names(config.task))
     num_rows = splits["train"].num_rows
-    if num_rows < place.world_size:
+    num_replicas = place.world_size // traits.ranks_per_replica
+    if num_rows < num_replicas:
+        most = num_rows * traits.ranks_per_replica
         raise DataError(
-            f"data.train: {num_rows} rows cannot be dealt to {place.world_size} processes; start at most {num_rows}"
+            f"data.train: {num_rows} rows cannot be dealt to {place.world_size} processes; start at most {most}"
         )
     size = config.batch.global_
     if size is not None and size > num_rows:

@@ -178,6 +178,9 @@ class PipelineStrategy:
 
     def close(self) -> None:
         self._schedule = None
+        # A communicator of NCCL takes device memory, which a strategy that is made after a trial would miss.
+        for group in (self._group, self._replicas, *(group for group, _ in self._shared)):
+            dist.destroy_process_group(group)
         del self._cut, self._model, self._optimizer, self._own
 
     def _rank_of(self, stage: int) -> int:
@@ -189,9 +192,10 @@ class PipelineStrategy:
         if num_stages > num_blocks:
             chunks = "" if num_stages == self._width else f" with {num_stages // self._width} chunks each"
             most = num_blocks // (num_stages // self._width)
+            fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
             raise ConfigError(
                 f"strategy.stages: {self._width}{chunks} cuts the model into {num_stages} parts, and it has "
-                f"{num_blocks} blocks; set strategy.stages to at most {most}, or strategy.kind: ddp"
+                f"{num_blocks} block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
             )
         if isinstance(self._balance, list):
             if sum(self._balance) != num_blocks:
