@@ -131,8 +131,14 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
         handler.setFormatter(PlainFormatter(f"rank {rank}: %(message)s"))
     handler.setLevel(logging.INFO if speaks else logging.ERROR)
     logger.addHandler(handler)
+    # transformers imports DeepSpeed where it is installed, which then warns of a machine without a GPU in every run.
+    logging.getLogger("DeepSpeed").addFilter(_is_not_about_the_accelerator)
     # What is said before the run folder is made goes into its file as well.
     logger.addHandler(logging.handlers.MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1))
+
+
+def _is_not_about_the_accelerator(record: logging.LogRecord) -> bool:
+    return record.module != "real_accelerator"
 
 
 class _LogFile(logging.FileHandler):

@@ -167,3 +167,12 @@ def test_what_libraries_print_goes_to_stderr(capsys: pytest.CaptureFixture[str])
         sys.stdout.write("a library speaks\n")
     sys.stdout.write("result\n")
     assert tuple(capsys.readouterr()) == ("result\n", "a library speaks\n")
+
+
+def test_a_library_that_nobody_asked_does_not_warn_of_a_machine_without_a_gpu(caplog):
+    set_up_logging(speaks=True)
+    logger = logging.getLogger("DeepSpeed")
+    with caplog.at_level(logging.INFO, logger="DeepSpeed"):
+        logger.handle(logging.LogRecord("DeepSpeed", 30, "x/real_accelerator.py", 213, "no GPU", (), None))
+        logger.handle(logging.LogRecord("DeepSpeed", 30, "x/engine.py", 1, "something else", (), None))
+    assert caplog.messages == ["something else"]

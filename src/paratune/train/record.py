@@ -82,6 +82,7 @@ def session_record(
         "code": hardware.code_version(),
         "hardware": nodes,
         "world_size": prepared.place.world_size,
+        "num_threads": torch.get_num_threads(),
         "device": prepared.device.type,
         "strategy": {
             "kind": config.strategy.kind,

@@ -42,6 +42,11 @@ def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, ke
     assert "did not train the same thing" in sameness.sentence
 
 
+def test_what_only_saves_memory_does_not_change_the_experiment(tmp_path):
+    change = {"config.train.activation_checkpointing": 2}
+    assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"
+
+
 @pytest.mark.parametrize(
     "change", [{"every": "steps", "steps": 20}, {"steps": 20}, {"patience": 3}, {"min_delta": 0.01}, {"best": None}]
 )
