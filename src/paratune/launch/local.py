@@ -100,6 +100,8 @@ def _start(
 ) -> _Rank:
     stderr = None if rank == 0 else scratch / f"rank{rank:04d}.stderr"
     file = stderr.open("wb") if stderr else None
+    # Held back already when it forks: one that came before the child could block it would be lost in its exec.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     try:
         process = subprocess.Popen(
             command,
@@ -111,6 +113,7 @@ def _start(
             preexec_fn=_in_the_child,
         )
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         if file:
             file.close()
     return _Rank(rank, process, stderr)
