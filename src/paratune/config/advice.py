@@ -128,17 +128,16 @@ def _pipeline(traits: Traits, job: Job) -> Iterator[str]:
     remedy = ""
     if more > m:
         key = f"batch.grad_accum_steps: {more} and batch.per_device" if job.is_per_device else "batch.micro_batch_size"
-        remedy = f"; {key}: {job.share // more} makes {more} and leaves {100 * _bubble(p, more, v):.0f}%"
+        remedy = f"; {key}: {job.share // more} makes {more} and leaves {_percent(traits, more)}"
     formula = "(p-1)/(m+p-1)" if v == 1 else f"(p-1)/({v}m+p-1)"
     yield (
         f"{m} micro-batch{'es' * (m > 1)} in {p} stages leave each device idle for {formula} = "
-        f"{100 * _bubble(p, m, v):.0f}% of forward and backward{remedy}"
+        f"{_percent(traits, m)} of forward and backward{remedy}"
     )
 
 
-def _bubble(p: int, m: int, v: int) -> float:
-    """Return the idle share of p ranks with v stages each and m micro-batches (Narayanan et al., SC 2021, 2.2)."""
-    return (p - 1) / (v * m + p - 1)
+def _percent(traits: Traits, num_micro_batches: int) -> str:
+    return f"{100 * (traits.ideal_bubble_share(num_micro_batches) or 0):.0f}%"
 
 
 def _and(words: tuple[str, ...]) -> str:

@@ -225,14 +225,14 @@ def _strategy(config: Config) -> Iterator[Problem]:
     yield from excluded(config, traits.excludes) if traits else ()
     strategy = config.strategy
     if isinstance(strategy, PipelineStrategy):
-        yield from _pipeline(strategy)
+        assert traits is not None
+        yield from _pipeline(strategy, strategy.stages * traits.stages_per_rank)
 
 
-def _pipeline(strategy: PipelineStrategy) -> Iterator[Problem]:
+def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
     if strategy.chunks is not None and strategy.schedule != "interleaved":
         wanted = f"with strategy.schedule: {strategy.schedule}; only interleaved has several stages on a rank"
         yield _no_effect("strategy.chunks", strategy.chunks, wanted, ("strategy.schedule",))
-    num_stages = strategy.stages * strategy.num_chunks
     if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
         yield Problem(
             f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "

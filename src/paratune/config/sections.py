@@ -297,11 +297,6 @@ class PipelineStrategy(Section):
     balance: Literal["estimated", "measured"] | Annotated[list[Positive], Field(min_length=2)] = "estimated"
     """How blocks are divided: by counted operations, by a measurement at the start, or the blocks of each stage."""
 
-    @property
-    def num_chunks(self) -> int:
-        """Stages on each rank."""
-        return (self.chunks or 2) if self.schedule == "interleaved" else 1
-
 
 class DeepSpeedStrategy(Section):
     """ZeRO by DeepSpeed (extra `deepspeed`), with offload to the host's memory."""

@@ -35,10 +35,27 @@ class Traits:
     """Parts of the model on each rank of a pipeline."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
+    needs_accelerator: bool = False
+    """Whether it moves states between a device and the host, and so needs a device that is not the host."""
     package: str | None = None
     """Optional package that it needs; the extra that brings it has the same name."""
     excludes: Mapping[str, str] = field(default_factory=dict)
     """Settings that it cannot be combined with ("precision=fp16"), each with the reason."""
+
+    def ideal_bubble_share(self, num_micro_batches: int) -> float | None:
+        """Return the part of a pipeline's schedule in which a rank waits when nothing but computing takes time.
+
+        (p - 1) / (m + p - 1) for GPipe and 1F1B; with v stages on each rank the passes that fill and drain the pipeline
+        are v times shorter: (p - 1) / (v m + p - 1). None for what is no pipeline.
+
+        Args:
+            num_micro_batches: Of a step, m.
+
+        Source: Huang et al., GPipe, NeurIPS 2019, section 2.3; Narayanan et al., Efficient Large-Scale Language Model
+            Training on GPU Clusters, SC 2021, section 2.2 (there over the ideal time, here over all of it).
+        """
+        p, v = self.ranks_per_replica, self.stages_per_rank
+        return None if p == 1 else (p - 1) / (v * num_micro_batches + p - 1)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -176,7 +193,7 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
             stages_per_rank=(options.get("chunks") or 2) if is_interleaved else 1,
         )
     if traits and kind in _OFFLOADED and options.get("cpu_offload"):
-        traits = replace(traits, states_on="cpu", phases={**traits.phases, **_OFFLOADED[kind]})
+        traits = replace(traits, states_on="cpu", needs_accelerator=True, phases={**traits.phases, **_OFFLOADED[kind]})
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
         return replace(traits, world_size_multiple=size, min_world_size=2 * size)
@@ -206,4 +223,11 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     excludes = dict(traits.excludes)
     if options.get("cpu_adam"):
         excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
-    return replace(traits, phases=phases, shards=shards, states_on=states_on, excludes=excludes)
+    return replace(
+        traits,
+        phases=phases,
+        shards=shards,
+        states_on=states_on,
+        needs_accelerator=bool(options.get("offload_optimizer") or options.get("offload_parameters")),
+        excludes=excludes,
+    )

@@ -39,23 +39,6 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
     }
 
 
-def ideal_bubble_share(*, num_stages: int, num_micro_batches: int, num_chunks: int = 1) -> float:
-    """Return the part of a pipeline's schedule in which a rank waits when nothing but computing takes time.
-
-    (p - 1) / (m + p - 1) for GPipe and 1F1B; with v chunks on each rank the passes that fill and drain the pipeline are
-    v times shorter: (p - 1) / (v m + p - 1).
-
-    Args:
-        num_stages: Ranks of the pipeline, p.
-        num_micro_batches: Of a step, m.
-        num_chunks: Stages on each rank, v.
-
-    Source: Huang et al., GPipe, NeurIPS 2019, section 2.3; Narayanan et al., Efficient Large-Scale Language Model
-        Training on GPU Clusters, SC 2021, section 2.2 (there over the ideal time, here over all of it).
-    """
-    return (num_stages - 1) / (num_chunks * num_micro_batches + num_stages - 1)
-
-
 def wall_s(steps: Sequence[Sequence[Event]]) -> float:
     """Return the seconds of all steps, warm-up included: the sum of each step's slowest rank.
 

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
-from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies import whole
@@ -47,7 +46,6 @@ class DeepSpeedStrategy:
         param_persistence_threshold: int | None = None,
     ) -> None:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
-        check_offload(device, offload_optimizer=offload_optimizer, offload_parameters=offload_parameters)
         self._deepspeed = setup.import_deepspeed(device)
         self._options = setup.Options(
             stage=stage,
@@ -150,18 +148,3 @@ class _UnderAutocast(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         return whole.forward(self.model, batch, self._precision, self._device)
-
-
-def check_offload(device: torch.device, *, offload_optimizer: bool, offload_parameters: bool) -> None:
-    """Refuse to move states to the host's memory when they are there already.
-
-    Raises:
-        ConfigError: There is no accelerator.
-    """
-    wanted = {"offload_optimizer": offload_optimizer, "offload_parameters": offload_parameters}
-    for name, is_wanted in wanted.items():
-        if is_wanted and device.type == "cpu":
-            raise ConfigError(
-                f"strategy.{name}: true needs an accelerator, and this run computes on the processor, where the states "
-                f"are in the host's memory already; set strategy.{name}: false"
-            )

@@ -160,7 +160,7 @@ def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.devi
     Raises:
         ConfigError: The run computes on the CPU, where states are in host memory anyhow.
     """
-    if traits.states_on != "cpu" or device.type != "cpu":
+    if not traits.needs_accelerator or device.type != "cpu":
         return
     keys = [f"strategy.{key}: {one_line(value)}" for key, value in options.items() if "offload" in key and value]
     raise ConfigError(

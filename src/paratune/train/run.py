@@ -14,7 +14,7 @@ from paratune.batch import Batch
 from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, PipelineStrategy, class_names, run_path, strategy_options
+from paratune.config.sections import Config, class_names, run_path, strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
@@ -30,7 +30,6 @@ from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
 from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better, scores
-from paratune.metrics.throughput import ideal_bubble_share
 from paratune.models.save import save_model
 from paratune.models.task_model import SequenceModel, find_blocks
 from paratune.place import place_from_environment
@@ -410,7 +409,9 @@ class _Run:
         median = summary["step_ms"]["median"]
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
         summary["scores"] = {split: values for split, (_, values) in results.items()}
-        summary["pipeline"]["ideal_bubble_share"] = self._ideal_bubble_share()
+        summary["pipeline"]["ideal_bubble_share"] = self._prepared.traits.ideal_bubble_share(
+            self._batch.grad_accum_steps
+        )
         if self._names:
             from paratune.metrics.classification import confusion
 
@@ -419,16 +420,6 @@ class _Run:
                 for split, (evaluation, _) in results.items()
             }
         return summary
-
-    def _ideal_bubble_share(self) -> float | None:
-        options = self._config.strategy
-        if not isinstance(options, PipelineStrategy):
-            return None
-        return ideal_bubble_share(
-            num_stages=options.stages,
-            num_micro_batches=self._batch.grad_accum_steps,
-            num_chunks=options.num_chunks,
-        )
 
     def _drop_best_snapshots(self) -> None:
         for folder in (self._folder / records.CHECKPOINTS_FOLDER).glob("best_*"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.metrics.throughput import ideal_bubble_share, rates, wall_s
+from paratune.metrics.throughput import rates, wall_s
 from paratune.records import PHASES
 
 
@@ -139,9 +139,3 @@ def test_the_bubble_is_what_is_left_of_the_schedules():
     ]
     assert rates(ranks)["pipeline"]["bubble_share"] == pytest.approx(120 / 400)
     assert rates(RANKS)["pipeline"]["bubble_share"] is None
-
-
-def test_the_ideal_bubble_is_that_of_the_gpipe_paper():
-    # 4 stages, 8 micro-batches: 3 of 11 slots; with two chunks a rank the 3 slots are half as long: 3 of 19.
-    assert ideal_bubble_share(num_stages=4, num_micro_batches=8) == pytest.approx(3 / 11)
-    assert ideal_bubble_share(num_stages=4, num_micro_batches=8, num_chunks=2) == pytest.approx(3 / 19)

@@ -82,12 +82,6 @@ def trained(strategy: Any, num_steps: int = 3) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("name", ["offload_optimizer", "offload_parameters"])
-def test_offload_without_an_accelerator_is_refused(name: str):
-    with pytest.raises(ConfigError, match=f"strategy.{name}: true needs an accelerator"):
-        DeepSpeedStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1, stage=3, **{name: True})
-
-
 def test_without_deepspeed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(MissingDependency, match=r"pip install 'paratune\[deepspeed\]'"):

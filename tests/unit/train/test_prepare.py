@@ -84,18 +84,25 @@ def test_preparing_asks_what_the_strategy_excludes(tmp_path: Path, monkeypatch: 
         prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=1), None, None)
 
 
-@pytest.mark.parametrize("kind", ["zero2", "zero3", "hsdp"])
-def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str):
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("zero2", "cpu_offload"),
+        ("zero3", "cpu_offload"),
+        ("hsdp", "cpu_offload"),
+        ("deepspeed", "offload_optimizer"),
+        ("deepspeed", "offload_parameters"),
+    ],
+)
+def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str, key: str):
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
-    options = {"cpu_offload": True}
+    options = {key: True, **({"stage": 3} if kind == "deepspeed" else {})}
     traits = traits_of(kind, options)
     assert traits is not None
-    with pytest.raises(
-        ConfigError, match=r"strategy\.cpu_offload: true moves states from the memory of an accelerator"
-    ):
+    with pytest.raises(ConfigError, match=rf"strategy\.{key}: true moves states from the memory of an accelerator"):
         prepare.check_offload(traits, options, cpu)
     prepare.check_offload(traits, options, gpu)
-    prepare.check_offload(TRAITS[kind], {"cpu_offload": False}, cpu)
+    prepare.check_offload(TRAITS[kind], {key: False}, cpu)
 
 
 def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

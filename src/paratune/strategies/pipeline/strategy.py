@@ -19,7 +19,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.optim import Optimizer
 
 from paratune.batch import Batch
-from paratune.config.traits import TRAITS, Traits
+from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
@@ -61,7 +61,8 @@ class PipelineStrategy:
         self._scaler = make_scaler(precision, rank=rank)
         self._width = stages
         """Ranks of a pipeline; the model is cut into more stages than that by the interleaved schedule."""
-        self._num_stages = stages * ((chunks or 2) if schedule == "interleaved" else 1)
+        options = {"stages": stages, "schedule": schedule, "chunks": chunks}
+        self._num_stages = stages * (traits_of("pipeline", options) or self.traits).stages_per_rank
         self._mine = range(self._place, self._num_stages, stages)
         self._schedule_kind = schedule
         self._balance = balance
