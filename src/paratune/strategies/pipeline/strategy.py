@@ -28,8 +28,11 @@ from paratune.strategies.pipeline.balance import as_told, balanced
 from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+from paratune.units import MIB
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_BUCKET_BYTES = 25 * MIB
+"""Of the messages in which gradients travel, as DDP's."""
 _SCHEDULES: dict[str, Any] = {
     "gpipe": ScheduleGPipe,
     "1f1b": Schedule1F1B,
@@ -448,16 +451,27 @@ def _my_group(groups: Sequence[Sequence[int]], rank: int) -> Any:
 
 
 def _sum(parameters: Iterable[nn.Parameter], group: Any) -> None:
-    """Add up gradients over a group, all in one message."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
-        return
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat, group=group)
-    start = 0
+    """Add up gradients over a group, one bucket after the other; besides them one bucket is in memory."""
+    for bucket in _buckets([parameter.grad for parameter in parameters if parameter.grad is not None]):
+        if len(bucket) == 1 and bucket[0].is_contiguous():
+            dist.all_reduce(bucket[0], group=group)
+            continue
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        dist.all_reduce(flat, group=group)
+        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield the gradients in lists of at most `_BUCKET_BYTES`; one that is larger by itself, in its own memory."""
+    bucket: list[Tensor] = []
     for gradient in gradients:
-        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
-        start += gradient.numel()
+        if bucket and sum(each.nbytes for each in bucket) + gradient.nbytes > _BUCKET_BYTES:
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket
 
 
 def _parts(batch: Batch, num_parts: int) -> list[Batch]:
