@@ -42,6 +42,11 @@ class Job:
         return self.num_parameters * self.bytes_per_value
 
     @property
+    def gradients_bytes(self) -> int:
+        """As many as the weights that are trained have."""
+        return self.num_trainable * self.bytes_per_value
+
+    @property
     def states_bytes(self) -> int:
         """Weights, gradients and both moments: 16 bytes a trained parameter in fp32."""
         return (self.num_parameters + 3 * self.num_trainable) * self.bytes_per_value
@@ -61,7 +66,7 @@ def advice(traits: Traits, options: Mapping[str, Any], job: Job) -> list[str]:
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
-    return [*_sharding(traits, options, job), *_slow_links(traits, job), *_pipeline(traits, job)]
+    return [*_sharding(traits, options, job), *_slow_links(traits, options, job), *_pipeline(traits, job)]
 
 
 def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
@@ -95,28 +100,61 @@ def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[
 def _sharded_bytes(traits: Traits, job: Job) -> int:
     parts = {
         "weights": job.weights_bytes,
-        "gradients": job.num_trainable * job.bytes_per_value,
-        "optimizer": 2 * job.num_trainable * job.bytes_per_value,
+        "gradients": job.gradients_bytes,
+        "optimizer": 2 * job.gradients_bytes,
     }
     return sum(parts[name] for name in traits.shards)
 
 
-def _slow_links(traits: Traits, job: Job) -> Iterator[str]:
-    """Say what gathering weights twice a micro-batch and reducing gradients once costs at least."""
-    gathers = "weights" in traits.shards and traits.ranks_per_replica == 1
-    if job.link_bytes_per_s is None or not gathers or job.world_size == 1:
+def _slow_links(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
+    """Say what gathering weights and reducing gradients more often than ddp costs."""
+    if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
         return
-    ranks, m = job.world_size, job.num_micro_batches
-    part = (ranks - 1) / ranks
-    moved = (2 * m * job.weights_bytes + job.num_trainable * job.bytes_per_value) * part
-    by_ddp = 2 * job.num_trainable * job.bytes_per_value * part
+    m, by_ddp = job.num_micro_batches, 2 * job.gradients_bytes * _others(job.world_size)
+    moved = moved_bytes(traits, job, shard_size=options.get("shard_size"))
     seconds = moved / job.link_bytes_per_s
-    if seconds >= SLOW_S:
-        yield (
-            f"strategy.kind: {traits.kind} moves {format_bytes(moved)} a step and rank ({2 * m + 1} x the weights with "
-            f"{m} micro-batch{'es' * (m > 1)}), at least {format_duration(seconds)} over links of "
-            f"{job.link_bytes_per_s / 1e9:.3g} GB/s; ddp moves {format_bytes(by_ddp)}"
-        )
+    if moved <= by_ddp or seconds < SLOW_S:
+        return
+    reductions = m if traits.reduces_each_micro_step else 1
+    yield (
+        f"strategy.kind: {traits.kind} gathers the weights {_times(max(1, traits.gathers_per_micro_step * m))} a step "
+        f"and reduces the gradients {_times(reductions)} ({m} micro-batch{'es' * (m > 1)}): {format_bytes(moved)} a "
+        f"rank, {format_duration(seconds)} or more over links of {job.link_bytes_per_s / 1e9:.3g} GB/s; ddp moves "
+        f"{format_bytes(by_ddp)}"
+    )
+
+
+def moved_bytes(traits: Traits, job: Job, shard_size: int | None = None) -> float:
+    """Return the bytes that a rank sends in an optimizer step, whatever they overlap with; not for a pipeline.
+
+    N ranks, of which S share the states, in m micro-steps: (S - 1)/S of the weights in each gathering and of the
+    gradients in each reduction; then, between N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
+
+    Args:
+        traits: Of the strategy.
+        job: Sizes.
+        shard_size: S; all ranks when not given.
+
+    Source: of a collective: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms, 2009. Of ZeRO: Rajbhandari et
+        al., ZeRO, SC 2020, section 7. Of hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2.
+    """
+    m, size = job.num_micro_batches, shard_size or job.world_size
+    reductions = m if traits.reduces_each_micro_step else 1
+    # Backward runs through what is trained, and gathers no more.
+    gathered = job.gradients_bytes  # the second half of an all-reduce, or the weights that other ranks updated
+    if traits.gathers_per_micro_step:
+        gathered = m * (job.weights_bytes + (traits.gathers_per_micro_step - 1) * job.gradients_bytes)
+    within = (gathered + reductions * job.gradients_bytes) * _others(size)
+    return within + 2 * job.gradients_bytes / size * _others(job.world_size // size)
+
+
+def _others(num_ranks: int) -> float:
+    """Return the part of something evenly sharded that lies on the other ranks."""
+    return (num_ranks - 1) / num_ranks
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _pipeline(traits: Traits, job: Job) -> Iterator[str]:

@@ -35,6 +35,10 @@ class Traits:
     """Parts of the model on each rank of a pipeline."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
+    gathers_per_micro_step: int = 0
+    """How often the weights, sharded, are gathered for a micro-batch: for forward and again for backward."""
+    reduces_each_micro_step: bool = False
+    """Whether gradients are reduced over ranks with each micro-batch, and not with the last one of a step only."""
     needs_accelerator: bool = False
     """Whether it moves states between a device and the host, and so needs a device that is not the host."""
     package: str | None = None
@@ -118,6 +122,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": _SHARDED_STEP,
         },
         shards=("weights", "gradients", "optimizer"),
+        gathers_per_micro_step=2,
     ),
     "hsdp": Traits(
         kind="hsdp",
@@ -128,6 +133,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": _SHARDED_STEP,
         },
         shards=("weights", "gradients", "optimizer"),
+        gathers_per_micro_step=2,
         min_world_size=2,
     ),
     "pipeline": Traits(
@@ -155,6 +161,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": "gradient norm, clipping, AdamW update of this rank's part, all-gather of the weights",
         },
         shards=("gradients", "optimizer"),
+        reduces_each_micro_step=True,
         package="deepspeed",
     ),
 }
@@ -228,6 +235,8 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
         phases=phases,
         shards=shards,
         states_on=states_on,
+        gathers_per_micro_step=2 if stage == 3 else 0,
+        reduces_each_micro_step=stage >= 2,
         needs_accelerator=bool(options.get("offload_optimizer") or options.get("offload_parameters")),
         excludes=excludes,
     )

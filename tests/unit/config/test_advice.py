@@ -1,10 +1,11 @@
 """Advice before the first step, by arithmetic: 16 bytes a parameter, bytes moved, bubbles."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from paratune.config.advice import Job, advice
+from paratune.config.advice import Job, advice, moved_bytes
 from paratune.config.traits import TRAITS, traits_of
 
 # BERT-base in fp32 on four GPUs of 80 GiB: 110e6 x 16 bytes = 1.64 GiB.
@@ -82,10 +83,56 @@ def test_slow_links_are_said_where_they_are_known():
     # ZeRO-3 gathers 30e9 bytes of weights twice in each of 2 micro-batches and reduces 30e9 of gradients once; 3/4 of
     # it leaves a rank: 112.5e9 bytes. Over 450e9 a second (18 NVLinks of 25) that is 0.25 s. DDP: 2 x 30e9 x 3/4.
     (line,) = advice(TRAITS["zero3"], {}, replace(LARGE, link_bytes_per_s=450e9))
-    assert "moves 105 GiB a step and rank (5 x the weights with 2 micro-batches), at least 0.25 s" in line
-    assert "links of 450 GB/s; ddp moves 41.9 GiB" in line
+    assert "gathers the weights 4 times a step and reduces the gradients once (2 micro-batches): 105 GiB a rank" in line
+    assert "0.25 s or more over links of 450 GB/s; ddp moves 41.9 GiB" in line
     assert advice(TRAITS["zero3"], {}, replace(LARGE, link_bytes_per_s=1200e9)) == []  # 0.094 s
     assert advice(TRAITS["zero2"], {}, replace(LARGE, link_bytes_per_s=1e9)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "num_bytes"),
+    [
+        # With Psi = 4 x 7.5e9 bytes, 4 ranks and 2 micro-batches. An all-reduce is 2 Psi x 3/4.
+        ("ddp", {}, 2 * 30e9 * 3 / 4),
+        ("zero1", {}, 2 * 30e9 * 3 / 4),
+        ("zero2", {}, 2 * 30e9 * 3 / 4),
+        ("zero3", {}, (4 + 1) * 30e9 * 3 / 4),
+        # DeepSpeed reduces with each micro-batch from stage 2 on; stage 2 gathers the updated weights once.
+        ("deepspeed", {"stage": 1}, 2 * 30e9 * 3 / 4),
+        ("deepspeed", {"stage": 2}, (1 + 2) * 30e9 * 3 / 4),
+        ("deepspeed", {"stage": 3}, (4 + 2) * 30e9 * 3 / 4),
+        # Half of everything lies on the other rank of the group; an all-reduce of half the gradients between 2 groups.
+        ("hsdp", {"shard_size": 2}, (4 + 1) * 30e9 / 2 + 2 * 15e9 / 2),
+    ],
+)
+def test_bytes_moved_follow_the_zero_paper(kind: str, options: dict[str, Any], num_bytes: float):
+    traits = traits_of(kind, {"stage": 2, **options})
+    assert traits is not None
+    assert moved_bytes(traits, LARGE, options.get("shard_size")) == pytest.approx(num_bytes)
+
+
+def test_without_accumulation_sharded_weights_cost_half_as_much_again():
+    # Section 7 of the paper: 3 Psi against 2 Psi.
+    one = replace(LARGE, num_micro_batches=1)
+    assert moved_bytes(TRAITS["zero3"], one) / moved_bytes(TRAITS["ddp"], one) == 1.5
+
+
+def test_frozen_weights_are_gathered_for_forward_and_reduce_nothing():
+    # 2 micro-batches of (30e9 + 4e9) bytes, and 4e9 of gradients.
+    frozen = replace(LARGE, num_trainable=1_000_000_000)
+    assert moved_bytes(TRAITS["zero3"], frozen) == pytest.approx((2 * 34e9 + 4e9) * 3 / 4)
+
+
+def test_reducing_in_each_micro_step_is_said_of_deepspeed():
+    stage_2, stage_3 = (traits_of("deepspeed", {"stage": stage}) for stage in (2, 3))
+    assert stage_2 is not None
+    assert stage_3 is not None
+    (line,) = advice(stage_2, {}, replace(LARGE, link_bytes_per_s=450e9))
+    assert "gathers the weights once a step and reduces the gradients 2 times (2 micro-batches): 62.9 GiB" in line
+    (line,) = advice(stage_3, {}, replace(LARGE, link_bytes_per_s=450e9))
+    assert "4 times a step and reduces the gradients 2 times (2 micro-batches): 126 GiB a rank, 0.30 s or more" in line
+    # With one micro-batch a step it moves what ddp does.
+    assert advice(stage_2, {}, replace(LARGE, link_bytes_per_s=1e9, num_micro_batches=1)) == []
 
 
 def test_a_pipeline_with_few_micro_batches_stands_idle():
