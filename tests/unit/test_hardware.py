@@ -368,3 +368,8 @@ def test_the_peak_can_begin_anew():
     assert hardware.peak_memory_bytes() <= high - 150 * 2**20
     assert hardware.resident_memory_bytes() <= hardware.peak_memory_bytes()
     assert hardware.total_memory_bytes() > hardware.available_memory_bytes() > 0
+
+
+def test_a_system_that_cannot_begin_the_peak_anew_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_PROC", tmp_path / "none")
+    assert hardware.reset_peak_memory() is False

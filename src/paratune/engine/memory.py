@@ -130,13 +130,12 @@ def _cuda_figures(device: torch.device, said: dict[str, int]) -> dict[str, Any]:
 
 
 def _cpu_figures(said: dict[str, int]) -> dict[str, Any]:
-    resident, total = hardware.resident_memory_bytes(), hardware.total_memory_bytes()
-    free = hardware.available_memory_bytes()
-    known = None not in (resident, total, free)
+    total, free = hardware.total_memory_bytes(), hardware.available_memory_bytes()
+    resident = hardware.resident_memory_bytes()  # of which not every system says anything
     return {
         "allocated_bytes": resident,
         "unallocated_bytes": None,
-        "others_bytes": max(0, (total or 0) - (free or 0) - (resident or 0)) if known else None,
+        "others_bytes": None if resident is None else max(0, total - free - resident),
         "free_bytes": free,
         "total_bytes": total,
         "asked_bytes": said.get("asked"),

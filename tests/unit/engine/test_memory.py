@@ -6,6 +6,7 @@ from looping import CPU
 from torch import nn
 from torch.optim import AdamW
 
+from paratune import hardware
 from paratune.engine import memory
 from paratune.engine.memory import is_out_of_memory, memory_use
 from paratune.errors import OutOfMemory
@@ -109,3 +110,22 @@ def test_without_a_message_the_allocator_is_asked(monkeypatch: pytest.MonkeyPatc
     figures = memory._cuda_figures(torch.device("cuda", 0), {})
     assert figures["others_bytes"] == 1000 - 100 - 450
     assert (figures["unallocated_bytes"], figures["asked_bytes"]) == (150, None)
+
+
+@pytest.mark.parametrize(
+    ("resident", "rest", "others"),
+    [
+        (300, 300, 500),  # 1000 less 200 free and 300 of this process
+        (900, 900, 0),  # what is free is counted a moment later, and may be more by then
+        (None, None, None),
+    ],
+)
+def test_on_a_host_the_rest_of_the_machine_is_what_is_neither_free_nor_this_process(
+    monkeypatch: pytest.MonkeyPatch, resident: int | None, rest: int | None, others: int | None
+):
+    monkeypatch.setattr(hardware, "total_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(hardware, "available_memory_bytes", lambda: 200)
+    monkeypatch.setattr(hardware, "resident_memory_bytes", lambda: resident)
+    figures = memory._cpu_figures({"asked": 7})
+    assert (figures["allocated_bytes"], figures["others_bytes"]) == (rest, others)
+    assert (figures["free_bytes"], figures["total_bytes"], figures["asked_bytes"]) == (200, 1000, 7)
