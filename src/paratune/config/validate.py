@@ -1,6 +1,6 @@
 """Checks of each section by itself: unknown keys, missing ones, wrong types and values, with the nearest valid key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,21 @@ ELSEWHERE = {
     "bf16": "precision",
 }
 """What options are called by the neighbouring tools, for people who come from there."""
+
+STRATEGIES_ELSEWHERE = {
+    "fsdp": "FSDP's full shard is zero3 here, shard_grad_op zero2, hybrid shard hsdp",
+    "full_shard": "it is zero3 here",
+    "shard_grad_op": "it is zero2 here",
+    "hybrid_shard": "it is hsdp here",
+    "no_shard": "it is ddp here",
+    "zero": "there are zero1, zero2 and zero3, and deepspeed with strategy.stage",
+    "gpipe": "it is pipeline with strategy.schedule: gpipe here",
+    "1f1b": "it is pipeline with strategy.schedule: 1f1b here",
+}
+"""What strategies are called elsewhere, and what to say to those who look for them."""
+
+SWITCHES = {"train.activation_checkpointing": "write 1 for every block, 2 for every second one"}
+"""What to write instead of true, where other tools have a switch and we a number."""
 
 _STAND_INS = {"task.labels": ["<a>", "<b>"]}
 """What required options hold, while sections are checked against each other, when the user's value cannot be used."""
@@ -100,7 +115,9 @@ def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, found: F
     """Note a plain value that is wrong, or missing where there is no default."""
     if option.key in values:
         shown = describe_value(values[option.key])
-        found.add(f"{dotted} is {shown}; allowed: {option.allowed}{_hint(option, values[option.key])}", dotted)
+        hint = SWITCHES.get(dotted) if values[option.key] is True else None
+        hint = f"; {hint}" if hint else _hint(option, values[option.key])
+        found.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted)
     elif option.required and dotted not in found.bad:
         found.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted)
 
@@ -139,10 +156,18 @@ def _section_of_kind(option: Option, kind: Any, path: str, found: Findings) -> t
     if kind is None:
         found.add(f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path)
         return None
-    near = did_you_mean(kind, known) if isinstance(kind, str) else ""
+    hint = kind_hint if path == "strategy" else did_you_mean
+    near = hint(kind, known) if isinstance(kind, str) else ""
     message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}"
     found.add(message, f"{path}.kind", path)
     return None
+
+
+def kind_hint(kind: str, known: Iterable[str]) -> str:
+    """Return "; " and which strategy is meant by a name that is none; an empty string where none is near."""
+    name = kind.lower().replace("-", "_")
+    meant = STRATEGIES_ELSEWHERE.get(name) or STRATEGIES_ELSEWHERE.get(name.rstrip("12"))
+    return f"; {meant}" if meant else did_you_mean(kind, known)
 
 
 def _unknown_option(section: type[Section], key: Any, path: str, called: str, found: Findings) -> None:

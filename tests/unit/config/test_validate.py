@@ -35,6 +35,14 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
         ),
         ("strategy={kind: 'a:B', x: 1}", "strategy.x is not an option of a:B; it has: kind, options"),
         ("strategy=dpp", 'strategy.kind is "dpp" (text); did you mean ddp?; allowed: single, ddp, '),
+        (
+            "strategy=fsdp",
+            "; FSDP's full shard is zero3 here, shard_grad_op zero2, hybrid shard hsdp; allowed: single, ",
+        ),
+        ("strategy=FSDP2", "; FSDP's full shard is zero3 here"),
+        ("strategy=shard-grad-op", "; it is zero2 here; allowed"),
+        ("strategy=zero", "; there are zero1, zero2 and zero3, and deepspeed with strategy.stage; allowed: "),
+        ("strategy=hspd", "; did you mean hsdp?"),
         ("strategy.kind=3", "strategy.kind is 3 (a whole number); allowed: single, ddp"),
         ("strategy={x: 1}", "strategy.x is not an option of single; it has: kind"),
         ("strategy=a b:c", 'strategy.kind is "a b:c" (text); allowed: package.module:Class'),
@@ -51,6 +59,12 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
             "train.max_steps is 3.0 (a number); allowed: a whole number at least 1, or null; write 3",
         ),
         ("train.max_steps=true", "train.max_steps is true (true or false); allowed: a whole number at least 1"),
+        (
+            "train.activation_checkpointing=true",
+            "is true (true or false); allowed: a whole number at least 1, or null; write 1 for every block, 2 for "
+            "every second one",
+        ),
+        ("train.activation_checkpointing=0.5", "is 0.5 (a number); allowed: a whole number at least 1, or null"),
         ("train.betas=[0.9]", "train.betas is [0.9] (a list); allowed: a list of 2 numbers at least 0 and below 1"),
         ("train.betas=[0.9, 1.5]", "train.betas is [0.9, 1.5] (a list); allowed: a list of 2 numbers"),
         ("train.freeze_encoder=yes", 'is "yes" (text); allowed: true or false; write true or false'),
