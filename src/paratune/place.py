@@ -60,17 +60,23 @@ def local_world_size(place: Place) -> int:
         return place.world_size
 
 
-def check_world_size(traits: Traits, world_size: int) -> None:
+def check_world_size(traits: Traits, world_size: int, *, is_free: bool = True) -> None:
     """Hold the number of processes to what the strategy can do.
+
+    Args:
+        traits: Of the strategy.
+        world_size: Processes.
+        is_free: Whether another strategy may be advised; not where this one is to be tried.
 
     Raises:
         ConfigError: There are too few or too many of them.
     """
     if world_size < traits.min_world_size:
         started = "1 was started" if world_size == 1 else f"{world_size} were started"
+        other = f", or set strategy.kind: {'single' if world_size == 1 else 'ddp'}" if is_free else ""
         raise ConfigError(
             f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes or more, and {started}; "
-            f"start them with --nproc {traits.min_world_size}, or set strategy.kind: single"
+            f"start them with --nproc {traits.min_world_size}{other}"
         )
     if rest := world_size % traits.world_size_multiple:
         below = world_size - rest
@@ -81,5 +87,5 @@ def check_world_size(traits: Traits, world_size: int) -> None:
     if traits.max_world_size is not None and world_size > traits.max_world_size:
         raise ConfigError(
             f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
-            "set strategy.kind: ddp, or start one"
+            f"{'set strategy.kind: ddp, or ' if is_free else ''}start one"
         )

@@ -48,6 +48,18 @@ def test_the_strategy_says_how_many_processes_there_may_be():
         check_world_size(TRAITS["single"], 2)
 
 
+def test_advice_of_another_strategy_fits_the_number_of_processes():
+    traits = traits_of("pipeline", {"stages": 4})
+    with pytest.raises(ConfigError, match=r"start them with --nproc 4, or set strategy.kind: single$"):
+        check_world_size(traits, 1)
+    with pytest.raises(ConfigError, match=r"start them with --nproc 4, or set strategy.kind: ddp$"):
+        check_world_size(traits, 2)
+    with pytest.raises(ConfigError, match=r"start them with --nproc 4$"):
+        check_world_size(traits, 2, is_free=False)
+    with pytest.raises(ConfigError, match=r"2 were started; start one$"):
+        check_world_size(TRAITS["single"], 2, is_free=False)
+
+
 def test_a_strategy_may_need_several_processes():
     from dataclasses import replace
 

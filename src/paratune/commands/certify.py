@@ -13,7 +13,7 @@ from typing import Any
 from paratune import certificate, records
 from paratune.certificate import TOLERANCES, Finding
 from paratune.config.batch_size import resolve_batch
-from paratune.config.candidates import Candidate, candidate, common_values, names_of
+from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path, strategy_options
@@ -48,16 +48,17 @@ def certify_command(
     Raises:
         ParatuneError: The configuration or the command line is wrong, or not even one process can train it.
     """
-    for option, value in (("--nproc", num_processes), ("--steps", num_steps)):
-        if value < 1:
-            raise ConfigError(f"{option} {value}: at least 1 is needed")
+    too_few = [f"{name} {value}" for name, value in (("--nproc", num_processes), ("--steps", num_steps)) if value < 1]
+    if too_few:
+        raise ConfigError(f"{', '.join(too_few)}: at least 1 is needed")
     if place_from_environment().world_size > 1:
         raise LaunchError("paratune certify starts its processes itself; leave out torchrun")
     loaded = load_config(path, overrides)
     common, notes = common_values(loaded, num_processes, num_steps)
     reference = candidate(loaded, common, "single", num_processes)
-    candidates = [candidate(loaded, common, name, num_processes) for name in names_of(strategies)]
+    candidates = all_candidates(loaded, common, names_of(strategies), num_processes)
     set_up_logging(speaks=True)
+    log.info("%s", "; ".join(notes))
     with _own_folder(certificate.folder_beside(run_path(loaded.config))) as folder:
         with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as scratch:
             record = _try_all(loaded, reference, candidates, num_steps, Path(scratch))
@@ -154,7 +155,7 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
             raise ConfigError("; ".join(problem.message for problem in problems))
         traits = traits_of(strategy.kind, strategy_options(strategy))
         if traits is not None:
-            check_world_size(traits, each.world_size)
+            check_world_size(traits, each.world_size, is_free=False)
             resolve_batch(
                 each.config.batch,
                 data_world_size=each.world_size // traits.ranks_per_replica,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,9 @@ from paratune.config.load import LoadedConfig
 from paratune.config.options import kinds, options_of, outside_kind
 from paratune.config.sections import Config, strategy_options
 from paratune.config.traits import traits_of
-from paratune.config.validate import validate
+from paratune.config.validate import kind_hint, validate
 from paratune.config.yaml_tree import read_scalar
-from paratune.errors import ConfigError, did_you_mean
+from paratune.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,34 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
         micro = batch["per_device"]
         size = micro * (batch["grad_accum_steps"] or 1) * num_processes
         notes.append(f"batch.global: {size}, from batch.per_device and {num_processes} processes")
-    micro = micro if isinstance(micro, int) else None
+    if micro == "auto":
+        notes.append("batch.micro_batch_size: auto is not searched for; micro-batches are as large as they can be")
+        micro = None
     batch.update({"global": size, "micro_batch_size": micro, "per_device": None, "grad_accum_steps": None})
     if train["schedule"] != "constant" or train["warmup_steps"] or train["warmup_ratio"]:
         notes.append(f"learning rate {train['learning_rate']:g} from the first step on")
     train.update(schedule="constant", warmup_steps=None, warmup_ratio=None, epochs=None, max_steps=num_steps)
     return values, notes
+
+
+def all_candidates(
+    loaded: LoadedConfig, common: Mapping[str, Any], names: Sequence[str], num_processes: int
+) -> list[Candidate]:
+    """Return `candidate` of each name.
+
+    Raises:
+        ConfigError: Some are wrong; all of them are named.
+    """
+    found, problems = [], []
+    for name in names:
+        try:
+            found.append(candidate(loaded, common, name, num_processes))
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        count = [f"{len(problems)} of {len(names)} strategies cannot be tried:"] * (len(problems) > 1)
+        raise ConfigError("\n  ".join([*count, *problems]))
+    return found
 
 
 def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int) -> Candidate:
@@ -110,19 +132,23 @@ def strategy_section(loaded: LoadedConfig, name: str) -> dict[str, Any]:
         if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
             return dict(given) if given["kind"] == name else {"kind": name}
         raise ConfigError(
-            f"--strategies {name}: {kind} is no strategy{did_you_mean(kind, known)}; allowed: {', '.join(known)}, "
+            f"--strategies {name}: {kind} is no strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
             "package.module:Class"
         )
     section = dict(given) if given["kind"] == kind else {"kind": kind}
     keys = [key for key in options_of(known[kind]) if key != "kind"]
+    problems = []
     for number, word in enumerate(words):
         key, equals, text = word.partition("=")
         if not equals and number == 0 and keys:
             key, text = keys[0], word
         elif not equals:
-            raise ConfigError(f"--strategies {name}: {word!r} is not option=value; {kind} has: {', '.join(keys)}")
+            problems.append(f"{word!r} is not option=value; {kind} has: {', '.join(keys)}")
+            continue
         try:
             section[key] = read_scalar(text)
         except ValueError as error:
-            raise ConfigError(f"--strategies {name}: {key}: {text!r} is {error}") from error
+            problems.append(f"{key}: {text!r} is {error}")
+    if problems:
+        raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
     return section

@@ -9,7 +9,10 @@ from paratune.commands.certify import _show, certify_command
 from paratune.errors import ConfigError, LaunchError
 
 
-@pytest.mark.parametrize(("option", "arguments"), [("--nproc 0", (0, 4)), ("--steps 0", (2, 0))])
+@pytest.mark.parametrize(
+    ("option", "arguments"),
+    [("--nproc 0", (0, 4)), ("--steps 0", (2, 0)), ("--nproc 0, --steps -1", (0, -1))],
+)
 def test_at_least_one_is_needed(option: str, arguments: tuple[int, int]):
     with pytest.raises(ConfigError, match=f"{option}: at least 1"):
         certify_command(

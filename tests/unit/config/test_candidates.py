@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paratune.config.candidates import candidate, common_values, names_of, strategy_section
+from paratune.config.candidates import all_candidates, candidate, common_values, names_of, strategy_section
 from paratune.config.load import LoadedConfig, load_config
 from paratune.errors import ConfigError
 
@@ -58,6 +58,7 @@ def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
     ("name", "said"),
     [
         ("dpd", "--strategies dpd: dpd is no strategy; did you mean ddp?"),
+        ("fsdp", "fsdp is no strategy; FSDP's full shard is zero3 here"),
         ("hsdp:two", 'strategy.shard_size is "two"'),
         ("pipeline:2:4", "'4' is not option=value; pipeline has: stages"),
         ("ddp:stages=2", "stages is not an option of ddp"),
@@ -67,6 +68,31 @@ def test_a_wrong_name_is_refused_before_anything_starts(load: Any, name: str, sa
     with pytest.raises(ConfigError) as refused:
         candidate(load(), common_values(load(), 2, 4)[0], name, 2)
     assert said in str(refused.value)
+
+
+def test_all_that_is_wrong_is_named_at_once(load: Any):
+    loaded = load()
+    with pytest.raises(ConfigError) as refused:
+        all_candidates(
+            loaded, common_values(loaded, 2, 4)[0], ["dpd", "zero3", "pipeline:2:4:=", "ddp:stages=2:x=1"], 2
+        )
+    lines = str(refused.value).splitlines()
+    assert lines[0] == "3 of 4 strategies cannot be tried:"
+    assert lines[1].startswith("  --strategies dpd: dpd is no strategy; did you mean ddp?")
+    assert lines[2].startswith("  --strategies pipeline:2:4:=: '4' is not option=value")
+    assert "stages is not an option of ddp; pipeline has it" in lines[3]
+    assert "x is not an option of ddp" in lines[3]
+    assert len(lines) == 4
+    # One alone needs no heading.
+    with pytest.raises(ConfigError, match=r"^--strategies dpd: "):
+        all_candidates(loaded, common_values(loaded, 2, 4)[0], ["ddp", "dpd"], 2)
+
+
+def test_auto_is_not_searched_for_and_that_is_said(load: Any):
+    values, notes = common_values(load("{global: 16, micro_batch_size: auto}"), 2, 5)
+    assert values["batch"]["micro_batch_size"] is None
+    assert any(note.startswith("batch.micro_batch_size: auto is not searched for") for note in notes)
+    assert not any("auto" in note for note in common_values(load("{global: 16, micro_batch_size: 4}"), 2, 5)[1])
 
 
 def test_all_train_the_same_global_batch_at_the_full_learning_rate(load: Any):
