@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from rich.text import Text
 
 from paratune import __version__
-from paratune.errors import EXIT_OK, ParatuneError, Stopped
+from paratune.errors import EXIT_OK, LaunchError, ParatuneError, Stopped
 
 EXAMPLES = {
     "train": "paratune train my.yaml",
@@ -213,6 +213,14 @@ def init(
     return init_command(path, task, as_json=json)
 
 
+def _let_the_launcher_speak_first(error: ParatuneError) -> None:
+    """Wait, when a rank was lost, until what started this process has seen which one and of what."""
+    from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+
+    if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
+        time.sleep(4 * LAUNCHER_POLL_S)
+
+
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
     try:
@@ -221,6 +229,7 @@ def main() -> None:
     except ParatuneError as error:
         from paratune.text import plain_lines
 
+        _let_the_launcher_speak_first(error)
         # A header or a label of a file may be part of the message, and must not act in the terminal.
         print(plain_lines(error if isinstance(error, Stopped) else f"error: {error}"), file=sys.stderr)  # noqa: T201
         code = error.exit_code

@@ -11,6 +11,8 @@ from paratune.errors import ConfigError, LaunchError
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
 """Set by `paratune train --nproc`: where processes find each other; torchrun's variables are used otherwise."""
+LAUNCHER_POLL_S = 0.05
+"""How often `paratune train --nproc` looks for processes that have ended."""
 OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
 """Set by `paratune train --nproc`: where a process whose memory ran out leaves a note of what to try next."""
 MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"

@@ -182,7 +182,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_is_named(start, world: Path):
 
     assert running.wait() == EXIT_LAUNCH, running.stderr()
     assert time.monotonic() - begin < 60
-    assert "rank 1 of 2 was killed by SIGKILL; the others were ended" in running.stderr()
+    assert "rank 1 of 2 was killed by SIGKILL; the others are ended" in running.stderr()
     assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in others)
     assert not (world / "runs" / "c" / "summary.json").exists()
 

@@ -124,7 +124,7 @@ def test_a_killed_rank_of_sharded_weights_ends_the_run_and_is_named(begin: Begin
 
     assert running.wait() == EXIT_LAUNCH, running.stderr()
     assert time.monotonic() - start < SOON_S
-    assert "rank 1 of 2 was killed by SIGKILL; the others were ended" in running.stderr()
+    assert "rank 1 of 2 was killed by SIGKILL; the others are ended" in running.stderr()
     assert "Traceback" not in running.stderr()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import Config, run_path, strategy_options
 from paratune.config.traits import traits_of
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, LaunchError
+from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.launch.smaller import launch_until_it_fits
 from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
-from paratune.records import SUMMARY_FILE, is_finished, read_json
+from paratune.records import CHECKPOINTS_FOLDER, SUMMARY_FILE, is_finished, read_json
 from paratune.run_folder import Mode, check_same_run, check_usable
 from paratune.text import plain
 
@@ -57,7 +58,11 @@ def train_command(
             return _already_finished(folder, as_json=as_json, rank=place.rank)
     check_usable(folder, mode)
     if num_processes > 1 and not is_child:
-        return launch_until_it_fits(sys.argv[1:], num_processes)
+        started = time.time() - 1  # clocks of file systems are coarse, or those of another machine
+        code = launch_until_it_fits(sys.argv[1:], num_processes)
+        if code == EXIT_LAUNCH:
+            _name_checkpoint(folder, since=0.0 if mode == "resume" else started)
+        return code
     return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
 
 
@@ -78,6 +83,17 @@ def _global_batch_size(config: Config, num_processes: int) -> int | None:
         num_micro_batches=traits.num_micro_batches,
         micro_batch_multiple=traits.micro_batch_multiple,
     ).global_batch_size
+
+
+def _name_checkpoint(folder: Path, *, since: float) -> None:
+    """Say where a run whose processes died can be gone on with; one of before `since` (s) is another run's."""
+    found = [path for path in (folder / CHECKPOINTS_FOLDER).glob("step_*") if path.stat().st_mtime >= since]
+    if found:
+        print(plain(f"--resume goes on from {max(found, key=_age)}"), file=sys.stderr)  # noqa: T201
+
+
+def _age(checkpoint: Path) -> tuple[float, str]:
+    return checkpoint.stat().st_mtime, checkpoint.name
 
 
 def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:

@@ -187,4 +187,6 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
         loop.keeper.save(progress, "signal")
     signal = loop.stop.said()
     loop.recorder.add("stop", step=progress.step, signal=signal)
-    raise Stopped(f"stopped by {signal} after step {progress.step}; a checkpoint was saved, --resume goes on from it")
+    is_trained = progress.step >= loop.num_steps or progress.is_stopped_early
+    rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume goes on from it"
+    raise Stopped(f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}")

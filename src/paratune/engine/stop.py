@@ -94,7 +94,8 @@ class StopRequest:
             raise KeyboardInterrupt
         if self.signal is None:
             # os.write, because a log call from a handler could meet the log's own lock.
-            os.write(2, f"\n{name}: stopping as soon as it can; a second Ctrl-C ends at once without saving\n".encode())
+            again = "; a second Ctrl-C ends at once without saving" if number == signal.SIGINT else ""
+            os.write(2, f"\n{name}: stopping as soon as it can{again}\n".encode())
         self.signal = name
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.hardware import usable_cores
-from paratune.place import RENDEZVOUS_VARIABLE
+from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
 from paratune.text import plain_lines
 
-POLL_S = 0.05
+POLL_S = LAUNCHER_POLL_S
 GRACE_S = 5.0
 """Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
 STOP_GRACE_S = 10.0
@@ -145,7 +145,10 @@ def _in_the_child() -> None:
 
 
 def _wait(ranks: _Ranks) -> list[_Rank]:
-    """Wait until all ranks ended well, or one did not; return the failed ones in the order in which they were seen."""
+    """Wait until all ranks ended well, or one did not; return the failed ones in the order in which they were seen.
+
+    One that was killed is named at once, before the others say that they lost it.
+    """
     failed: list[_Rank] = []
     deadline = math.inf
     while any(rank.code is None for rank in ranks.all):
@@ -165,6 +168,8 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
                 # Others meet an error of their own in a moment; what cannot hear waits in a collective.
                 deadline = min(deadline, time.monotonic() + GRACE_S)
                 failed.append(rank)
+                if code < 0 and not any(_was_killed(other) for other in failed[:-1]):
+                    _say_how_it_ended(rank, len(ranks.all))
         if time.monotonic() > deadline:
             break
     return failed
@@ -187,18 +192,28 @@ def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
     # A rank that was killed, or ended with a code of its own or with a traceback (1), explains the errors of others,
     # who lost a peer (5), also when theirs were seen first.
     late = {EXIT_FAILED: 1, EXIT_LAUNCH: 2}
-    first = min(failed, key=lambda rank: (rank.code is not None and rank.code >= 0, late.get(rank.code or 0, 0)))
+    first = min(failed, key=lambda rank: (not _was_killed(rank), late.get(rank.code or 0, 0)))
     assert first.code is not None
-    killed = first.code < 0
     # What all ranks find wrong (a file, an option), rank 0 has said already.
-    is_said = (
-        not killed
-        and first.code != EXIT_FAILED
-        and any(rank.number == 0 and rank.code == first.code for rank in failed)
+    is_said = _was_killed(first) or (
+        first.code != EXIT_FAILED and any(rank.number == 0 and rank.code == first.code for rank in failed)
     )
-    if num_processes > 1 and not is_said:
-        how = f"was killed by {signal.Signals(-first.code).name}" if killed else f"ended with exit code {first.code}"
-        print(f"rank {first.number} of {num_processes} {how}; the others were ended", file=sys.stderr)  # noqa: T201
-        if first.stderr and (text := first.stderr.read_text("utf-8", "replace").strip()):
-            print(plain_lines("\n".join(text.splitlines()[-30:])), file=sys.stderr)  # noqa: T201
+    if not is_said:
+        _say_how_it_ended(first, num_processes)
     return first.code if first.code > 0 else EXIT_LAUNCH
+
+
+def _say_how_it_ended(rank: _Rank, num_processes: int) -> None:
+    """Print which rank failed, how, and its last words; a single process speaks for itself."""
+    assert rank.code is not None
+    if num_processes == 1:
+        return
+    how = f"was killed by {signal.Signals(-rank.code).name}" if rank.code < 0 else f"ended with exit code {rank.code}"
+    others = "the others are ended" if rank.code < 0 else "the others were ended"
+    print(f"rank {rank.number} of {num_processes} {how}; {others}", file=sys.stderr, flush=True)  # noqa: T201
+    if rank.stderr and (text := rank.stderr.read_text("utf-8", "replace").strip()):
+        print(plain_lines("\n".join(text.splitlines()[-30:])), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _was_killed(rank: _Rank) -> bool:
+    return rank.code is not None and rank.code < 0

@@ -210,7 +210,8 @@ def _how_far(folder: Path, run: Mapping[str, Any]) -> str:
     planned = plan.get("num_steps") if isinstance(plan, dict) else None
     reached = f"step {last} of {planned}" if planned else f"step {last}"
     if stop is not None:
-        return f"stopped by {stop.get('signal')} at {reached}; --resume goes on"
+        rest = "evaluates and writes the model" if last == planned else "goes on"
+        return f"stopped by {stop.get('signal')} at {reached}; --resume {rest}"
     return f"not finished: it still runs or was cut off; last logged {reached}"
 
 

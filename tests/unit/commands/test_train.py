@@ -9,7 +9,7 @@ import pytest
 
 from paratune.commands import train as command
 from paratune.config.load import load_config
-from paratune.errors import CheckpointError, ConfigError, LaunchError
+from paratune.errors import EXIT_LAUNCH, CheckpointError, ConfigError, LaunchError
 from paratune.records import RUN_FILE, SUMMARY_FILE
 
 CONFIG = """\
@@ -148,3 +148,28 @@ def test_a_finished_run_is_gone_on_with_by_saying_so(
     assert "runs/c is already finished: nothing was done" in shown.err
     with pytest.raises(CheckpointError, match="begun with another configuration"):
         _train(config, resume=True, overrides=["run.seed=7"])
+
+
+@pytest.mark.parametrize(
+    ("code", "resume", "is_old", "named"),
+    [
+        (EXIT_LAUNCH, False, False, True),
+        (EXIT_LAUNCH, True, True, True),
+        (EXIT_LAUNCH, False, True, False),  # of what --overwrite was to delete
+        (75, False, False, False),
+    ],
+)
+def test_when_processes_died_the_checkpoint_to_go_on_from_is_named(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys, code: int, resume: bool, is_old: bool, named: bool
+):
+    def start(arguments: list[str], count: int) -> int:
+        for step in (900, 1000):
+            folder = Path(f"runs/c/checkpoints/step_{step:06d}")
+            folder.mkdir(parents=True)
+            os.utime(folder, (0, 0) if is_old else None)
+        return code
+
+    monkeypatch.setattr(command, "launch_until_it_fits", start)
+    assert _train(config, num_processes=2, resume=resume) == code
+    said = "--resume goes on from runs/c/checkpoints/step_001000\n"
+    assert capsys.readouterr().err == (said if named else "")

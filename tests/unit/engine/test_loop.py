@@ -177,7 +177,7 @@ def test_a_signal_ends_the_loop_after_the_step_with_a_checkpoint(tmp_path: Path,
 
 def test_a_signal_in_the_last_step_saves_too(tmp_path: Path):
     bench = stops_at(Bench(tmp_path, num_steps=3), 3)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped, match=r"after step 3; .* all steps are done: --resume evaluates and writes the model"):
         bench.run()
     assert bench.calls == [("save", 3, "signal")]
 

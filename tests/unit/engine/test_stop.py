@@ -33,7 +33,9 @@ def test_a_signal_is_noted_and_nothing_else_happens(
     assert stop.came()
     assert stop.signal == number.name
     assert stop.agreed(single())
-    assert f"{number.name}: stopping as soon as it can" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert f"{number.name}: stopping as soon as it can" in said
+    assert ("a second Ctrl-C" in said) == (number == signal.SIGINT)
     with pytest.raises(Stopped, match=f"stopped by {number.name} while tokenizing, before the first") as caught:
         stop.raise_if_came("tokenizing")
     assert caught.value.exit_code == EXIT_STOPPED == 75

@@ -166,6 +166,27 @@ def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
     assert not is_alive(int((tmp_path / "ready0").read_text()))
 
 
+def test_a_killed_rank_is_named_before_the_others_say_that_they_lost_it(run: Run, capfd: pytest.CaptureFixture[str]):
+    code = run(
+        """
+        if rank == 1:
+            print("its last words", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        listen(signal.SIG_IGN)
+        time.sleep(0.4)  # as `cli.main` waits for the launcher
+        print("error: rank 0 of 2 lost another one", file=sys.stderr)
+        sys.exit(5)
+        """
+    )
+    assert code == EXIT_LAUNCH
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == [
+        "rank 1 of 2 was killed by SIGKILL; the others are ended",
+        "its last words",
+        "error: rank 0 of 2 lost another one",
+    ]
+
+
 @pytest.fixture
 def poke(tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Send signals to this process once all ranks are ready."""
