@@ -33,7 +33,7 @@ from paratune.engine.phases import HostClock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.models.load import load_model, load_tokenizer
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.precision import POLICIES
 from paratune.records import EventLog
 from paratune.strategies.single import SingleStrategy
@@ -51,7 +51,7 @@ class Case:
     """A model and the size of its batches."""
 
     name: str
-    make: Callable[[], SequenceModel]
+    make: Callable[[], TaskModel]
     B: int
     """Samples a batch."""
     S: int
@@ -99,12 +99,12 @@ def main() -> None:
         print("\n".join(["", *_measured(case)]), flush=True)
 
 
-def _demo_model() -> SequenceModel:
+def _demo_model() -> TaskModel:
     section = Model(name="demo:minilm", overrides=DROPOUT_OFF)
     return load_model(section, TASK, ["a", "b"], load_tokenizer(section), POLICIES["fp32"], seed=1)
 
 
-def _tiny_model() -> SequenceModel:
+def _tiny_model() -> TaskModel:
     torch.manual_seed(1)
     config = BertConfig(
         vocab_size=1_000,
@@ -114,7 +114,7 @@ def _tiny_model() -> SequenceModel:
         intermediate_size=64,
         **DROPOUT_OFF,
     )
-    return SequenceModel(BertForSequenceClassification(config), "classification")
+    return TaskModel(BertForSequenceClassification(config), "classification")
 
 
 def _measured(case: Case) -> list[str]:
@@ -166,7 +166,7 @@ def _plain(case: Case, model: torch.nn.Module, batches: Sequence[Batch]) -> Call
     return lambda: loop.run(itertools.islice(itertools.cycle(inputs), case.num_steps))
 
 
-def _ours(case: Case, model: SequenceModel, batches: Sequence[Batch], folder: Path | None) -> Callable[[], None]:
+def _ours(case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path | None) -> Callable[[], None]:
     """Return one block of the real loop; with clock and recorder when there is a folder for the events."""
     train = Train(max_steps=case.num_steps, learning_rate=LEARNING_RATE, schedule="constant", weight_decay=0.01)
     optimizer = OptimizerFactory(train, case.num_steps)

@@ -48,6 +48,9 @@ class RowModel(nn.Module):
             losses = nn.functional.cross_entropy(outputs, batch.labels, reduction="none")
         return (losses * batch.row_weight.to(losses.dtype)).sum()
 
+    def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return outputs
+
 
 def row_batch(rows: Sequence[int], denominator: float, *, num_outputs: int = 3, filler: bool = False) -> Batch:
     """Return samples `rows` as a batch: row r has 3 + r % 5 tokens, which follow from r; so has its label."""

@@ -27,7 +27,7 @@ from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder
+from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
 from paratune.strategies import strategy_class
@@ -135,7 +135,7 @@ def _model(job: Job) -> Any:
     if job.task == "masked LM":
         return tiny_tied_lm(tied=job.violation != "lost tie")
     model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=job.dropout, num_layers=4)
-    return SequenceModel(model, job.task)
+    return TaskModel(model, job.task)
 
 
 def _batches(job: Job, strategy: Any) -> TrainBatches | MaskedBatches:
@@ -169,7 +169,7 @@ def _num_labelled(job: Job, batch: Batch) -> int:
     return int((batch.labels >= 0).sum()) if job.task == "masked LM" else batch.num_samples
 
 
-def _evaluation(job: Job, strategy: Any, model: SequenceModel) -> dict[str, Any]:
+def _evaluation(job: Job, strategy: Any, model: TaskModel) -> dict[str, Any]:
     layout = strategy.layout
     result = evaluate(
         strategy,
@@ -183,8 +183,7 @@ def _evaluation(job: Job, strategy: Any, model: SequenceModel) -> dict[str, Any]
         device=CPU,
         should_stop=lambda: StopRequest().agreed(strategy),
     )
-    assert result.labels is not None
-    return {"outputs": result.outputs.tolist(), "labels": result.labels.tolist(), "loss": result.loss}
+    return {"outputs": result.outputs.tolist(), "loss": result.loss}
 
 
 def reduce_all(rank: int, world_size: int, folder: Path) -> None:

@@ -22,7 +22,7 @@ MASK_ID = 4
 
 
 class TiedLM(nn.Module):
-    """A `BatchModel` around transformers' `BertForMaskedLM`, as `SequenceModel` is one around a classifier."""
+    """A `BatchModel` around transformers' `BertForMaskedLM`, as `TaskModel` is one around a classifier."""
 
     def __init__(self, hf: Any) -> None:
         super().__init__()

@@ -84,3 +84,7 @@ class BatchModel(Protocol):
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the weighted sum over rows of the loss, a float32 (or float64) scalar; nothing is averaged."""
         ...
+
+    def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return what an evaluation keeps of each row, (B, K), with the same K for every batch: all of (B, C)."""
+        ...

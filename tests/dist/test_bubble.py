@@ -17,7 +17,7 @@ from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import HostClock
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
 from paratune.strategies.pipeline.strategy import PipelineStrategy
@@ -49,7 +49,7 @@ def _one_rank(rank: int, folder: str) -> None:
     os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
     open_process_group(Place(rank, rank, 2), CPU)
     strategy = PipelineStrategy(device=CPU, precision=POLICIES["fp32"], rank=rank, world_size=2, stages=2, balance=[1, 1])
-    model = SequenceModel(tiny_model(), "classification")
+    model = TaskModel(tiny_model(), "classification")
     blocks = find_blocks(model)
     blocks[0].intermediate.register_forward_hook(_slowly)
     strategy.prepare(model, blocks, OptimizerFactory(Train(), 1))

@@ -6,7 +6,7 @@ from tiny import tiny_model
 from torch import Tensor
 
 from paratune.batch import BatchModel
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import TaskModel
 
 
 def test_moving_moves_every_tensor_and_no_count():
@@ -44,6 +44,6 @@ def test_a_batch_with_cu_seqlens_is_packed():
 
 
 def test_models_meet_the_protocol():
-    assert isinstance(SequenceModel(tiny_model(), "classification"), BatchModel)
+    assert isinstance(TaskModel(tiny_model(), "classification"), BatchModel)
     assert isinstance(RowModel(), BatchModel)
     assert not isinstance(torch.nn.Linear(1, 1), BatchModel)

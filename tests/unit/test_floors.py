@@ -3,7 +3,7 @@
 7  cli, commands                     the command line
 6  train, infer                      composition
 5  engine                            knows strategies by their protocol alone
-4  strategies, checkpoint            never each other, never floor 3
+4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
 2  batch, precision                  torch
 1  config, records, hardware         no torch at import; beside them, resting on them: place, console, ...
@@ -29,7 +29,7 @@ BESIDE_1 = {"certificate", "console", "demo", "extensions", "hub", "place", "pre
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "precision"}
 FLOOR_3 = {"data", "models", "metrics"}
-FLOOR_4 = {"strategies", "checkpoint"}
+FLOOR_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {"report", "launch", "sweep", "corpus", "doctor"}
 FLOOR_6 = {"train", "infer"}
 BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine"}
@@ -41,7 +41,8 @@ ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_2, LOW),
     **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),
     **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
-    "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4,
+    "tasks": LOW | FLOOR_2 | FLOOR_3,
+    "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
     **dict.fromkeys(FLOOR_6, BELOW_6),
     **dict.fromkeys(SIDE, LOW),
     "plan": LOW | FLOOR_2 | FLOOR_3,

@@ -14,24 +14,26 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
     set_up_logging(speaks=True)
     with stdout_for_results():
         from paratune.data.describe import describe, render
-        from paratune.data.load import load_splits
+        from paratune.data.tokens import Tokenizing
         from paratune.models.limits import token_limit
         from paratune.models.load import load_tokenizer
         from paratune.models.task_model import takes_token_types
+        from paratune.tasks import recipe_of
 
         config = loaded.config
         tokenizer = load_tokenizer(config.model)
         max_length = token_limit(config, tokenizer)
     with Display(speaks=True).bar("tokenize", 1) as bar:
-        splits = load_splits(
-            # Missing values are counted here, whatever a training would do about them.
-            config.data.model_copy(update={"missing": "drop"}),
-            config.task,
-            tokenizer=tokenizer,
-            max_length=max_length,
+        how = Tokenizing(
+            tokenizer,
+            max_length,
+            truncation=config.data.truncation,
             need_token_type_ids=takes_token_types(tokenizer),
+            cache_dir=config.data.cache_dir,
             progress=lambda done, total: bar.update(done, total=total),
         )
+        # Missing values are counted here, whatever a training would do about them.
+        splits = recipe_of(config.task).load_splits(config.data.model_copy(update={"missing": "drop"}), how)
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
     num_dropped = sum(sum(split.num_dropped.values()) for split in splits.values())
     if num_dropped and config.data.missing == "refuse":

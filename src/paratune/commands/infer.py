@@ -12,7 +12,7 @@ from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.predictions import SUFFIXES, prediction_columns, prediction_names, write_table
+from paratune.predictions import SUFFIXES, write_table
 from paratune.text import plain
 from paratune.units import format_number, format_share
 
@@ -31,13 +31,11 @@ def evaluate_command(
     _check_batch_size(batch_size)
     with stdout_for_results():
         from paratune.data.read import read_table
-        from paratune.infer.trained import Named, class_confusion, load_trained
-        from paratune.metrics.scores import scores
+        from paratune.infer.trained import Named, load_trained
 
         table = read_table(data)
         trained = load_trained(target, Named(**named), device)
     split, evaluation = _apply(trained, data, table, batch_size, require_labels=True)
-    assert evaluation.labels is not None
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:
         log.warning(
@@ -47,7 +45,7 @@ def evaluate_command(
             data,
             format_share(num_trained_on / split.num_rows),
         )
-    values = {**scores(trained.task.kind, evaluation.outputs, evaluation.labels), "loss": evaluation.loss}
+    values = {**trained.recipe.scores(split, evaluation.outputs), "loss": evaluation.loss}
     result: dict[str, Any] = {
         "model": target,
         "data": data,
@@ -58,7 +56,7 @@ def evaluate_command(
     }
     if trained.names:
         result["labels"] = trained.names
-        result["confusion"] = class_confusion(evaluation, len(trained.names))
+    result |= trained.recipe.details(split, evaluation.outputs)
     if as_json:
         print_json(result)
     else:
@@ -89,13 +87,13 @@ def predict_command(
 
         table = read_table(source)
         trained = load_trained(target, Named(**named), device)
-    taken = sorted(set(prediction_names(trained.names, by_name=True)) & set(table.column_names))
+    taken = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if taken:
         raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")
     split, evaluation = _apply(trained, source, table, batch_size, require_labels=False)
     if not {trained.columns.id, ROW} & set(table.column_names):  # else the file names its rows itself
         table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
-    columns = prediction_columns(evaluation.outputs, trained.names, by_name=True)
+    columns = trained.recipe.prediction_columns(split, evaluation.outputs)
     for name, values in columns.items():
         table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
     write_table(output, table)
@@ -139,21 +137,7 @@ def _check_output(output: Path, overwrite: bool) -> None:
 
 
 def _apply(trained: Any, source: str, table: pa.Table, batch_size: int, *, require_labels: bool) -> tuple[Any, Any]:
-    from paratune.data.load import load_split
-
-    split = load_split(
-        "data",
-        source,
-        trained.columns.model_copy(update={"id": None}),  # rows keep their place; ids are for the record of a run
-        trained.task,
-        table=table,
-        tokenizer=trained.tokenizer,
-        max_length=trained.max_length,
-        need_token_type_ids=trained.takes_token_types,
-        missing=trained.missing if require_labels else "drop",
-        truncation=trained.truncation,
-        require_labels=require_labels,
-    )
+    split = trained.read(source, table, require_labels=require_labels)
     with Display(speaks=True).bar("predict", trained.num_batches(split, batch_size)) as bar:
         return split, trained.apply(split, batch_size, bar.update)
 

@@ -157,11 +157,21 @@ def _split(config: Config) -> Iterator[Problem]:
         yield _both("data.split.stratify", True, "data.split.group_by", split.group_by)
 
 
+_REQUIRED_COLUMNS = {"classification": ("text", "label"), "regression": ("text", "label")}
+
+
 def _columns(config: Config) -> Iterator[Problem]:
     columns = config.data.columns
+    for name in _REQUIRED_COLUMNS.get(config.task.kind, ()):
+        if getattr(columns, name) is None:
+            what = "the text" if name == "text" else "the class label or the numeric target"
+            keys = (f"data.columns.{name}", "data.columns", "data")
+            yield Problem(
+                f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {what}", keys
+            )
     text, pair = _names(columns.text), _names(columns.text_pair)
     for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
-        if columns.label in names:
+        if columns.label is not None and columns.label in names:
             message = f"{key} holds {columns.label}, which is also data.columns.label; the text would tell the answer"
             yield Problem(message, (key, "data.columns.label"))
         for name, count in Counter(names).items():

@@ -56,12 +56,12 @@ class RegressionTask(Section):
 Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]
 
 
-def class_names(task: ClassificationTask | RegressionTask) -> list[str]:
-    """Return the name of each class in the order of the ids; an empty list for regression.
+def class_names(task: Task) -> list[str]:
+    """Return the name of each class in the order of the ids; an empty list where there are no classes.
 
     Values that a mapping gives the same name are one class; its id is that of the first of them.
     """
-    if isinstance(task, RegressionTask):
+    if not isinstance(task, ClassificationTask):
         return []
     labels = task.labels
     return list(dict.fromkeys(labels.values() if isinstance(labels, dict) else map(str, labels)))
@@ -70,11 +70,11 @@ def class_names(task: ClassificationTask | RegressionTask) -> list[str]:
 class Columns(Section):
     """Which columns of the files hold what; nothing is guessed."""
 
-    text: Columnar
+    text: Columnar | None = None
     """Column of the text; several are joined by `separator`."""
     text_pair: Columnar | None = None
     """Column of the second text of a pair."""
-    label: Text
+    label: Text | None = None
     """Column of the class label or of the numeric target."""
     id: Text | None = None
     """Column that names each row in prediction files; row numbers when not given."""
@@ -108,7 +108,7 @@ class Data(Section):
     """As `train`; used for evaluation during training and for keeping the best model."""
     test: Text | None = None
     """As `train`; evaluated once, at the end, with the model that is kept."""
-    columns: Columns
+    columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
     split: Split | None = None
     """Parts to cut from `train`."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask
+from paratune.config.sections import ClassificationTask, Columns, Task
 from paratune.data.labels import class_ids, first_rows, is_missing, targets
 from paratune.errors import DataError, did_you_mean
 
@@ -65,7 +65,7 @@ class Samples:
 def select(
     table: pa.Table,
     columns: Columns,
-    task: ClassificationTask | RegressionTask,
+    task: Task,
     missing: Missing,
     *,
     source: str,
@@ -90,12 +90,13 @@ def select(
         DataError: A column is absent or of the wrong type, something is missing (`refuse`), a label is not one of
             the task's, a target is not a finite number, or no row is left.
     """
+    assert columns.text is not None
     _require_columns(table, columns, source, group_by, require_labels)
     texts = _joined(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
     pairs = None
     if columns.text_pair is not None:
         pairs = _joined(table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=require_labels)
-    raw_labels = table.column(columns.label).to_pylist() if require_labels else None
+    raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
     kept, num_dropped = _without_missing(texts, pairs, raw_labels, task, columns, missing, source)
     labels: LabelArray | None = None
@@ -122,7 +123,7 @@ def _require_columns(
     table: pa.Table, columns: Columns, source: str, group_by: str | None, require_labels: bool
 ) -> None:
     named = {"text": columns.text, "text_pair": columns.text_pair, "id": columns.id}
-    if require_labels:
+    if require_labels and columns.label is not None:
         named["label"] = columns.label
     wanted = [
         (f"data.columns.{key}", name)
@@ -193,7 +194,7 @@ def _without_missing(
     texts: Sequence[str | None],
     pairs: Sequence[str | None] | None,
     labels: Sequence[Any] | None,
-    task: ClassificationTask | RegressionTask,
+    task: Task,
     columns: Columns,
     missing: Missing,
     source: str,

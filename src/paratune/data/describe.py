@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask, class_names
+from paratune.config.sections import ClassificationTask, Columns, Task, class_names
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split
@@ -28,7 +28,7 @@ _BAR_WIDTH = 30
 
 def describe(
     splits: Mapping[str, Split],
-    task: ClassificationTask | RegressionTask,
+    task: Task,
     columns: Columns,
     *,
     max_length: int,
@@ -60,9 +60,7 @@ def describe(
     }
 
 
-def _describe_split(
-    split: Split, task: ClassificationTask | RegressionTask, max_length: int, edges: IntArray
-) -> dict[str, Any]:
+def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) -> dict[str, Any]:
     about: dict[str, Any] = {
         "source": split.source,
         "num_rows": split.num_rows,

@@ -5,19 +5,19 @@ Floor 3, without torch.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask, class_names
+from paratune.config.sections import Columns, Data, Task, class_names
 from paratune.data.columns import LabelArray, Missing, Samples, select
 from paratune.data.read import read_table
 from paratune.data.splits import cut
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import Progress, Stop, Truncation, cache_folder, hash_texts, tokenize
+from paratune.data.tokens import Tokenizing, hash_texts, tokenize
 from paratune.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -45,8 +45,13 @@ class Split:
 
     @property
     def num_rows(self) -> int:
-        """Samples, after rows with something missing were dropped."""
+        """Rows of the file, after those with something missing were dropped."""
         return len(self.samples)
+
+    @property
+    def num_samples(self) -> int:
+        """What batches are made of: rows, or the windows that they were cut into."""
+        return len(self.store)
 
     @property
     def num_dropped(self) -> dict[str, int]:
@@ -58,6 +63,7 @@ class Split:
         return {
             "source": self.source,
             "num_rows": self.num_rows,
+            "num_samples": self.num_samples,
             "num_dropped": self.num_dropped,
             "fingerprint": self.fingerprint,
             "num_tokens": self.store.num_tokens,
@@ -65,57 +71,40 @@ class Split:
         }
 
 
-def load_splits(
-    data: Data,
-    task: ClassificationTask | RegressionTask,
-    *,
-    tokenizer: Any,
-    max_length: int,
-    need_token_type_ids: bool,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
-) -> dict[str, Split]:
+def load_splits(data: Data, task: Task, how: Tokenizing) -> dict[str, Split]:
     """Return the splits that the configuration names or cuts, by name, in the order train, validation, test.
 
     Args:
         data: The section of the configuration.
         task: Says what labels mean.
-        tokenizer: The model's.
-        max_length: `data.max_length`, or the model's own limit.
-        need_token_type_ids: Whether the model takes them.
-        progress: Told how far the tokenizing of all splits is: samples done, all samples.
-        stop: Asked now and then whether to give up.
+        how: Tokenizer, limits, cache; its progress is told how far the tokenizing of all splits is.
 
     Raises:
         DataError: Something is wrong with a file, a column or the cut.
-        Stopped: `stop` said so.
+        Stopped: `how.stop` said so.
     """
-    parts = load_samples(data, task)
+    return {
+        name: Split(name, source, samples, tokenize(samples, told, source=source), samples_fingerprint(samples, task))
+        for name, source, samples, told in parts_in_turn(load_samples(data, task), how)
+    }
+
+
+def parts_in_turn(
+    parts: Mapping[str, tuple[str, Samples]], how: Tokenizing
+) -> Iterator[tuple[str, str, Samples, Tokenizing]]:
+    """Yield name, source and samples of each part, and how to tokenize it: told of is the progress of all parts."""
     total, done = sum(len(samples) for _, samples in parts.values()), 0
-    splits = {}
     for name, (source, samples) in parts.items():
 
         def report(count: int, _: int, before: int = done) -> None:
-            if progress is not None:
-                progress(before + count, total)
+            if how.progress is not None:
+                how.progress(before + count, total)
 
-        store = tokenize(
-            samples,
-            tokenizer,
-            max_length=max_length,
-            truncation=data.truncation,
-            need_token_type_ids=need_token_type_ids,
-            cache_dir=cache_folder(data.cache_dir),
-            source=source,
-            progress=report,
-            stop=stop,
-        )
+        yield name, source, samples, replace(how, progress=report)
         done += len(samples)
-        splits[name] = Split(name, source, samples, store, samples_fingerprint(samples, task))
-    return splits
 
 
-def load_samples(data: Data, task: ClassificationTask | RegressionTask) -> dict[str, tuple[str, Samples]]:
+def load_samples(data: Data, task: Task) -> dict[str, tuple[str, Samples]]:
     """Return (source, samples) of each split, before any tokenizing.
 
     Raises:
@@ -150,64 +139,35 @@ def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
 
 
 def load_split(
-    name: str,
     source: str,
+    table: pa.Table,
     columns: Columns,
-    task: ClassificationTask | RegressionTask,
+    task: Task,
+    how: Tokenizing,
     *,
-    tokenizer: Any,
-    max_length: int,
-    need_token_type_ids: bool,
     missing: Missing = "refuse",
-    truncation: Truncation = "longest_first",
-    table: pa.Table | None = None,
-    cache_dir: str | None = None,
-    revision: str | None = None,
     require_labels: bool = True,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
 ) -> Split:
     """Return one file as a split, for evaluating or predicting with a model that is already trained.
 
     Args:
-        name: What to call it.
-        source: As for `read_table`.
+        source: Name of the file in messages.
+        table: What `read_table` gave for it.
         columns: Which columns hold what.
         task: Says what labels mean.
-        tokenizer: The model's.
-        max_length: Most tokens of a sample.
-        need_token_type_ids: Whether the model takes them.
+        how: Tokenizer, limits, cache.
         missing: What happens to rows that lack something.
-        truncation: Which text of a pair loses tokens.
-        table: What `read_table` gave for `source`, where it has been read already.
-        cache_dir: As `data.cache_dir`.
-        revision: Of a hub data set.
         require_labels: False for prediction: the label column is not looked at.
-        progress: Told how far the tokenizing is.
-        stop: Asked now and then whether to give up.
 
     Raises:
         DataError: Something is wrong with the file or a column.
-        Stopped: `stop` said so.
+        Stopped: `how.stop` said so.
     """
-    if table is None:
-        table = read_table(source, revision=revision)
     samples = select(table, columns, task, missing, source=source, require_labels=require_labels)
-    store = tokenize(
-        samples,
-        tokenizer,
-        max_length=max_length,
-        truncation=truncation,
-        need_token_type_ids=need_token_type_ids,
-        cache_dir=cache_folder(cache_dir),
-        source=source,
-        progress=progress,
-        stop=stop,
-    )
-    return Split(name, source, samples, store, samples_fingerprint(samples, task))
+    return Split("data", source, samples, tokenize(samples, how, source=source), samples_fingerprint(samples, task))
 
 
-def samples_fingerprint(samples: Samples, task: ClassificationTask | RegressionTask) -> str:
+def samples_fingerprint(samples: Samples, task: Task) -> str:
     """Return the SHA-256, in hexadecimal, over texts, labels and the names of the classes, in their order."""
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)

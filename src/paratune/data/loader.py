@@ -5,6 +5,7 @@ Floor 3. Dimensions: `B` samples (rows), `S` padded length.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,39 @@ _FILLER_LENGTH = 8
 """Most tokens of a filler row: the model has to run it, and nobody counts it."""
 
 
+class Collate(Protocol):
+    """Makes batches of the samples of one split; `Collator` is that of tasks with one answer for each sample."""
+
+    @property
+    def store(self) -> TokenStore:
+        """Tokens of the split."""
+        ...
+
+    def __call__(
+        self,
+        indices: IntArray,
+        loss_denominator: float,
+        *,
+        epoch: int | None = None,
+        num_rows: int | None = None,
+        length: int | None = None,
+    ) -> Batch:
+        """Return the samples at `indices` as one batch; see `Collator`.
+
+        Args:
+            indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
+            loss_denominator: Of the whole optimizer step, or of the whole split in an evaluation.
+            epoch: Counted from 0; None in an evaluation, which is the same whenever it is made.
+            num_rows: B; filler rows are added.
+            length: S; that of the longest sample when not given.
+        """
+        ...
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        """Return what the summed loss of these samples is divided by: their number, or that of labelled tokens."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Collator:
     """Makes padded batches of samples; one for each split."""
@@ -31,14 +65,24 @@ class Collator:
     pad_token_id: int
     """What stands behind the last token, where the attention mask is 0."""
 
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return float(len(indices))
+
     def __call__(
-        self, indices: IntArray, loss_denominator: float, *, num_rows: int | None = None, length: int | None = None
+        self,
+        indices: IntArray,
+        loss_denominator: float,
+        *,
+        epoch: int | None = None,
+        num_rows: int | None = None,
+        length: int | None = None,
     ) -> Batch:
         """Return the samples at `indices` as one batch, padded on the right to the longest of them.
 
         Args:
             indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
             loss_denominator: Samples of the whole optimizer step, over all ranks.
+            epoch: Samples are the same in every epoch.
             num_rows: B; filler rows are added. As many as there are samples, or one, when not given.
             length: S; that of the longest sample when not given.
         """
@@ -83,7 +127,7 @@ class Collator:
 class TrainBatches:
     """The micro-batches of every optimizer step of one rank, as a function of the step: resuming is starting there."""
 
-    collator: Collator
+    collator: Collate
     """Of the training split."""
     seed: int
     """`run.seed`."""
@@ -132,7 +176,9 @@ class TrainBatches:
         num_rows, length = None, None
         if self.equal_shapes:
             num_rows, length = self.micro_batch_size, int(self.collator.store.lengths[indices].max())
-        return [self.collator(share, len(indices), num_rows=num_rows, length=length) for share in shares]
+        epoch = step // self.steps_per_epoch
+        denominator = self.collator.loss_denominator(indices, epoch=epoch)
+        return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
 
     def _order(self, epoch: int) -> IntArray:
         """Return the order of an epoch, keeping the last one: making it anew costs what a sort does."""
@@ -143,16 +189,17 @@ class TrainBatches:
         return kept[1]
 
 
-def longest_batches(collator: Collator, *, loss_denominator: float) -> Callable[[int], Batch]:
+def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], Batch]:
     """Return what makes a batch of so many of the longest samples of a split: none that occurs needs more memory.
 
     Args:
         collator: Of the split.
-        loss_denominator: Samples of the whole optimizer step, over all ranks.
+        num_samples: Of the whole optimizer step, over all ranks.
     """
     order = np.argsort(-collator.store.lengths, kind="stable").astype(np.int64)
     # Of a split with fewer samples some are taken twice.
-    return lambda size: collator(np.resize(order, size), loss_denominator)
+    denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
+    return lambda size: collator(np.resize(order, size), denominator, epoch=0)
 
 
 def num_eval_batches(num_samples: int, *, batch_size: int, data_world_size: int) -> int:
@@ -161,13 +208,13 @@ def num_eval_batches(num_samples: int, *, batch_size: int, data_world_size: int)
 
 
 def eval_batches(
-    collator: Collator, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1
+    collator: Collate, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1
 ) -> Iterator[Batch]:
     """Yield this rank's batches of an evaluation: over all ranks, every sample exactly once.
 
     Samples go from the longest to the shortest, so that little is padded and the first batch needs the most memory.
     Every rank gets the same number of batches; where the samples do not suffice, one is filler. The losses of all
-    batches sum to the mean over the split: `loss_denominator` is its number of samples.
+    batches sum to the mean over the split: `loss_denominator` is that of all of it.
 
     Args:
         collator: Of the split.
@@ -177,6 +224,7 @@ def eval_batches(
     """
     num_samples = len(collator.store)
     order = np.argsort(-collator.store.lengths, kind="stable").astype(np.int64)
+    denominator = collator.loss_denominator(order)
     together = batch_size * data_world_size
     for start in range(0, num_samples, together):
         (share,) = deal(
@@ -186,4 +234,4 @@ def eval_batches(
             micro_batch_size=batch_size,
             num_micro_steps=1,
         )
-        yield collator(share, num_samples)
+        yield collator(share, denominator)

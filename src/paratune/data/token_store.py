@@ -5,6 +5,8 @@
       type_ids.bin        token types, uint8; absent where the model has no such input
       offsets.npy         (N + 1,) int64: sample i is tokens[offsets[i]:offsets[i + 1]]
       full_lengths.npy    (N,) int32: tokens of each sample before truncation
+      token_NAME.bin      what else a task keeps of each token
+      row_NAME.npy        what else a task keeps of each sample
       meta.json           counts and sizes; written last
 
 Floor 3, without torch.
@@ -12,9 +14,9 @@ Floor 3, without torch.
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +28,7 @@ from paratune.errors import CheckpointError, DataError
 from paratune.records import read_json, write_json
 from paratune.units import format_bytes
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TokenArray = npt.NDArray[np.integer[Any]]
 
 
@@ -46,6 +48,10 @@ class TokenStore:
     """Tokens after which samples were truncated."""
     fingerprint: str
     """SHA-256 over texts, tokenizer and settings; name of the folder."""
+    of_tokens: Mapping[str, TokenArray] = field(default_factory=dict)
+    """(num_tokens,) each: what else a task keeps of each token, by name."""
+    of_rows: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """(N, ...) each: what else a task keeps of each sample, by name."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -84,6 +90,13 @@ def open_store(folder: Path) -> TokenStore:
         full_lengths = np.load(folder / "full_lengths.npy", allow_pickle=False, mmap_mode="r")
         tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
         type_ids = np.memmap(folder / "type_ids.bin", dtype=np.uint8, mode="r") if meta["has_type_ids"] else None
+        of_tokens = {
+            name: np.memmap(folder / f"token_{name}.bin", dtype=dtype, mode="r")
+            for name, dtype in meta["of_tokens"].items()
+        }
+        of_rows = {
+            name: np.load(folder / f"row_{name}.npy", allow_pickle=False, mmap_mode="r") for name in meta["of_rows"]
+        }
         max_length, fingerprint = int(meta["max_length"]), str(meta["fingerprint"])
     except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
@@ -92,35 +105,66 @@ def open_store(folder: Path) -> TokenStore:
     is_whole = offsets[0] == 0 and offsets[-1] == len(tokens) and bool((np.diff(offsets) > 0).all())
     if not is_whole or len(full_lengths) != len(offsets) - 1:
         raise ValueError("its offsets do not fit its tokens")
-    return TokenStore(tokens, type_ids, offsets, full_lengths, max_length, fingerprint)
+    return TokenStore(tokens, type_ids, offsets, full_lengths, max_length, fingerprint, of_tokens, of_rows)
 
 
 class StoreWriter(AbstractContextManager["StoreWriter"]):
     """Writes a folder aside; `finish` puts it into its place. Left without `finish`, nothing stays."""
 
-    def __init__(self, folder: Path, dtype: str, *, has_type_ids: bool) -> None:
+    def __init__(
+        self, folder: Path, dtype: str, *, has_type_ids: bool, of_tokens: Mapping[str, str] | None = None
+    ) -> None:
+        """Begin a folder.
+
+        Args:
+            folder: Does not exist yet.
+            dtype: Of the token ids.
+            has_type_ids: Whether `add` gets them.
+            of_tokens: What else `add` gets of each token: name and dtype.
+        """
         self._folder, self._dtype = folder, np.dtype(dtype)
         self._aside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         self._aside.mkdir(parents=True)
         self._tokens = (self._aside / "tokens.bin").open("wb")
         self._type_ids = (self._aside / "type_ids.bin").open("wb") if has_type_ids else None
+        self._dtypes = dict(of_tokens or {})
+        self._others = {name: (self._aside / f"token_{name}.bin").open("wb") for name in self._dtypes}
         self._lengths: list[int] = []
         self._full_lengths: list[int] = []
 
-    def add(self, ids: list[list[int]], type_ids: list[list[int]] | None, full_lengths: Iterable[int]) -> None:
+    def add(
+        self,
+        ids: list[list[int]],
+        type_ids: list[list[int]] | None,
+        full_lengths: Iterable[int],
+        of_tokens: Mapping[str, list[list[int]]] | None = None,
+    ) -> None:
         """Append samples."""
         self._tokens.write(_flat(ids, self._dtype))
         if self._type_ids is not None:
             assert type_ids is not None
             self._type_ids.write(_flat(type_ids, np.dtype(np.uint8)))
+        for name, file in self._others.items():
+            assert of_tokens is not None
+            file.write(_flat(of_tokens[name], np.dtype(self._dtypes[name])))
         self._lengths.extend(map(len, ids))
         self._full_lengths.extend(full_lengths)
 
-    def finish(self, max_length: int) -> None:
-        """Write the rest, sync, and rename the folder into its place."""
+    def finish(self, max_length: int, of_rows: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+        """Write the rest, sync, and rename the folder into its place.
+
+        Args:
+            max_length: Tokens after which samples were truncated.
+            of_rows: (N, ...) each: what else is kept of each sample, by name.
+        """
         offsets = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
-        for name, array in (("offsets.npy", offsets), ("full_lengths.npy", np.asarray(self._full_lengths, np.int32))):
-            with (self._aside / name).open("wb") as file:
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "offsets": offsets,
+            "full_lengths": np.asarray(self._full_lengths, np.int32),
+            **{f"row_{name}": array for name, array in (of_rows or {}).items()},
+        }
+        for name, array in arrays.items():
+            with (self._aside / f"{name}.npy").open("wb") as file:
                 np.save(file, array, allow_pickle=False)
                 _sync(file)
         for file in self._data_files():
@@ -132,6 +176,8 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
             "dtype": self._dtype.str,
             "has_type_ids": self._type_ids is not None,
             "max_length": max_length,
+            "of_tokens": self._dtypes,
+            "of_rows": list(of_rows or {}),
             "num_samples": len(self._lengths),
             "num_tokens": int(offsets[-1]),
             "num_bytes": {item.name: item.stat().st_size for item in sorted(self._aside.iterdir())},
@@ -140,7 +186,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         self._aside.rename(self._folder)
 
     def _data_files(self) -> list[Any]:
-        return [self._tokens] if self._type_ids is None else [self._tokens, self._type_ids]
+        return [self._tokens, *([] if self._type_ids is None else [self._type_ids]), *self._others.values()]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,8 +11,9 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,68 +45,111 @@ CHUNK_SIZE = 1000
 _log = logging.getLogger(__name__)
 
 
-def cache_folder(cache_dir: str | None) -> Path:
+def _never() -> bool:
+    return False
+
+
+def cache_folder(cache_dir: str | Path | None) -> Path:
     """Return where token files are kept: `data.cache_dir`, else $PARATUNE_CACHE, else ~/.cache/paratune."""
     return Path(cache_dir or os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune").expanduser()
 
 
-def tokenize(
-    samples: Samples,
-    tokenizer: Any,
-    *,
-    max_length: int,
-    truncation: Truncation = "longest_first",
-    need_token_type_ids: bool = False,
-    cache_dir: Path,
-    source: str = "data",
-    progress: Progress | None = None,
-    stop: Stop | None = None,
-) -> TokenStore:
+@dataclass(frozen=True)
+class Tokenizing:
+    """How texts become tokens, and who is told."""
+
+    tokenizer: Any
+    """A `transformers` tokenizer, fast or slow; it is left as it was."""
+    max_length: int
+    """Most tokens of a sample, special ones included."""
+    truncation: Truncation = "longest_first"
+    """Which text of a pair loses tokens."""
+    need_token_type_ids: bool = False
+    """Whether the model takes them."""
+    cache_dir: str | Path | None = None
+    """As `data.cache_dir`."""
+    progress: Progress | None = None
+    """Told how far it is; not called when the tokens are found."""
+    stop: Stop = _never
+    """Asked between chunks, and while another process has the lock, whether to give up."""
+
+
+def tokenize(samples: Samples, how: Tokenizing, *, source: str = "data") -> TokenStore:
     """Return the tokens of all samples, made now or found in the cache.
 
     Args:
         samples: Texts, or pairs of texts; at least one.
-        tokenizer: A `transformers` tokenizer, fast or slow; it is left as it was.
-        max_length: Most tokens of a sample, special ones included.
-        truncation: Which text of a pair loses tokens.
-        need_token_type_ids: Whether the model takes them.
-        cache_dir: Folder of the cache, made when absent.
+        how: Tokenizer, limits, cache.
         source: Name of the samples in messages.
-        progress: Told how far it is; not called when the tokens are found.
-        stop: Asked between chunks, and while another process has the lock, whether to give up.
 
     Raises:
-        ConfigError: `max_length` leaves no room, or `truncation` needs a second text.
+        ConfigError: `how.max_length` leaves no room, or `how.truncation` needs a second text.
         DataError: A text has no tokens, or the cache cannot be written.
-        Stopped: `stop` said so; nothing half-made is left.
+        Stopped: `how.stop` said so; nothing half-made is left.
     """
-    _require_room(samples, tokenizer, max_length, truncation)
-    fingerprint = token_fingerprint(samples, tokenizer, max_length, truncation, need_token_type_ids)
+    _require_room(samples, how)
+
+    def write(writer: StoreWriter) -> None:
+        for part in chunks(samples, how, source):
+            writer.add(*_encode(samples, part, how, source))
+        writer.finish(how.max_length)
+
+    return cached_store(token_fingerprint(samples, how), how, write)
+
+
+def chunks(samples: Samples, how: Tokenizing, source: str) -> Iterator[slice]:
+    """Yield the samples in parts of a size that can be tokenized at once, telling how far it is.
+
+    Raises:
+        Stopped: `how.stop` said so.
+    """
+    for start in range(0, len(samples), CHUNK_SIZE):
+        if how.stop():
+            raise Stopped(f"stopped while tokenizing {source}, at sample {start} of {len(samples)}")
+        end = min(start + CHUNK_SIZE, len(samples))
+        yield slice(start, end)
+        if how.progress is not None:
+            how.progress(end, len(samples))
+
+
+def cached_store(
+    fingerprint: str,
+    how: Tokenizing,
+    write: Callable[[StoreWriter], None],
+    *,
+    of_tokens: Mapping[str, str] | None = None,
+) -> TokenStore:
+    """Return the tokens of this fingerprint: found in the cache, or made by one process while the others wait.
+
+    Args:
+        fingerprint: Of all that the tokens depend on; name of the folder.
+        how: Tokenizer, cache, and whether to give up.
+        write: Adds all samples and finishes.
+        of_tokens: As for `StoreWriter`.
+
+    Raises:
+        DataError: The cache cannot be written.
+        Stopped: `how.stop` said so; nothing half-made is left.
+    """
+    cache_dir = cache_folder(how.cache_dir)
     folder = cache_dir / "tokens" / fingerprint
-    stop = stop or (lambda: False)
     store = _find(folder)
     if store is not None:
         return store
     with disk_errors_explained(cache_dir):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(fingerprint + ".lock"), stop):
+        with _locked(folder.with_name(fingerprint + ".lock"), how.stop):
             store = _find(folder)  # another process may have made it meanwhile
             if store is not None:
                 return store
             for torn in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
                 remove_folder(torn)
-            has_types = need_token_type_ids
-            with StoreWriter(folder, _dtype(tokenizer), has_type_ids=has_types) as writer, _state_kept(tokenizer):
-                for start in range(0, len(samples), CHUNK_SIZE):
-                    if stop():
-                        raise Stopped(f"stopped while tokenizing {source}, at sample {start} of {len(samples)}")
-                    end = min(start + CHUNK_SIZE, len(samples))
-                    writer.add(
-                        *_encode(samples, slice(start, end), tokenizer, max_length, truncation, has_types, source)
-                    )
-                    if progress is not None:
-                        progress(end, len(samples))
-                writer.finish(max_length)
+            dtype, has_types = _dtype(how.tokenizer), how.need_token_type_ids
+            with (
+                StoreWriter(folder, dtype, has_type_ids=has_types, of_tokens=of_tokens) as writer,
+                _state_kept(how.tokenizer),
+            ):
+                write(writer)
     return open_store(folder)
 
 
@@ -136,16 +180,16 @@ def _locked(path: Path, stop: Stop) -> Iterator[None]:
         lock.release()
 
 
-def _require_room(samples: Samples, tokenizer: Any, max_length: int, truncation: Truncation) -> None:
+def _require_room(samples: Samples, how: Tokenizing) -> None:
     if len(samples) == 0:
         raise DataError("there are no samples to tokenize")
     is_pair = samples.text_pairs is not None
-    if truncation == "only_second" and not is_pair:
+    if how.truncation == "only_second" and not is_pair:
         raise ConfigError("data.truncation: only_second needs a second text (data.columns.text_pair)")
-    num_special = tokenizer.num_special_tokens_to_add(pair=is_pair)
-    if max_length <= num_special:
+    num_special = how.tokenizer.num_special_tokens_to_add(pair=is_pair)
+    if how.max_length <= num_special:
         raise ConfigError(
-            f"data.max_length {max_length} leaves no room for text beside {num_special} special tokens; "
+            f"data.max_length {how.max_length} leaves no room for text beside {num_special} special tokens; "
             f"at least {num_special + 1} is needed"
         )
 
@@ -155,17 +199,16 @@ def _dtype(tokenizer: Any) -> str:
     return "<u2" if tokenizer.is_fast and len(tokenizer) <= 2**16 else "<u4"
 
 
-def token_fingerprint(
-    samples: Samples, tokenizer: Any, max_length: int, truncation: str, need_token_type_ids: bool
-) -> str:
+def token_fingerprint(samples: Samples, how: Tokenizing, **settings_of_task: Any) -> str:
     """Return the SHA-256, in hexadecimal, over all that the tokens depend on: texts, tokenizer, settings, versions."""
     settings = {
         "format": FORMAT_VERSION,
-        "max_length": max_length,
-        "truncation": truncation,
-        "type_ids": need_token_type_ids,
-        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "max_length": how.max_length,
+        "truncation": how.truncation,
+        "type_ids": how.need_token_type_ids,
+        "tokenizer": tokenizer_fingerprint(how.tokenizer),
         "versions": [tokenizers.__version__, transformers.__version__],
+        **settings_of_task,
     }
     sha = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     hash_texts(sha, samples.texts)
@@ -219,21 +262,16 @@ def _state_kept(tokenizer: Any) -> Iterator[None]:
 
 
 def _encode(
-    samples: Samples,
-    part: slice,
-    tokenizer: Any,
-    max_length: int,
-    truncation: Truncation,
-    need_token_type_ids: bool,
-    source: str,
+    samples: Samples, part: slice, how: Tokenizing, source: str
 ) -> tuple[list[list[int]], list[list[int]] | None, list[int]]:
     """Return ids, types and untruncated lengths of a chunk; only samples that are too long are encoded twice."""
     texts = samples.texts[part]
     pairs = None if samples.text_pairs is None else samples.text_pairs[part]
     rows = samples.rows[part]
+    max_length, truncation, need_token_type_ids = how.max_length, how.truncation, how.need_token_type_ids
 
     def call(indices: list[int], **options: Any) -> Any:
-        return tokenizer(
+        return how.tokenizer(
             [texts[index] for index in indices],
             None if pairs is None else [pairs[index] for index in indices],
             return_attention_mask=False,

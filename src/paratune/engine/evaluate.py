@@ -1,6 +1,6 @@
 """Evaluation: every sample exactly once, whatever the number of ranks; outputs are kept on the host.
 
-`N` samples, `C` classes (1 for regression).
+`N` samples, `K` numbers kept of each.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,11 +30,9 @@ class Evaluation:
     """What a model says of a split, in the order of its rows, on every rank."""
 
     outputs: np.ndarray[Any, Any]
-    """(N, C), float32 or float64: logits or predictions."""
-    labels: np.ndarray[Any, Any] | None
-    """(N,), int64 class ids or float targets; None when the split has none."""
+    """(N, K), float32 or float64: what the model keeps of each row, such as logits or predictions."""
     loss: float | None
-    """Mean over samples."""
+    """Mean over what the task's loss is averaged over, samples or labelled tokens; None without labels."""
 
 
 class Interrupted(Exception):
@@ -54,8 +52,9 @@ def evaluate(
 
     Args:
         strategy: Runs the forward passes.
-        model: Gives the loss.
-        batches: This rank's share; the same number of batches on every rank, filler where there is nothing.
+        model: Gives the loss, and what is kept of a row.
+        batches: This rank's share, the same number of batches on every rank, filler where there is nothing; their
+            `loss_denominator` is that of the whole split.
         device: Where batches go.
         should_stop: Asked between batches, the same answer on every rank.
         on_batch: Called with the number of batches done.
@@ -63,36 +62,32 @@ def evaluate(
     Raises:
         Interrupted: `should_stop` said so.
     """
-    index, outputs, labels = [], [], []
-    loss = torch.zeros((), dtype=torch.float64)
+    index, outputs = [], []
+    loss: Tensor | None = None
     for done, batch in enumerate(batches, start=1):
         if should_stop():
             raise Interrupted
         moved = batch.to(device, non_blocking=True)
         predicted = strategy.predict(moved)
         if batch.labels is not None:
-            loss += model.loss_sum(predicted, moved).detach().double().cpu()
-            labels.append(batch.labels)
+            part = model.loss_sum(predicted, moved).detach().double().cpu() / batch.loss_denominator
+            loss = part if loss is None else loss + part
+        kept = model.row_outputs(predicted, moved)
         index.append(batch.index)
-        outputs.append(predicted.to("cpu", torch.float64 if predicted.dtype == torch.float64 else torch.float32))
+        outputs.append(kept.to("cpu", torch.float64 if kept.dtype == torch.float64 else torch.float32))
         on_batch(done)
-    return _bring_together(strategy, torch.cat(index), torch.cat(outputs), torch.cat(labels) if labels else None, loss)
+    return _bring_together(strategy, torch.cat(index), torch.cat(outputs), loss)
 
 
-def _bring_together(
-    strategy: Predictor, index: Tensor, outputs: Tensor, labels: Tensor | None, loss: Tensor
-) -> Evaluation:
+def _bring_together(strategy: Predictor, index: Tensor, outputs: Tensor, loss: Tensor | None) -> Evaluation:
     """Concatenate over ranks, drop filler (index -1), sort by row."""
     real = index >= 0
     rows = strategy.reduce(index[real], "concat")
     order = torch.argsort(rows)
     # Ranks of one replica see the same rows; each row is wanted once.
     _, first = np.unique(rows[order].numpy(), return_index=True)
-    keep = order[torch.from_numpy(first)]
-    gathered = strategy.reduce(outputs[real], "concat")[keep]
+    gathered = strategy.reduce(outputs[real], "concat")[order[torch.from_numpy(first)]]
+    if loss is None:
+        return Evaluation(gathered.numpy(), None)
     replicas = strategy.layout.world_size // strategy.layout.data_world_size
-    total = float(strategy.reduce(loss, "sum")) / replicas
-    if labels is None:
-        return Evaluation(gathered.numpy(), None, None)
-    targets = strategy.reduce(labels[real], "concat")[keep]
-    return Evaluation(gathered.numpy(), targets.numpy(), total / max(1, len(keep)))
+    return Evaluation(gathered.numpy(), float(strategy.reduce(loss, "sum")) / replicas)

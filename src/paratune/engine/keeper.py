@@ -4,9 +4,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from paratune import checkpoint
@@ -36,7 +34,7 @@ class RunKeeper:
         device: torch.device,
         checkpoints: Path,
         batches_of: Callable[[str], tuple[int, Iterator[Batch]]],
-        score: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], Scores],
+        score: Callable[[str, Evaluation], Scores],
         is_better: Callable[[str, float | None, float | None, float], bool],
         recorder: Recorder,
         stop: StopRequest,
@@ -52,7 +50,7 @@ class RunKeeper:
             device: Where batches go.
             checkpoints: Folder of the checkpoints of this run.
             batches_of: Number of batches, and this rank's batches, of a split by its name.
-            score: Metrics of outputs against labels.
+            score: Metrics of a split by its name, the loss among them.
             is_better: Whether a metric's new value is better than its old one by at least the given difference.
             recorder: Gets the events.
             stop: Asked between batches.
@@ -107,8 +105,7 @@ class RunKeeper:
                 should_stop=lambda: self._stop.agreed(self._strategy),
                 on_batch=bar.update,
             )
-        assert evaluation.labels is not None
-        return evaluation, {**self._score(evaluation.outputs, evaluation.labels), "loss": evaluation.loss}
+        return evaluation, self._score(split, evaluation)
 
     def evaluation_at(self, step: int) -> Evaluation | None:
         """Return the validation outputs of that step when they are still at hand."""

@@ -6,25 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.config.sections import ClassificationTask, Columns, Model, RegressionTask, Task, class_names
+from paratune.config.sections import ClassificationTask, Columns, Model, RegressionTask, Task
+from paratune.data.columns import Missing
 from paratune.data.duplicates import count_known
 from paratune.data.load import Split
-from paratune.data.loader import Collator, eval_batches, num_eval_batches
+from paratune.data.loader import eval_batches, num_eval_batches
+from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.models.limits import max_positions
-from paratune.models.load import load_config, load_model, load_tokenizer
+from paratune.models.load import load_config, load_tokenizer
 from paratune.models.save import TASK_FILE
-from paratune.models.task_model import SequenceModel, takes_token_types
+from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json
 from paratune.strategies.protocol import Layout, ReduceOp
+from paratune.tasks import recipe_of
+from paratune.tasks.protocol import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +47,9 @@ class Named:
 class Trained:
     """A model with all that it takes to apply it."""
 
-    model: SequenceModel
+    model: TaskModel
     tokenizer: Any
-    task: ClassificationTask | RegressionTask
+    recipe: Recipe
     columns: Columns
     max_length: int
     truncation: Any
@@ -58,15 +62,27 @@ class Trained:
     @property
     def names(self) -> list[str]:
         """Class names in the order of their ids; empty for regression."""
-        return class_names(self.task)
+        return self.recipe.names
 
-    @property
-    def takes_token_types(self) -> bool:
-        return takes_token_types(self.tokenizer)
+    def read(self, source: str, table: pa.Table, *, require_labels: bool) -> Split:
+        """Return the rows of a file, tokenized; without labels, rows that lack something are left out.
+
+        Raises:
+            DataError: Something is wrong with the file or a column.
+        """
+        how = Tokenizing(
+            self.tokenizer,
+            self.max_length,
+            truncation=self.truncation,
+            need_token_type_ids=takes_token_types(self.tokenizer),
+        )
+        columns = self.columns.model_copy(update={"id": None})  # rows keep their place; ids are for a run's record
+        missing: Missing = self.missing if require_labels else "drop"
+        return self.recipe.load_split(source, table, columns, how, missing=missing, require_labels=require_labels)
 
     def apply(self, split: Split, batch_size: int, on_batch: Callable[[int], None]) -> Evaluation:
         """Return the outputs for every sample of `split`, in its order."""
-        collator = Collator(split.store, split.labels, self.tokenizer.pad_token_id)
+        collator = self.recipe.collator(split, self.tokenizer)
         with self.precision.switched():
             return evaluate(
                 ForwardOnly(self.model, self.precision, self.device),
@@ -87,7 +103,7 @@ class Trained:
 
     def num_batches(self, split: Split, batch_size: int) -> int:
         """Return how often `apply` calls `on_batch`."""
-        return num_eval_batches(split.num_rows, batch_size=batch_size, data_world_size=1)
+        return num_eval_batches(split.num_samples, batch_size=batch_size, data_world_size=1)
 
 
 class ForwardOnly:
@@ -95,7 +111,7 @@ class ForwardOnly:
 
     layout = Layout(rank=0, world_size=1, data_rank=0, data_world_size=1)
 
-    def __init__(self, model: SequenceModel, precision: Precision, device: torch.device) -> None:
+    def __init__(self, model: TaskModel, precision: Precision, device: torch.device) -> None:
         self._model = model.to(device).eval()
         self._precision = precision
         self._device = device
@@ -130,13 +146,13 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     tokenizer = load_tokenizer(model)
     task = _task(known, model)
     precision = _precision(known.get("precision", "fp32"), where)
-    names = class_names(task)
-    sequence_model = load_model(model, task, names, tokenizer, precision, seed=0, head_must_exist=True)
-    limit = max_positions(sequence_model.hf.config, tokenizer)
+    recipe = recipe_of(task)
+    task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
+    limit = max_positions(task_model.hf.config, tokenizer)
     return Trained(
-        model=sequence_model,
+        model=task_model,
         tokenizer=tokenizer,
-        task=task,
+        recipe=recipe,
         columns=_columns(known.get("columns", {}), named, target),
         max_length=known.get("max_length") or limit or 512,
         truncation=known.get("truncation", "longest_first"),
@@ -145,14 +161,6 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
         device=where,
         run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
     )
-
-
-def class_confusion(evaluation: Evaluation, num_classes: int) -> list[list[int]]:
-    """Return how often each true class (rows) was taken for each class (columns)."""
-    from paratune.metrics.classification import confusion
-
-    assert evaluation.labels is not None
-    return confusion(evaluation.labels, np.asarray(evaluation.outputs).argmax(axis=1), num_classes)
 
 
 def _device(name: str) -> torch.device:
@@ -197,11 +205,11 @@ def _model_folder(target: str) -> str:
     return str(folder)
 
 
-def _task(known: dict[str, Any], model: Model) -> ClassificationTask | RegressionTask:
+def _task(known: dict[str, Any], model: Model) -> Task:
     """Return the task that the folder was saved with, or the one that the model's own configuration shows."""
     if "task" in known:
         try:
-            task: ClassificationTask | RegressionTask = TypeAdapter(Task).validate_python(known["task"])
+            task: Task = TypeAdapter(Task).validate_python(known["task"])
         except ValidationError as error:
             raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
         return task

@@ -5,7 +5,7 @@ Floor 3.
 
 from typing import Any
 
-from paratune.config.sections import Config, class_names
+from paratune.config.sections import Config
 from paratune.errors import ConfigError
 from paratune.models.load import load_config
 
@@ -19,7 +19,7 @@ def token_limit(config: Config, tokenizer: Any) -> int:
     Raises:
         ConfigError: More is asked for than the model has positions, or neither sets a limit.
     """
-    model_config = load_config(config.model, num_labels=max(1, len(class_names(config.task))))
+    model_config = load_config(config.model)
     limit = max_positions(model_config, tokenizer)
     asked = config.data.max_length
     if asked is not None and limit is not None and asked > limit:

@@ -6,15 +6,16 @@ Floor 3. Weights come from safetensors only: other formats are pickles.
 import importlib.util
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from paratune import hub
-from paratune.config.sections import ClassificationTask, Model, RegressionTask
+from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
-from paratune.models.task_model import SequenceModel, in_body, is_pooler
+from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.precision import Precision
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,21 @@ def load_tokenizer(model: Model) -> Any:
     return tokenizer
 
 
-def load_config(model: Model, num_labels: int | None) -> Any:
+@dataclass(frozen=True)
+class Head:
+    """What stands on top of the encoder."""
+
+    auto_class: str
+    """Class of transformers that makes it, such as AutoModelForSequenceClassification."""
+    num_outputs: int | None = None
+    """Of a row; None where the head itself decides."""
+    names: tuple[str, ...] = ()
+    """Of the outputs, in their order; none where they are numbers."""
+    problem_type: str | None = None
+    """What the model's own configuration calls the task."""
+
+
+def load_config(model: Model, num_labels: int | None = None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
     Args:
@@ -107,54 +122,57 @@ def load_config(model: Model, num_labels: int | None) -> Any:
 
 def load_model(
     model: Model,
-    task: ClassificationTask | RegressionTask,
-    names: Sequence[str],
+    task_kind: str,
+    head: Head,
     tokenizer: Any,
     precision: Precision,
     seed: int,
     *,
     head_must_exist: bool = False,
-) -> SequenceModel:
-    """Return the model with a head for `task`, on the CPU, in the policy's parameter dtype.
+) -> TaskModel:
+    """Return the model with a head for a task, on the CPU, in the policy's parameter dtype.
 
     Args:
         model: Which one.
-        task: Decides the head and the loss.
-        names: Label names in the order of their ids; empty for regression.
+        task_kind: Decides the loss.
+        head: What stands on the encoder.
         tokenizer: Its vocabulary must fit the model's.
         precision: Gives the dtype of the weights.
         seed: Of new weights, so that every process and every strategy starts from the same.
         head_must_exist: Refuse a model that would get new weights, for use without training.
 
     Raises:
-        ConfigError: The model has no sequence-classification head, no safetensors weights, or another vocabulary.
+        ConfigError: The architecture has no such head, there are no safetensors weights, or another vocabulary.
     """
-    config = load_config(model, num_labels=max(1, len(names)))
-    config.problem_type = "single_label_classification" if task.kind == "classification" else "regression"
-    if names:
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: index for index, name in enumerate(names)}
+    config = load_config(model, head.num_outputs)
+    if head.problem_type is not None:
+        config.problem_type = head.problem_type
+    if head.names:
+        config.id2label = dict(enumerate(head.names))
+        config.label2id = {name: index for index, name in enumerate(head.names)}
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(tokenizer, config, model.name)
     torch.manual_seed(seed)
-    hf, new = _build(model, config, head_must_exist)
+    hf, new = _build(model, config, head.auto_class, head_must_exist)
     hf = hf.to(precision.param_dtype)
-    return SequenceModel(hf, task.kind, new_weights=new)
+    return TaskModel(hf, task_kind, new_weights=new)
 
 
-def _build(model: Model, config: Any, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
+def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of the weights that the folder did not have."""
-    from transformers import AutoModelForSequenceClassification
+    import transformers
     from transformers.utils import logging as hf_logging
+
+    maker = getattr(transformers, auto_class)
 
     hf_logging.disable_progress_bar()
     hf_logging.set_verbosity_error()  # new weights are said below, in one line
     try:
         if model.from_scratch:
-            hf = AutoModelForSequenceClassification.from_config(config, trust_remote_code=model.trust_remote_code)
+            hf = maker.from_config(config, trust_remote_code=model.trust_remote_code)
             return hf, ()
         source = locate(model.name)
-        hf, info = AutoModelForSequenceClassification.from_pretrained(
+        hf, info = maker.from_pretrained(
             source,
             config=config,
             revision=model.revision,

@@ -12,14 +12,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from paratune.errors import CheckpointError
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import TaskModel
 from paratune.records import write_json
 
 TASK_FILE = "paratune.json"
 """Beside the model: task, columns and token limit, so that `evaluate` and `predict` need no more than the folder."""
 
 
-def save_model(folder: Path, model: SequenceModel, tokenizer: Any, tensors: Mapping[str, Tensor], task: Any) -> None:
+def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[str, Tensor], task: Any) -> None:
     """Write configuration, weights (safetensors), tokenizer and `paratune.json`, aside, then rename.
 
     Args:

@@ -9,42 +9,46 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError
+from paratune.models.objectives import OBJECTIVES, weighted_sum
 
 
-class SequenceModel(nn.Module):
-    """Sequence classification or regression: a `BatchModel` around an `AutoModelForSequenceClassification`."""
+class TaskModel(nn.Module):
+    """A `BatchModel` around a model of transformers with the head of a task."""
 
     def __init__(self, hf: Any, task_kind: str, new_weights: tuple[str, ...] = ()) -> None:
+        """Wrap a model.
+
+        Args:
+            hf: With the head that fits the task, such as an `AutoModelForSequenceClassification`.
+            task_kind: A key of `OBJECTIVES`.
+            new_weights: Names in `hf` of the weights that were not loaded.
+        """
         super().__init__()
         self.new_weights = new_weights
-        """Names in `hf` of the weights that were not loaded."""
         self.hf = hf
         self.task_kind = task_kind
+        self._objective = OBJECTIVES[task_kind]
         # A decoder would keep keys and values for generating text: memory for nothing, and twice with blocks that
         # compute their activations again.
         self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return logits (B, C), or predictions (B, 1), in the compute dtype."""
+        """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ..."""
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        logits: Tensor = self.hf(**inputs, **self._options).logits
-        return logits
+        return self._objective.outputs(self.hf(**inputs, **self._options))
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the sum over rows of cross-entropy or squared error, weighted by `row_weight`; at least float32."""
-        assert batch.labels is not None
-        outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
-        if self.task_kind == "regression":
-            losses = (outputs.squeeze(-1) - batch.labels.to(outputs.dtype)).square()
-        else:
-            losses = functional.cross_entropy(outputs, batch.labels, reduction="none")
-        return (losses * batch.row_weight.to(losses.dtype)).sum()
+        """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32."""
+        return weighted_sum(self._objective, outputs, batch)
+
+    def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return what an evaluation keeps of each row, (B, K)."""
+        return self._objective.row_outputs(outputs, batch)
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
@@ -85,7 +89,7 @@ def takes_token_types(tokenizer: Any) -> bool:
     return "token_type_ids" in tokenizer.model_input_names
 
 
-def freeze_encoder(model: SequenceModel) -> None:
+def freeze_encoder(model: TaskModel) -> None:
     """Leave only the head trainable: the modules that `AutoModel` of the same architecture does not have.
 
     Raises:
@@ -102,7 +106,7 @@ def freeze_encoder(model: SequenceModel) -> None:
         parameter.requires_grad_(False)
 
 
-def set_output_bias(model: SequenceModel, value: float) -> None:
+def set_output_bias(model: TaskModel, value: float) -> None:
     """Set the bias of the layer that gives the one output of a regression.
 
     Raises:

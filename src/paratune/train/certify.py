@@ -27,7 +27,7 @@ from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_OK, ConfigError, ParatuneError, Stopped
 from paratune.models.load import load_config
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import Place, place_from_environment
 from paratune.strategies.protocol import Strategy
 from paratune.train.meet import met
@@ -163,7 +163,7 @@ def silence(model: nn.Module) -> None:
             module.p = 0.0  # type: ignore[assignment]
 
 
-def refuse_randomness(model: SequenceModel, batch: Batch) -> None:
+def refuse_randomness(model: TaskModel, batch: Batch) -> None:
     """Look whether the model gives the same twice in training mode.
 
     Raises:
@@ -254,7 +254,7 @@ def relative_difference(tensor: Tensor, expected: Tensor, largest: float) -> flo
     return difference / scale if scale else difference
 
 
-def _about(prepared: Prepared, model: SequenceModel, global_batch_size: int) -> Mapping[str, Any]:
+def _about(prepared: Prepared, model: TaskModel, global_batch_size: int) -> Mapping[str, Any]:
     """Return what the certificate says of model, data and machine."""
     return {
         "model": model_facts(model, prepared.config.model.name),

@@ -25,7 +25,7 @@ from paratune.data.loader import TrainBatches
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
 from paratune.train.prepare import Prepared
 from paratune.train.record import memory_setup
@@ -70,7 +70,7 @@ class MemoryGuard:
         self._prepared = prepared
         self._folder = folder
         self.sizes = sizes
-        self.model: SequenceModel | None = None
+        self.model: TaskModel | None = None
         self.doing = "placing the model"
         self.batches: StepBatches | None = None
         self.recorder: Recorder | None = None

@@ -10,7 +10,7 @@ import torch
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch
 from paratune.console import Display
-from paratune.data.loader import Collator, longest_batches
+from paratune.data.loader import Collate, longest_batches
 from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks
@@ -40,7 +40,7 @@ def choose_micro_batch(
     sizes: ResolvedBatch,
     *,
     resumed: Path | None,
-    collator: Collator,
+    collator: Collate,
     guard: MemoryGuard,
     display: Display,
 ) -> Choice:
@@ -78,7 +78,7 @@ def _search(
     strategy: Strategy,
     sizes: ResolvedBatch,
     limit: int | None,
-    collator: Collator,
+    collator: Collate,
     guard: MemoryGuard,
     display: Display,
 ) -> Choice:
@@ -97,7 +97,7 @@ def _search(
             model=model,
             precision=prepared.precision,
             device=prepared.device,
-            worst=longest_batches(collator, loss_denominator=sizes.global_batch_size),
+            worst=longest_batches(collator, num_samples=sizes.global_batch_size),
             share=share,
             meter=make_meter(prepared.device, local_world_size(prepared.place)),
         )

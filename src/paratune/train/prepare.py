@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,24 +19,26 @@ from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.check import excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.plain import one_line
-from paratune.config.sections import Config, OutsideStrategy, RegressionTask, class_names, strategy_options
+from paratune.config.sections import Config, OutsideStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.duplicates import overlap_warnings
-from paratune.data.labels import absence_warnings, class_counts
-from paratune.data.load import Split, load_splits
-from paratune.data.loader import Collator, TrainBatches
+from paratune.data.load import Split
+from paratune.data.loader import TrainBatches
+from paratune.data.tokens import Tokenizing
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
-from paratune.models.load import load_model, load_tokenizer, require_weights
-from paratune.models.task_model import SequenceModel, find_blocks, freeze_encoder, set_output_bias, takes_token_types
+from paratune.models.load import load_tokenizer, require_weights
+from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy
+from paratune.tasks import recipe_of
+from paratune.tasks.protocol import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Prepared:
     """The class of the strategy."""
     traits: Traits
     """What is true of it under its options."""
+    recipe: Recipe
+    """What is particular to the kind of task."""
     tokenizer: Any
     max_length: int
     """Tokens per sample, special tokens included."""
@@ -90,15 +94,16 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     tokenizer = load_tokenizer(config.model)
     require_weights(config.model)
     max_length = token_limit(config, tokenizer)
+    recipe = recipe_of(config.task)
     begin = time.perf_counter()
     try:
-        splits = _load(config, tokenizer, max_length, stop, display)
+        splits = _load(config, recipe, tokenizer, max_length, stop, display)
     except Stopped as stopped:
         raise Stopped(f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again") from stopped
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
-        _say_what_was_read(splits, class_names(config.task))
-    num_rows = splits["train"].num_rows
+        _say_what_was_read(splits, recipe)
+    num_rows = splits["train"].num_samples
     num_replicas = place.world_size // traits.ranks_per_replica
     if num_rows < num_replicas:
         most = num_rows * traits.ranks_per_replica
@@ -111,20 +116,25 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     import_scorers()
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
-    return Prepared(loaded, place, device, precision, strategy_type, traits, tokenizer, max_length, splits, tokenize_s)
+    return Prepared(
+        loaded, place, device, precision, strategy_type, traits, recipe, tokenizer, max_length, splits, tokenize_s
+    )
 
 
-def _load(config: Config, tokenizer: Any, max_length: int, stop: StopRequest, display: Display) -> dict[str, Split]:
+def _load(
+    config: Config, recipe: Recipe, tokenizer: Any, max_length: int, stop: StopRequest, display: Display
+) -> dict[str, Split]:
     with display.bar("tokenize", 1) as bar:
-        return load_splits(
-            config.data,
-            config.task,
-            tokenizer=tokenizer,
-            max_length=max_length,
+        how = Tokenizing(
+            tokenizer,
+            max_length,
+            truncation=config.data.truncation,
             need_token_type_ids=takes_token_types(tokenizer),
+            cache_dir=config.data.cache_dir,
             progress=lambda done, total: bar.update(done, total=total),
             stop=stop.came,
         )
+        return recipe.load_splits(config.data, how)
 
 
 def check_options(strategy_type: Any, config: Config) -> None:
@@ -198,25 +208,15 @@ def make_strategy(prepared: Prepared) -> Strategy:
     return strategy
 
 
-def initial_model(prepared: Prepared) -> SequenceModel:
+def initial_model(prepared: Prepared) -> TaskModel:
     """Return the model that training begins with, on the CPU: the same on every rank, and each time.
 
     Raises:
         ConfigError: It cannot be loaded, has no head that fits the task, or no blocks to do with as is asked.
     """
     config = prepared.config
-    model = load_model(
-        config.model,
-        config.task,
-        class_names(config.task),
-        prepared.tokenizer,
-        prepared.precision,
-        config.run.seed,
-    )
-    if isinstance(config.task, RegressionTask) and config.task.start_at_mean:
-        targets = prepared.splits["train"].labels
-        assert targets is not None
-        set_output_bias(model, float(targets.mean()))
+    model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
+    prepared.recipe.initialise(model, prepared.splits["train"])
     if config.train.freeze_encoder:
         freeze_encoder(model)
     if config.train.activation_checkpointing is not None:
@@ -244,7 +244,7 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> T
     """Return the micro-batches of this rank, for any step."""
     split = prepared.splits["train"]
     return TrainBatches(
-        Collator(split.store, split.labels, prepared.tokenizer.pad_token_id),
+        prepared.recipe.collator(split, prepared.tokenizer, seed=prepared.config.run.seed),
         seed=prepared.config.run.seed,
         global_batch_size=sizes.global_batch_size,
         micro_batch_size=sizes.micro_batch_size,
@@ -255,7 +255,7 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> T
     )
 
 
-def _say_what_was_read(splits: dict[str, Split], names: Sequence[str]) -> None:
+def _say_what_was_read(splits: dict[str, Split], recipe: Recipe) -> None:
     for split in splits.values():
         dropped = sum(split.num_dropped.values())
         log.info(
@@ -267,10 +267,7 @@ def _say_what_was_read(splits: dict[str, Split], names: Sequence[str]) -> None:
             split.store.num_truncated,
         )
     warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
-    for split in splits.values() if names else ():
-        assert split.labels is not None
-        warnings += absence_warnings(split.name, class_counts(split.labels, names))
-    for warning in warnings:
+    for warning in [*warnings, *recipe.warnings(splits)]:
         log.warning("%s", warning)
 
 

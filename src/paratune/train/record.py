@@ -14,12 +14,12 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.sections import Config, class_names, strategy_options
 from paratune.data.load import split_records
-from paratune.models.task_model import SequenceModel, count_parameters, weights_fingerprint
+from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
 from paratune.train.prepare import Prepared
 
 
-def model_facts(model: SequenceModel, name: str) -> dict[str, Any]:
+def model_facts(model: TaskModel, name: str) -> dict[str, Any]:
     """Return architecture, size and the fingerprint of the initial weights."""
     num_parameters, num_trainable = count_parameters(model)
     return {

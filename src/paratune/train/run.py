@@ -14,10 +14,10 @@ from paratune.batch import Batch
 from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, class_names, run_path, strategy_options
+from paratune.config.sections import Config, run_path, strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
-from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
+from paratune.data.loader import Collate, TrainBatches, eval_batches, num_eval_batches
 from paratune.data.order import steps_per_epoch
 from paratune.engine.evaluate import Evaluation, Interrupted
 from paratune.engine.keeper import RunKeeper
@@ -29,11 +29,10 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
 from paratune.errors import ConfigError, LaunchError, Stopped
-from paratune.metrics.scores import is_better, scores
+from paratune.metrics.scores import is_better
 from paratune.models.save import save_model
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import place_from_environment
-from paratune.predictions import write_predictions
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
@@ -90,13 +89,12 @@ class _Run:
         self._display = display
         self._began = began
         self._folder = run_path(self._config)
-        self._names = class_names(self._config.task)
         self._is_writer = prepared.place.rank == 0
         self._strategy = make_strategy(prepared)
         self._batch = batch_sizes(prepared, self._strategy.layout)
         self._batch_reason: str | None = None
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
-        self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_rows, self._batch.global_batch_size)
+        self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
         self._num_steps = _num_steps(self._config, self._steps_per_epoch)
         _check_steps(self._config, self._num_steps)
 
@@ -240,7 +238,7 @@ class _Run:
         return progress
 
     def _train(
-        self, model: SequenceModel, optimizer: OptimizerFactory, progress: Progress, events: records.EventLog
+        self, model: TaskModel, optimizer: OptimizerFactory, progress: Progress, events: records.EventLog
     ) -> dict[str, Any]:
         config, prepared, strategy = self._config, self._prepared, self._strategy
         clock = make_clock(prepared.device)
@@ -286,8 +284,7 @@ class _Run:
             # The best weights may be loaded by now; what is trained is done, and a resumed run needs no others.
             save_and_stop(loop, progress)
 
-    def _keeper(self, model: SequenceModel, recorder: Recorder) -> RunKeeper:
-        task = self._config.task.kind
+    def _keeper(self, model: TaskModel, recorder: Recorder) -> RunKeeper:
         return RunKeeper(
             config=self._config,
             strategy=self._strategy,
@@ -295,7 +292,7 @@ class _Run:
             device=self._prepared.device,
             checkpoints=self._folder / records.CHECKPOINTS_FOLDER,
             batches_of=self._batches_of,
-            score=lambda outputs, labels: scores(task, outputs, labels),
+            score=self._score,
             is_better=is_better,
             recorder=recorder,
             stop=self._stop,
@@ -315,9 +312,13 @@ class _Run:
             collator, batch_size=size, data_rank=layout.data_rank, data_world_size=layout.data_world_size
         )
 
-    def _collator(self, split: str) -> Collator:
-        source = self._prepared.splits[split]
-        return Collator(source.store, source.labels, self._prepared.tokenizer.pad_token_id)
+    def _collator(self, split: str) -> Collate:
+        prepared = self._prepared
+        return prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=self._config.run.seed)
+
+    def _score(self, split: str, evaluation: Evaluation) -> dict[str, float | None]:
+        found = self._prepared.recipe.scores(self._prepared.splits[split], evaluation.outputs)
+        return {**found, "loss": evaluation.loss}
 
     def _evaluation_due(self, step: int) -> bool:
         if "validation" not in self._prepared.splits or step == 0:
@@ -332,9 +333,7 @@ class _Run:
         # Also the last step: what is still to come, writing the model, can fail on a full disk.
         return step == self._num_steps or _is_due(step, section.every, section.steps, self._steps_per_epoch)
 
-    def _finish(
-        self, model: SequenceModel, keeper: RunKeeper, recorder: Recorder, progress: Progress
-    ) -> dict[str, Any]:
+    def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
         kept_step = keeper.load_best(progress)
         begin = time.perf_counter()
@@ -349,17 +348,7 @@ class _Run:
         summary: dict[str, Any] = {}
         if self._is_writer:
             for split, (evaluation, _) in results.items():
-                samples = self._prepared.splits[split].samples
-                assert evaluation.labels is not None
-                write_predictions(
-                    self._folder,
-                    split,
-                    rows=samples.rows,
-                    ids=samples.ids,
-                    outputs=evaluation.outputs,
-                    labels=evaluation.labels,
-                    names=self._names,
-                )
+                self._prepared.recipe.write_predictions(self._folder, self._prepared.splits[split], evaluation.outputs)
             write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
             save_model(
                 self._folder / records.MODEL_FOLDER,
@@ -377,10 +366,7 @@ class _Run:
 
     def _final_evaluation(self, keeper: RunKeeper, split: str, kept_step: int) -> tuple[Evaluation, dict[str, Any]]:
         kept = keeper.evaluation_at(kept_step) if split == "validation" else None
-        if kept is None:
-            return keeper.evaluate_split(split)
-        assert kept.labels is not None
-        return kept, {**scores(self._config.task.kind, kept.outputs, kept.labels), "loss": kept.loss}
+        return keeper.evaluate_split(split) if kept is None else (kept, self._score(split, kept))
 
     def _peaks(self) -> list[dict[str, Any]]:
         peak = hardware_peak(self._prepared.device)
@@ -412,13 +398,10 @@ class _Run:
         summary["pipeline"]["ideal_bubble_share"] = self._prepared.traits.ideal_bubble_share(
             self._batch.grad_accum_steps
         )
-        if self._names:
-            from paratune.metrics.classification import confusion
-
-            summary["confusion"] = {
-                split: confusion(evaluation.labels, evaluation.outputs.argmax(1), len(self._names))
-                for split, (evaluation, _) in results.items()
-            }
+        for split, (evaluation, _) in results.items():
+            details = self._prepared.recipe.details(self._prepared.splits[split], evaluation.outputs)
+            for key, value in details.items():
+                summary.setdefault(key, {})[split] = value
         return summary
 
     def _drop_best_snapshots(self) -> None:

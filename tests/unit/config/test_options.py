@@ -4,7 +4,7 @@ import pytest
 from pydantic import Field
 
 from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
-from paratune.config.sections import Columns, Config, DDPStrategy, OutsideStrategy, Section, SingleStrategy, Train
+from paratune.config.sections import Config, DDPStrategy, Model, OutsideStrategy, Section, SingleStrategy, Train
 from paratune.config.traits import TRAITS
 
 
@@ -31,7 +31,7 @@ def test_describe_says_in_words_what_a_type_takes(annotation, words):
 def test_options_have_their_help_default_and_words():
     option = options_of(Train)["learning_rate"]
     assert (option.help, option.default, option.required) == ("Peak learning rate.", 5e-5, False)
-    assert options_of(Columns)["label"].required
+    assert options_of(Model)["name"].required
     assert options_of(Train)["betas"].default == [0.9, 0.999]
 
 

@@ -71,7 +71,7 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
         ("train.schedule=cosin", "allowed: linear, cosine or constant; did you mean cosine?"),
         (
             "data.columns.text=3",
-            "is 3 (a whole number); allowed: text, or a list of texts; put it in quotes if it is text",
+            "is 3 (a whole number); allowed: text, or a list of texts, or null; put it in quotes if it is text",
         ),
         ("data.columns.text=[]", "data.columns.text is [] (a list); allowed: text, or a list of texts"),
         ("data.train=''", 'data.train is "" (text); allowed: text'),
@@ -90,7 +90,7 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
         ("model=demo:minilm", 'model is "demo:minilm" (text); allowed: a mapping of options (name, tokenizer'),
         ("data=[1]", "data is [1] (a list); allowed: a mapping of options (train, validation"),
         ("task=[1]", "task is [1] (a list); allowed: a mapping of options"),
-        ("data.columns=", "data.columns.text is required: Column of the text"),
+        ("data.columns=", "data.columns.text is required with task.kind: classification: the column of the text"),
         ("model=", "model.name is required: A local Hugging Face folder, a hub name, or `demo:minilm`. Allowed: text"),
     ],
 )

@@ -13,7 +13,7 @@ from paratune.config.sections import ClassificationTask, Columns, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.describe import describe, render
 from paratune.data.load import Split, samples_fingerprint
-from paratune.data.tokens import tokenize
+from paratune.data.tokens import Tokenizing, tokenize
 
 COLUMNS = Columns(text=["title", "body"], label="stars")
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script>", "unused"])
@@ -21,7 +21,7 @@ CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script
 
 def split(tmp_path, name, texts, labels, task, max_length=8, num_dropped=None) -> Split:
     samples = Samples(list(texts), None, np.asarray(labels), None, np.arange(len(texts)), None, num_dropped or {})
-    store = tokenize(samples, tiny_tokenizer(), max_length=max_length, cache_dir=tmp_path)
+    store = tokenize(samples, Tokenizing(tiny_tokenizer(), max_length, cache_dir=tmp_path))
     return Split(name, f"{name}.csv", samples, store, samples_fingerprint(samples, task))
 
 

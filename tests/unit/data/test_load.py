@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from tiny import tiny_tokenizer
 
 from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask
 from paratune.data.load import load_samples, load_split, load_splits, samples_fingerprint, split_records
+from paratune.data.read import read_table
+from paratune.data.tokens import Tokenizing
 from paratune.errors import DataError, Stopped
 
 CLASSES = ClassificationTask(kind="classification", labels={"bad": "negative", "good": "positive"})
@@ -30,8 +33,9 @@ def files(tmp_path):
 
 
 def load(tmp_path, task=CLASSES, **data):
-    section = Data(columns=Columns(text="text", label="label"), cache_dir=str(tmp_path / "cache"), **data)
-    return load_splits(section, task, tokenizer=tiny_tokenizer(), max_length=16, need_token_type_ids=True)
+    section = Data(columns=Columns(text="text", label="label"), **data)
+    how = Tokenizing(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+    return load_splits(section, task, how)
 
 
 def test_splits_are_cut_and_read_in_their_order(tmp_path, files):
@@ -122,30 +126,17 @@ def test_the_record_says_what_run_json_needs(tmp_path, files):
 
 def test_progress_runs_over_all_splits_and_stop_is_heard(tmp_path, files):
     told = []
-    options = {"tokenizer": tiny_tokenizer(), "max_length": 16, "need_token_type_ids": False}
-    section = Data(
-        train=files["train"],
-        columns=Columns(text="text", label="label"),
-        split={"test": 0.25},
-        cache_dir=str(tmp_path / "cache"),
-    )
+    how = Tokenizing(tiny_tokenizer(), 16, cache_dir=tmp_path / "cache")
+    section = Data(train=files["train"], columns=Columns(text="text", label="label"), split={"test": 0.25})
     with pytest.raises(Stopped):
-        load_splits(section, CLASSES, **options, stop=lambda: True)
-    load_splits(section, CLASSES, **options, progress=lambda done, total: told.append((done, total)))
+        load_splits(section, CLASSES, replace(how, stop=lambda: True))
+    load_splits(section, CLASSES, replace(how, progress=lambda done, total: told.append((done, total))))
     assert told == [(30, 40), (40, 40)]
 
 
 def test_a_single_file_for_prediction_needs_no_label(tmp_path):
     source = write_csv(tmp_path / "new.csv", [("a film",), ("42",)], ("text",))
-    split = load_split(
-        "input",
-        source,
-        Columns(text="text", label="label"),
-        CLASSES,
-        tokenizer=tiny_tokenizer(),
-        max_length=16,
-        need_token_type_ids=False,
-        cache_dir=str(tmp_path / "cache"),
-        require_labels=False,
-    )
+    how = Tokenizing(tiny_tokenizer(), 16, cache_dir=tmp_path / "cache")
+    columns = Columns(text="text", label="label")
+    split = load_split(source, read_table(source), columns, CLASSES, how, require_labels=False)
     assert (split.num_rows, split.labels, split.store.type_ids) == (2, None, None)

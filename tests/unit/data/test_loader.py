@@ -9,7 +9,7 @@ from tiny import tiny_tokenizer
 
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
-from paratune.data.tokens import tokenize
+from paratune.data.tokens import Tokenizing, tokenize
 
 TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
 
@@ -18,13 +18,8 @@ TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
 def collator(tmp_path_factory) -> Collator:
     labels = np.arange(len(TEXTS), dtype=np.int64) % 3
     samples = Samples(TEXTS, None, labels, None, np.arange(len(TEXTS)), None, {})
-    store = tokenize(
-        samples,
-        tiny_tokenizer(),
-        max_length=10,
-        need_token_type_ids=True,
-        cache_dir=tmp_path_factory.mktemp("cache"),
-    )
+    cache = tmp_path_factory.mktemp("cache")
+    store = tokenize(samples, Tokenizing(tiny_tokenizer(), 10, need_token_type_ids=True, cache_dir=cache))
     return Collator(store, labels, pad_token_id=0)
 
 

@@ -18,7 +18,7 @@ from tiny import tiny_tokenizer
 import paratune.data.tokens as tokens_module
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
-from paratune.data.tokens import cache_folder, token_fingerprint, tokenize, tokenizer_fingerprint
+from paratune.data.tokens import Tokenizing, cache_folder, tokenizer_fingerprint
 from paratune.errors import ConfigError, DataError, Stopped
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
@@ -27,6 +27,14 @@ PAIRS = ["not really", "a poor story and an awful place, and never again this ug
 
 def samples(texts=TEXTS, pairs=None) -> Samples:
     return Samples(list(texts), pairs, None, None, np.arange(len(texts)), None, {})
+
+
+def tokenize(samples: Samples, tokenizer, *, source: str = "data", **options):
+    return tokens_module.tokenize(samples, Tokenizing(tokenizer, **options), source=source)
+
+
+def token_fingerprint(samples: Samples, tokenizer, max_length: int, truncation: str, need_token_type_ids: bool) -> str:
+    return tokens_module.token_fingerprint(samples, Tokenizing(tokenizer, max_length, truncation, need_token_type_ids))
 
 
 def rows_of(store, values="tokens"):
@@ -233,10 +241,7 @@ def slow(*arguments):
 tokens._encode = slow
 texts = json.loads(sys.argv[2])
 samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
-store = tokens.tokenize(
-    samples, tiny_tokenizer(), max_length=8, truncation="longest_first", need_token_type_ids=False,
-    cache_dir=Path(sys.argv[1]), source="data",
-)
+store = tokens.tokenize(samples, tokens.Tokenizing(tiny_tokenizer(), max_length=8, cache_dir=Path(sys.argv[1])))
 print(json.dumps([len(made), [part.tolist() for part in np.split(store.tokens, store.offsets[1:-1])]]))
 """
 

@@ -41,7 +41,7 @@ class Kept(Bench):
             device=CPU,
             checkpoints=self.folder / "checkpoints",
             batches_of=lambda split: (2, iter([row_batch(range(4), 7), row_batch(range(4, 7), 7)])),
-            score=lambda outputs, labels: {self.name: next(self.values)},
+            score=lambda split, evaluation: {self.name: next(self.values), "loss": evaluation.loss},
             is_better=is_better,
             recorder=self.recorder,
             stop=self.stop,

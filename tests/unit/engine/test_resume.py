@@ -23,7 +23,7 @@ from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Progress
 from paratune.errors import Stopped
 from paratune.metrics.scores import is_better, scores
-from paratune.models.task_model import SequenceModel, freeze_encoder
+from paratune.models.task_model import TaskModel, freeze_encoder
 from paratune.precision import POLICIES
 
 NUM_STEPS = 12
@@ -45,14 +45,18 @@ class Whole(Bench):
 
     def build(self, progress: Progress) -> Any:
         built = super().build(progress)
+        validation = tiny_collator(9, seed=1)
         keeper = RunKeeper(
             config=tiny_run_config("loss"),
             strategy=self.strategy,
             model=self.model,
             device=CPU,
             checkpoints=self.folder / "checkpoints",
-            batches_of=lambda split: (3, eval_batches(tiny_collator(9, seed=1), batch_size=3)),
-            score=lambda outputs, labels: scores("classification", outputs, labels),
+            batches_of=lambda split: (3, eval_batches(validation, batch_size=3)),
+            score=lambda split, evaluation: {
+                **scores("classification", evaluation.outputs, validation.labels),
+                "loss": evaluation.loss,
+            },
             is_better=is_better,
             recorder=self.recorder,
             stop=self.stop,
@@ -73,7 +77,7 @@ def go(
 ) -> Outcome:
     """Make everything anew, as a new process would, and train: from the newest checkpoint, until a signal comes."""
     torch.manual_seed(stop_at or 0)  # what was drawn before must not matter
-    model = SequenceModel(tiny_model(dropout=0.2).eval(), "classification")  # as transformers loads it
+    model = TaskModel(tiny_model(dropout=0.2).eval(), "classification")  # as transformers loads it
     model.to(POLICIES[precision].param_dtype)
     if frozen:
         freeze_encoder(model)

@@ -19,7 +19,7 @@ from transformers import (
 from paratune.batch import Batch
 from paratune.errors import ConfigError
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 
 B, D, F = 4, 8, 32
 """Rows, width, inner width of `Block`."""
@@ -136,12 +136,12 @@ MODELS = {
 }
 
 
-def made(name: str) -> SequenceModel:
+def made(name: str) -> TaskModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         what = MODELS[name]()
         hf = what if isinstance(what, nn.Module) else AutoModelForSequenceClassification.from_config(what)
-    return SequenceModel(hf, "classification").double().train()
+    return TaskModel(hf, "classification").double().train()
 
 
 def batch() -> Batch:

@@ -12,15 +12,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 
-from paratune.config.sections import ClassificationTask, Model, RegressionTask
+from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency
 from paratune.models import load
-from paratune.models.load import load_config, load_model, load_tokenizer, locate, require_weights
-from paratune.models.task_model import SequenceModel, freeze_encoder
+from paratune.models.load import Head, load_config, load_model, load_tokenizer, locate, require_weights
+from paratune.models.task_model import TaskModel, freeze_encoder
 from paratune.precision import POLICIES
 
+AUTO_CLASS = "AutoModelForSequenceClassification"
 NAMES = ["no", "yes"]
-TASK = ClassificationTask(kind="classification", labels=NAMES)
+NUMBER = Head(AUTO_CLASS, 1, problem_type="regression")
+
+
+def head_of(names: list[str]) -> Head:
+    return Head(AUTO_CLASS, len(names), tuple(names), "single_label_classification")
 
 
 @pytest.fixture
@@ -30,13 +35,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def loaded(
-    folder: Path, names: list[str] = NAMES, *, precision: str = "fp32", seed: int = 1, **options
-) -> SequenceModel:
+def loaded(folder: Path, names: list[str] = NAMES, *, precision: str = "fp32", seed: int = 1, **options) -> TaskModel:
     exists = options.pop("head_must_exist", False)
-    task = ClassificationTask(kind="classification", labels=names) if names else RegressionTask(kind="regression")
+    kind, head = ("classification", head_of(names)) if names else ("regression", NUMBER)
     model = Model(name=str(folder), **options)
-    return load_model(model, task, names, tiny_tokenizer(), POLICIES[precision], seed, head_must_exist=exists)
+    return load_model(model, kind, head, tiny_tokenizer(), POLICIES[precision], seed, head_must_exist=exists)
 
 
 def said(call: Callable[[], object]) -> str:
@@ -263,7 +266,9 @@ def test_an_override_with_a_typing_error_is_refused(folder: Path):
 def test_a_vocabulary_that_is_too_big_is_refused(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.add_tokens(["one_more", "and_another"])
-    text = said(lambda: load_model(Model(name=str(folder)), TASK, NAMES, tokenizer, POLICIES["fp32"], 0))
+    text = said(
+        lambda: load_model(Model(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0)
+    )
     assert f"has {len(VOCABULARY)} embeddings and its tokenizer {len(VOCABULARY) + 2} tokens" in text
 
 

@@ -5,11 +5,11 @@ import torch
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from paratune.config.sections import ClassificationTask, Model
+from paratune.config.sections import Model
 from paratune.errors import CheckpointError
-from paratune.models.load import load_model
+from paratune.models.load import Head, load_model
 from paratune.models.save import TASK_FILE, save_model
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.records import read_json
 
@@ -17,17 +17,18 @@ NAMES = ["<b>bad</b>", "good"]
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> SequenceModel:
+def model(tmp_path: Path) -> TaskModel:
     tiny_model(tmp_path / "start")
-    task = ClassificationTask(kind="classification", labels=NAMES)
-    return load_model(Model(name=str(tmp_path / "start")), task, NAMES, tiny_tokenizer(), POLICIES["fp32"], 0).eval()
+    start = Model(name=str(tmp_path / "start"))
+    head = Head("AutoModelForSequenceClassification", 2, tuple(NAMES), "single_label_classification")
+    return load_model(start, "classification", head, tiny_tokenizer(), POLICIES["fp32"], 0).eval()
 
 
-def weights(model: SequenceModel, shift: float = 0.0) -> dict[str, torch.Tensor]:
+def weights(model: TaskModel, shift: float = 0.0) -> dict[str, torch.Tensor]:
     return {name: value.detach() + shift for name, value in model.named_parameters()}
 
 
-def test_transformers_loads_what_was_saved_with_the_same_logits_and_labels(tmp_path: Path, model: SequenceModel):
+def test_transformers_loads_what_was_saved_with_the_same_logits_and_labels(tmp_path: Path, model: TaskModel):
     folder = tmp_path / "model"
     save_model(folder, model, tiny_tokenizer(), weights(model), {"schema_version": 1})
     again = AutoModelForSequenceClassification.from_pretrained(folder)
@@ -40,7 +41,7 @@ def test_transformers_loads_what_was_saved_with_the_same_logits_and_labels(tmp_p
     assert {entry["label"] for entry in results[0]} == set(NAMES)
 
 
-def test_the_tensors_that_are_given_are_saved_and_not_the_models_own(tmp_path: Path, model: SequenceModel):
+def test_the_tensors_that_are_given_are_saved_and_not_the_models_own(tmp_path: Path, model: TaskModel):
     given = weights(model, shift=1.0)
     save_model(tmp_path / "model", model, tiny_tokenizer(), given, {})
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
@@ -48,7 +49,7 @@ def test_the_tensors_that_are_given_are_saved_and_not_the_models_own(tmp_path: P
         assert torch.equal(value, given[f"hf.{name}"]), name
 
 
-def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, model: SequenceModel):
+def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, model: TaskModel):
     save_model(tmp_path / "model", model, tiny_tokenizer(), weights(model), {"task": {"kind": "classification"}})
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", TASK_FILE} <= names
@@ -56,14 +57,14 @@ def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, mode
     assert read_json(tmp_path / "model" / TASK_FILE) == {"task": {"kind": "classification"}}
 
 
-def test_a_folder_that_is_there_is_replaced(tmp_path: Path, model: SequenceModel):
+def test_a_folder_that_is_there_is_replaced(tmp_path: Path, model: TaskModel):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "old").write_text("")
     save_model(tmp_path / "model", model, tiny_tokenizer(), weights(model), {})
     assert not (tmp_path / "model" / "old").exists()
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, model: SequenceModel, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, model: TaskModel, monkeypatch: pytest.MonkeyPatch):
     class Full:
         def save_pretrained(self, folder: Path) -> None:
             raise OSError(28, "No space left on device")

@@ -22,7 +22,7 @@ from transformers import (
 
 from paratune.errors import ConfigError
 from paratune.models.task_model import (
-    SequenceModel,
+    TaskModel,
     count_parameters,
     find_blocks,
     freeze_encoder,
@@ -72,13 +72,13 @@ every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
 @every_architecture
 def test_blocks_are_the_repeated_layers(name: str):
     _, kind, number = ARCHITECTURES[name]
-    blocks = find_blocks(SequenceModel(make(name), "classification"))
+    blocks = find_blocks(TaskModel(make(name), "classification"))
     assert [type(block).__name__ for block in blocks] == [kind] * number
 
 
 @every_architecture
 def test_outputs_do_not_depend_on_padding_or_company(name: str):
-    model = SequenceModel(make(name).double(), "classification")
+    model = TaskModel(make(name).double(), "classification")
     collator = tiny_collator(6, num_classes=3)
     with torch.no_grad():
         together = model(collator(np.arange(6), 6))
@@ -89,7 +89,7 @@ def test_outputs_do_not_depend_on_padding_or_company(name: str):
 
 @every_architecture
 def test_freezing_leaves_the_head(name: str):
-    model = SequenceModel(make(name), "classification")
+    model = TaskModel(make(name), "classification")
     freeze_encoder(model)
     trained = [key for key, value in model.named_parameters() if value.requires_grad]
     assert trained
@@ -109,7 +109,7 @@ def test_a_model_without_layers_has_no_blocks():
 def test_the_loss_is_the_sum_of_that_of_transformers(num_classes: int, kind: str):
     hf = tiny_model(num_labels=max(1, num_classes)).eval()
     hf.config.problem_type = "regression" if kind == "regression" else "single_label_classification"
-    model = SequenceModel(hf, kind)
+    model = TaskModel(hf, kind)
     batch = tiny_collator(5, num_classes=num_classes)(np.arange(5), 5)
     outputs = model(batch)
     theirs = hf(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=batch.labels)
@@ -117,7 +117,7 @@ def test_the_loss_is_the_sum_of_that_of_transformers(num_classes: int, kind: str
 
 
 def test_rows_of_weight_zero_add_nothing_and_half_precision_is_summed_in_float32():
-    model = SequenceModel(nn.Identity(), "classification")
+    model = TaskModel(nn.Identity(), "classification")
     batch = tiny_collator(4, num_classes=3)(np.arange(4), 4)
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
     batch.row_weight[2:] = 0.0
@@ -128,7 +128,7 @@ def test_rows_of_weight_zero_add_nothing_and_half_precision_is_summed_in_float32
 
 
 def test_token_types_are_passed_on_where_the_tokenizer_makes_them():
-    model = SequenceModel(tiny_model().eval(), "classification")
+    model = TaskModel(tiny_model().eval(), "classification")
     batch = tiny_collator(4)(np.arange(4), 4)
     second = replace(batch, token_type_ids=torch.ones_like(batch.input_ids))
     assert not torch.equal(model(batch), model(second))
@@ -152,7 +152,7 @@ def test_a_fingerprint_changes_with_a_value_or_a_name():
     changed = tiny_model(seed=0)
     with torch.no_grad():
         changed.classifier.bias[1] += 1e-7
-    others = [changed, tiny_model(seed=1), SequenceModel(tiny_model(seed=0), "regression")]
+    others = [changed, tiny_model(seed=1), TaskModel(tiny_model(seed=0), "regression")]
     assert len({first, *(weights_fingerprint(model) for model in others)}) == 4
 
 
@@ -165,7 +165,7 @@ def test_a_fingerprint_is_the_same_in_every_precision():
 def test_a_regression_can_start_at_a_value(config: Any):
     size = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32} if config is DistilBertConfig else BERT_SIZE
     hf = AutoModelForSequenceClassification.from_config(config(**{**SIZE, **size, "num_labels": 1}))
-    model = SequenceModel(hf, "regression").eval()
+    model = TaskModel(hf, "regression").eval()
     for name, parameter in hf.named_parameters():
         if "classifier" in name and name.endswith("weight"):
             nn.init.zeros_(parameter)
@@ -179,4 +179,4 @@ def test_a_head_without_bias_is_refused():
         GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
     )
     with pytest.raises(ConfigError, match=r"start_at_mean: true, but the head of GPT2ForSequence.* has no bias"):
-        set_output_bias(SequenceModel(hf, "regression"), 1.0)
+        set_output_bias(TaskModel(hf, "regression"), 1.0)

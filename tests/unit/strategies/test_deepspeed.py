@@ -21,7 +21,7 @@ from paratune.config.traits import traits_of
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.errors import ConfigError, LaunchError, MissingDependency
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import Place
 from paratune.precision import POLICIES
 from paratune.strategies import deepspeed_setup as setup
@@ -57,7 +57,7 @@ def batches() -> TrainBatches:
 @contextmanager
 def prepared(
     kind: type, precision: str = "fp32", num_layers: int = 2, **values: Any
-) -> Iterator[tuple[Any, SequenceModel]]:
+) -> Iterator[tuple[Any, TaskModel]]:
     """A strategy of one process with a small model."""
     open_process_group(Place(0, 0, 1), CPU)
     strategy = kind(device=CPU, precision=POLICIES[precision], rank=0, world_size=1, **values)
@@ -65,7 +65,7 @@ def prepared(
         config = tiny_config(3, dropout=0.0)
         config.num_hidden_layers = num_layers
         torch.manual_seed(0)
-        model = SequenceModel(BertForSequenceClassification(config), "classification")
+        model = TaskModel(BertForSequenceClassification(config), "classification")
         model.to(POLICIES[precision].param_dtype)
         strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=1e-3), 10))
         yield strategy, model

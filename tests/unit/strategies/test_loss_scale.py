@@ -15,7 +15,7 @@ from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.errors import NotFiniteError
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES, Precision
 from paratune.strategies import loss_scale, whole
 from paratune.strategies.loss_scale import LossScaler, make_scaler
@@ -220,7 +220,7 @@ def test_fp16_itself_trains_a_transformer_and_nearly_as_fp32_does():
     )
 
     def losses(name: str) -> tuple[list[float], Any]:
-        model = SequenceModel(tiny_model(num_labels=3, dropout=0.0), "classification")
+        model = TaskModel(tiny_model(num_labels=3, dropout=0.0), "classification")
         strategy, factory = prepared(POLICIES[name], model)
         seen = []
         for step in range(6):

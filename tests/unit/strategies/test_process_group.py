@@ -9,7 +9,7 @@ from exact import RowModel, no_clock, row_batch
 from tiny import tiny_model
 
 from paratune.errors import LaunchError
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import TaskModel
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
 from paratune.strategies import process_group
@@ -71,7 +71,7 @@ def test_gradients_travel_once_a_step_with_the_last_micro_batch():
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("changes", [False, True])
 def test_only_buffers_that_may_change_are_sent_around_in_each_step(changes: bool):
-    model = SequenceModel(tiny_model(), "classification")
+    model = TaskModel(tiny_model(), "classification")
     assert len(list(model.buffers())) > 0
     if changes:
         model.register_buffer("running_mean", torch.zeros(3))

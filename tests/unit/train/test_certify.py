@@ -12,7 +12,7 @@ from torch import nn
 from paratune.config.load import load_config
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError
-from paratune.models.task_model import SequenceModel
+from paratune.models.task_model import TaskModel
 from paratune.place import Place
 from paratune.train import certify
 from paratune.train.certify import Job, compare_gradients, relative_difference, silence, take_part, tensor_hashes
@@ -72,7 +72,7 @@ def test_dropout_modules_are_silent():
 
 
 def test_a_model_that_draws_random_numbers_is_refused():
-    class Noisy(SequenceModel):
+    class Noisy(TaskModel):
         def forward(self, batch: Any) -> torch.Tensor:
             return torch.rand(3)
 

@@ -1,6 +1,7 @@
 """What is known before processes meet: what the log says of the data, and what options exclude."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,15 @@ import torch
 from tiny import tiny_model, tiny_tokenizer
 
 from paratune.config.load import load_config
+from paratune.config.sections import ClassificationTask
 from paratune.config.traits import TRAITS, traits_of
 from paratune.data.columns import Samples
 from paratune.errors import ConfigError
 from paratune.models import half_precision
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
+from paratune.tasks import recipe_of
+from paratune.tasks.protocol import Recipe
 from paratune.train import prepare
 
 CONFIG = """\
@@ -33,25 +37,33 @@ def split(name: str, texts: list[str], labels: list[int] | None = None) -> Simpl
     """What the log needs of a split."""
     samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
     store = SimpleNamespace(num_tokens=10, num_truncated=0)
-    return SimpleNamespace(name=name, samples=samples, num_rows=len(texts), num_dropped={}, store=store, labels=labels)
+    labels_N = np.asarray([0, 1] * len(texts) if labels is None else labels)
+    return SimpleNamespace(
+        name=name, samples=samples, num_rows=len(texts), num_dropped={}, store=store, labels=labels_N
+    )
+
+
+def recipe(labels: Sequence[str]) -> Recipe:
+    return recipe_of(ClassificationTask(kind="classification", labels=list(labels)))
 
 
 def test_texts_that_two_splits_share_are_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
-    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])}, [])
+    prepare._say_what_was_read(
+        {"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])}, recipe("ab")
+    )
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 of 4 rows of test (25.0%) have a text that is also in train" in warning
 
 
 def test_splits_that_share_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture):
-    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["c"])}, [])
+    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["c"])}, recipe("ab"))
     assert "also in" not in caplog.text
 
 
 def test_a_class_without_a_row_is_logged_as_data_says_it(caplog: pytest.LogCaptureFixture):
-    names = ["bad", "fair", "good"]
     splits = {"train": split("train", ["a", "b"], [0, 0]), "test": split("test", ["c", "d", "e"], [2, 0, 1])}
-    prepare._say_what_was_read(splits, names)
+    prepare._say_what_was_read(splits, recipe(["bad", "fair", "good"]))
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["train: no row has the label 'fair', 'good'"]
 
@@ -121,13 +133,15 @@ def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> S
         "epochs: 1", f"epochs: 1{settings}"
     )
     (folder / "c.yaml").write_text(lines + f"precision: {precision}\n")
+    config = load_config(folder / "c.yaml").config
     return SimpleNamespace(
-        config=load_config(folder / "c.yaml").config,
+        config=config,
+        recipe=recipe_of(config.task),
         tokenizer=tiny_tokenizer(),
         precision=POLICIES[precision],
         place=SimpleNamespace(rank=0, world_size=1),
         device=torch.device("cpu"),
-        splits={},
+        splits={"train": None},
     )
 
 

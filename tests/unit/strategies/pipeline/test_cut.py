@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceC
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError
-from paratune.models.task_model import SequenceModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.strategies.pipeline.balance import as_told
 from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
 
@@ -52,7 +52,7 @@ def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_stages_give_the_outputs_and_gradients_of_the_whole_model(kind: str):
-    model = SequenceModel(make(kind, num_labels=3), "classification")
+    model = TaskModel(make(kind, num_labels=3), "classification")
     uncut, batch = copy.deepcopy(model), probe_batch()
     whole = uncut(batch)
     expected = gradients(uncut, whole.square().sum())
@@ -73,7 +73,7 @@ def test_stages_give_the_outputs_and_gradients_of_the_whole_model(kind: str):
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_stage_runs_with_no_other_weights_than_it_needs(kind: str):
-    model = SequenceModel(make(kind, num_labels=3), "classification")
+    model = TaskModel(make(kind, num_labels=3), "classification")
     batch = probe_batch()
     with torch.no_grad():
         whole = model(batch)
@@ -93,7 +93,7 @@ def test_a_stage_runs_with_no_other_weights_than_it_needs(kind: str):
 
 
 def test_weights_that_blocks_share_are_needed_where_they_are_used():
-    model = SequenceModel(make("deberta-v2", num_labels=3), "classification")
+    model = TaskModel(make("deberta-v2", num_labels=3), "classification")
     used, _ = CutModel(model, find_blocks(model)).weights_of(SPANS)
     assert all("hf.deberta.encoder.rel_embeddings.weight" in names for names in used)
 
@@ -117,7 +117,7 @@ def test_tied_embeddings_are_needed_by_the_first_and_the_last_stage():
 
 
 def test_a_frozen_model_stays_frozen_and_in_its_mode():
-    model = SequenceModel(make("bert", num_labels=3), "classification")
+    model = TaskModel(make("bert", num_labels=3), "classification")
     model.train()
     model.hf.bert.embeddings.requires_grad_(False)
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
@@ -127,7 +127,7 @@ def test_a_frozen_model_stays_frozen_and_in_its_mode():
 
 
 def test_the_cut_model_still_runs_whole():
-    model = SequenceModel(make("roberta", num_labels=3), "classification")
+    model = TaskModel(make("roberta", num_labels=3), "classification")
     whole = model(probe_batch())
     cut = CutModel(model, find_blocks(model))
     cut.weights_of(SPANS)
@@ -138,7 +138,7 @@ def test_the_cut_model_still_runs_whole():
 def test_costs_are_counted_operations():
     # A BERT layer of width D: 4 D^2 weights of attention and 2 x 2 D^2 of the feed-forward, 2 operations a weight and
     # token. B = 2, S = 32, D = 16.
-    model = SequenceModel(make("bert", num_labels=3), "classification")
+    model = TaskModel(make("bert", num_labels=3), "classification")
     costs = CutModel(model, find_blocks(model)).costs()
     layer = 2 * 2 * 32 * 8 * 16**2
     # The pooler and the head see one token of each row.
@@ -147,7 +147,7 @@ def test_costs_are_counted_operations():
 
 def test_a_model_that_passes_more_than_hidden_states_is_refused_where_it_cannot_be_cut():
     # The convolution of DeBERTa-v2 takes the embeddings and what the first layer gives.
-    model = SequenceModel(make("deberta-v2", num_labels=3, conv_kernel_size=3, conv_act="gelu"), "classification")
+    model = TaskModel(make("deberta-v2", num_labels=3, conv_kernel_size=3, conv_act="gelu"), "classification")
     cut = CutModel(model, find_blocks(model))
     with pytest.raises(ConfigError, match=r"pipeline cannot cut this model into blocks 0-0, 1-3: .*strategy\.balance"):
         cut.weights_of([Span(0, 1), Span(1, 4)])

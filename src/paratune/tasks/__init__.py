@@ -1,0 +1,25 @@
+"""What differs between kinds of tasks, from files to scores: one recipe for each.
+
+Floor 4: brings data, models and metrics together, which do not know each other. `TASKS` names the recipe of each kind;
+it is imported when it is asked for.
+"""
+
+import importlib
+from typing import Any, Final
+
+from paratune.config.sections import Task
+from paratune.tasks.protocol import Recipe
+
+TASKS: Final[dict[str, str]] = {
+    "classification": "paratune.tasks.sequence:SequenceRecipe",
+    "regression": "paratune.tasks.sequence:SequenceRecipe",
+}
+"""By the kind of `paratune.config.sections.Task`."""
+
+
+def recipe_of(task: Task) -> Recipe:
+    """Return the recipe of a task, as the configuration describes it."""
+    module, _, name = TASKS[task.kind].partition(":")
+    made: Any = getattr(importlib.import_module(module), name)(task)
+    recipe: Recipe = made
+    return recipe

@@ -1,0 +1,93 @@
+"""What training, evaluating and predicting ask of a kind of task.
+
+Floor 4. `N` samples of a split, `K` numbers kept of each.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from paratune.config.sections import Columns, Data, Model
+from paratune.data.columns import Missing
+from paratune.data.load import Split
+from paratune.data.loader import Collate
+from paratune.data.tokens import Tokenizing
+from paratune.models.task_model import TaskModel
+from paratune.precision import Precision
+
+Outputs = np.ndarray[Any, Any]
+"""(N, K), in the order of the split: what an evaluation kept."""
+Scores = dict[str, float | None]
+
+
+class Recipe(Protocol):
+    """How a kind of task reads its data, makes its model, and says how good it is."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the classes in the order of their ids; none where there are no classes."""
+        ...
+
+    def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
+        """Return the splits that the configuration names or cuts, in the order train, validation, test.
+
+        Raises:
+            DataError: Something is wrong with a file, a column or the cut.
+            Stopped: `how.stop` said so.
+        """
+        ...
+
+    def load_split(
+        self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
+    ) -> Split:
+        """Return one file as a split, for a model that is already trained; without labels when they are not required.
+
+        Raises:
+            DataError: Something is wrong with the file or a column.
+        """
+        ...
+
+    def load_model(
+        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+    ) -> TaskModel:
+        """Return the model with the head of this task; see `paratune.models.load.load_model`."""
+        ...
+
+    def initialise(self, model: TaskModel, train: Split) -> None:
+        """Set new weights as the task asks for, from the training data; the same on every rank.
+
+        Raises:
+            ConfigError: The head of this architecture has no such weights.
+        """
+        ...
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
+        """Return what makes batches of a split; `seed` decides what is drawn anew in each epoch."""
+        ...
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+        """Return a sentence for all in the data that somebody should know before training."""
+        ...
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        """Return the metrics of the task but the loss; None where a value is undefined."""
+        ...
+
+    def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        """Return what summary.json has of a split beside its scores, such as `confusion`; JSON values."""
+        ...
+
+    def prediction_names(self) -> list[str]:
+        """Return what the columns of `prediction_columns` are called."""
+        ...
+
+    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        """Return the columns that say what was predicted, a value for each of `split.samples`, by their names."""
+        ...
+
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
+        """Write what a run keeps of a labelled split, into its folder."""
+        ...
