@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import torch
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 from transformers import (
     AutoModelForSequenceClassification,
@@ -28,7 +28,7 @@ from transformers import (
 def main(settings: dict[str, Any]) -> dict[str, Any]:
     """Train, load the best epoch, and score validation and test."""
     tokenizer = AutoTokenizer.from_pretrained(settings["model"])
-    parts = {split: _read(settings, split, tokenizer) for split in ("train", "validation", "test")}
+    parts = {split: _read(settings, split, tokenizer) for split in settings["files"]}
     arguments = _arguments(settings, num_rows=len(parts["train"]))
     set_seed(settings["seed"])  # before the model is made: the new head is drawn from it
     model = AutoModelForSequenceClassification.from_pretrained(
@@ -53,7 +53,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         "num_train_tokens": sum(len(row["input_ids"]) for row in parts["train"]),
         "train_and_evaluate_s": train_s,
         "best_step": trainer.state.best_global_step,
-        "scores": {split: _plain(trainer.predict(parts[split]).metrics) for split in ("validation", "test")},
+        "scores": {split: _plain(trainer.predict(parts[split]).metrics) for split in parts if split != "train"},
     }
 
 
@@ -90,7 +90,7 @@ def _arguments(settings: dict[str, Any], num_rows: int) -> TrainingArguments:
         save_total_limit=1,
         load_best_model_at_end=True,
         metric_for_best_model=settings["best"],
-        greater_is_better=settings["best"] == "accuracy",
+        greater_is_better=settings["best"] in ("accuracy", "pearson"),
         logging_steps=10,
         report_to="none",
         disable_tqdm=True,
@@ -110,12 +110,13 @@ def _regression(prediction: Any) -> dict[str, float]:
     return {
         "rmse": float(root_mean_squared_error(prediction.label_ids, predicted)),
         "mae": float(mean_absolute_error(prediction.label_ids, predicted)),
-        "pearson": float(np.corrcoef(prediction.label_ids, predicted)[0, 1]),
+        "pearson": float(pearsonr(prediction.label_ids, predicted).statistic),
+        "spearman": float(spearmanr(prediction.label_ids, predicted).statistic),
     }
 
 
 def _plain(metrics: dict[str, float]) -> dict[str, float]:
-    wanted = ("loss", "accuracy", "f1", "rmse", "mae", "pearson")
+    wanted = ("loss", "accuracy", "f1", "rmse", "mae", "pearson", "spearman")
     return {name: metrics[f"test_{name}"] for name in wanted if f"test_{name}" in metrics}
 
 
