@@ -87,6 +87,22 @@ class Finding:
         return asdict(self)
 
 
+COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "losses", "verdict")
+"""Headings of a table of findings; `cells` gives those from samples to losses."""
+
+
+def cells(finding: Finding) -> tuple[str, ...]:
+    """Return what was compared as texts; a difference that is not finite, null in a file, is "inf"."""
+    if finding.status == "cannot run":
+        return ("-",) * 5
+    same = (finding.same_samples, finding.same_order, finding.same_weights)
+    differences = (finding.gradient_difference, finding.loss_difference)
+    return (
+        *("same" if each else "differ" for each in same),
+        *(f"{math.inf if each is None else each:.1e}" for each in differences),
+    )
+
+
 def rank_file(rank: int) -> str:
     """Return the file in which a process says what it did."""
     return f"rank{rank:04d}.json"

@@ -230,20 +230,15 @@ def _show(record: Mapping[str, Any], path: Path) -> None:
     print_result(Text(plain(lines[1])))
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("strategy", overflow="fold")
-    for name in ("ranks", "samples", "order", "weights", "gradients", "losses"):
+    for name in certificate.COLUMNS[1:-1]:
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for each in record["strategies"]:
-        table.add_row(Text(plain(each["strategy"])), str(each["world_size"]), *_cells(each), each["status"])
+        table.add_row(
+            Text(plain(each["strategy"])), str(each["world_size"]), *certificate.cells(Finding(**each)), each["status"]
+        )
     print_result(table)
     for each in record["strategies"]:
         if each["reason"]:
             print_result(Text(plain(f"{each['strategy']}: {each['status']}: {each['reason']}")))
     print_result(Text(plain(f"verdict: {record['verdict']}   {path}")))
-
-
-def _cells(finding: Mapping[str, Any]) -> list[str]:
-    if finding["status"] == "cannot run":
-        return ["-"] * 5
-    same = ["same" if finding[key] else "differ" for key in ("same_samples", "same_order", "same_weights")]
-    return [*same, *(f"{finding[key]:.1e}" for key in ("gradient_difference", "loss_difference"))]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from paratune.certificate import COLUMNS
 from paratune.records import finite
 from paratune.report.machine import hardware_facts, setting_text, software_facts
 from paratune.report.model import GENERATOR, MAX_CLASSES, Report, SeedGroup, class_names, confusion_of
@@ -41,6 +42,8 @@ def to_markdown(report: Report) -> str:
         mark = "**Not the same experiment.** " if report.sameness.verdict == "different" else ""
         parts.append(f"> {mark}{markdown(report.sameness.sentence)}")
     parts.append(_comparison(report))
+    parts.extend(markdown(footnote) for footnote in report.footnotes)
+    parts.extend(_certificates(report))
     for group in report.seed_groups:
         parts.append(_seeds(group, report.rows))
     if report.differences:
@@ -67,6 +70,13 @@ def _comparison(report: Report) -> str:
         rows.append([markdown(row.label), *(markdown(cell.text) for cell in row.cells)])
     header = ["", *(markdown(run.name) for run in report.runs)]
     return _lines(header, rows, right=True)
+
+
+def _certificates(report: Report) -> Iterator[str]:
+    for one in report.certificates:
+        yield f"## Certificate of {markdown(one.whose(len(report.runs)))}: {markdown(one.verdict)}"
+        yield _pipe_table(COLUMNS, one.rows)
+        yield "\n".join(f"- {markdown(line)}" for line in (*one.reasons, one.how, one.path))
 
 
 def _seeds(group: SeedGroup, rows: Sequence[Row]) -> str:

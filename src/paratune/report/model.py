@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.records import ALL_PHASES
+from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
 from paratune.report.read import Found, RunRecord, Unfinished
 from paratune.report.table import ARROW, Row, build_rows
@@ -43,6 +44,7 @@ class Report:
     sameness: Sameness
     differences: tuple[Difference, ...]
     seed_groups: tuple[SeedGroup, ...]
+    certificates: tuple[Certificate, ...]
     notes: tuple[str, ...]
     """What a reader has to know of the figures: how they were taken, and what was left out."""
     files: tuple[Path, ...] = field(default=())
@@ -56,6 +58,11 @@ class Report:
     def shown_rows(self) -> tuple[Row, ...]:
         """The rows of the printed table, without those in which nothing is known of any run."""
         return tuple(row for row in self.rows if row.shown and any(cell.value is not None for cell in row.cells))
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """What marks in the labels of the printed table refer to."""
+        return tuple(row.footnote for row in self.shown_rows if row.footnote)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
@@ -74,6 +81,7 @@ class Report:
             },
             "config_differences": {one.key: dict(one.values) for one in self.differences},
             "seed_groups": [_group_dict(group) for group in self.seed_groups],
+            "certificates": [one.as_dict() for one in self.certificates],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
         }
@@ -81,7 +89,8 @@ class Report:
 
 def build_report(found: Found) -> Report:
     """Return the report of runs that were read; writes nothing."""
-    rows = build_rows(found.runs)
+    certificates, of_others = find_certificates(found.runs, found.certificates)
+    rows = build_rows(found.runs, certificates)
     return Report(
         runs=found.runs,
         unfinished=found.unfinished,
@@ -89,7 +98,8 @@ def build_report(found: Found) -> Report:
         sameness=compare(found.runs),
         differences=config_differences(found.runs),
         seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(found.runs)),
-        notes=(*_notes(found.runs), *found.notes),
+        certificates=certificates,
+        notes=(*_notes(found.runs), *found.notes, *of_others),
     )
 
 

@@ -41,6 +41,8 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Html]]:
     """Yield the id, the heading and the content of each section that has something to say."""
     several = len(report.runs) > 1
     yield "comparison", "Comparison" if several else "Results", page_tables.comparison(report)
+    if report.certificates:
+        yield "certificates", "Certificates", page_tables.certificates(report)
     if report.seed_groups:
         yield "seeds", "Spread over seeds", page_tables.seeds(report)
     yield "loss", "Loss", page_figures.loss(report)

@@ -12,10 +12,10 @@ from paratune.report.model import MAX_CLASSES, Report, class_names, confusion_of
 from paratune.report.page_tables import phase_contents as phase_contents_table
 from paratune.report.page_tables import run_key
 from paratune.report.read import RunRecord
-from paratune.report.table import MEMORY_KINDS, PHASE_NAMES
+from paratune.report.table import MEMORY_KINDS, PHASE_NAMES, byte_unit, numbers
 from paratune.report.text import Html, join, tag
 from paratune.text import plain
-from paratune.units import NOT_AVAILABLE, format_bytes, format_share
+from paratune.units import NOT_AVAILABLE, format_share
 
 _MAX_RANKS = 64
 
@@ -107,13 +107,15 @@ def _drawn(draw: Callable[[], Html]) -> Html:
 
 def _memory_table(report: Report) -> Html:
     """Return the memory of each rank as a table that opens on demand."""
+    ranks = [(run.name, *each) for run in report.runs for each in list(enumerate(rank_memory(run)))[:_MAX_RANKS]]
+    unit, size = byte_unit([value for _, _, value in ranks])
+    texts = numbers([None if value is None else value / size for _, _, value in ranks])
     rows = []
-    for run in report.runs:
-        for rank, value in enumerate(rank_memory(run)[:_MAX_RANKS]):
-            source = f"{run.name}: summary.ranks[{rank}].peak_memory_bytes"
-            cell = tag("td", format_bytes(value), title=source, data_run=run.name)
-            rows.append(tag("tr", tag("th", run.name, scope="row"), tag("td", rank), cell))
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in ("Run", "Rank", "Peak memory"))))
+    for (run, rank, _), text in zip(ranks, texts, strict=True):
+        cell = tag("td", text, title=f"{run}: summary.ranks[{rank}].peak_memory_bytes", data_run=run)
+        rows.append(tag("tr", tag("th", run, scope="row"), tag("td", rank), cell))
+    names = ("Run", "Rank", f"Peak memory ({unit})")
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
     table = tag("table", head, tag("tbody", join(rows)), class_="figures")
     return tag("details", tag("summary", "Peak memory of each rank as a table"), tag("div", table, class_="scroll"))
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from paratune.certificate import COLUMNS
 from paratune.report.figures import run_style
 from paratune.report.machine import hardware_facts, setting_text, software_facts, written
 from paratune.report.model import Report, SeedGroup
 from paratune.report.read import RunRecord
-from paratune.report.table import Cell, decimals
+from paratune.report.table import Cell, byte_unit, decimals, numbers
 from paratune.report.text import Html, join, tag
-from paratune.units import NOT_AVAILABLE, format_bytes
+from paratune.units import NOT_AVAILABLE
 
 _FINGERPRINT = re.compile(r"(sha256:?)?[0-9a-f]{32,}")
 
@@ -75,9 +76,26 @@ def comparison(report: Report) -> Html:
     return join(
         [
             _scroll(tag("table", head, join(bodies), class_="figures"), "Comparison of runs"),
+            *(tag("p", footnote, class_="caption") for footnote in report.footnotes),
             tag("p", caption, class_="caption"),
         ]
     )
+
+
+def certificates(report: Report) -> Html:
+    """Return what `paratune certify` found of strategies beside one process, a table a certificate."""
+    text = "Beside one process: same samples, order and initial weights, and the largest relative differences."
+    parts: list[Html] = []
+    for one in report.certificates:
+        rows = (tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in one.rows)
+        head = _head([name.capitalize() for name in COLUMNS])
+        parts += [
+            tag("h3", f"{one.whose(len(report.runs))}: {one.verdict}"),
+            _scroll(tag("table", head, tag("tbody", *rows), class_="figures"), "Certificate"),
+            *(tag("p", reason, class_="caption") for reason in one.reasons),
+            tag("p", f"{one.how}. {text} ", tag("code", one.path), class_="caption"),
+        ]
+    return join(parts)
 
 
 def run_key(report: Report, run: RunRecord) -> Html:
@@ -164,8 +182,9 @@ def _seed_table(report: Report, group: SeedGroup) -> Html:
         title = f"computed from {key} of {', '.join(one.runs)}"
         label = f"{rows[key].group}: {rows[key].label}" if rows[key].group.endswith("scores") else rows[key].label
         if key.endswith("_bytes"):
-            label = "Peak memory, largest rank"
-            cells = [format_bytes(value) for value in figures]
+            unit, size = byte_unit(figures)
+            label = f"Peak memory, largest rank ({unit})"
+            cells = numbers([value / size for value in figures])
         elif key == "train_s":
             label = "Training time (s)"
         data = (tag("td", cell, title=title, data_run=" ".join(one.runs)) for cell in (*cells, str(len(one.runs))))

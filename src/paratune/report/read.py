@@ -110,6 +110,8 @@ class Found:
     runs: tuple[RunRecord, ...]
     unfinished: tuple[Unfinished, ...]
     notes: tuple[str, ...]
+    certificates: tuple[Path, ...] = ()
+    """Folders that hold a certificate and no run."""
 
 
 def read_runs(folders: Sequence[Path]) -> Found:
@@ -125,6 +127,7 @@ def read_runs(folders: Sequence[Path]) -> Found:
     unfinished: list[Unfinished] = []
     notes: list[str] = []
     problems: list[str] = []
+    certificates: list[Path] = []
     seen: dict[Path, Path] = {}
     for folder in folders:
         real = folder.resolve()
@@ -132,8 +135,8 @@ def read_runs(folders: Sequence[Path]) -> Found:
             notes.append(f"{folder} is the same folder as {seen[real]}: it is shown once.")
             continue
         seen[real] = folder
-        if len(folders) > 1 and (folder / certificate.FILE).is_file() and not (folder / records.RUN_FILE).exists():
-            notes.append(f"{folder} is a certificate and not a run: it is left out.")  # of runs/*
+        if (folder / certificate.FILE).is_file() and not (folder / records.RUN_FILE).exists():
+            certificates.append(folder)
             continue
         try:
             record = _read_run(folder)
@@ -147,11 +150,14 @@ def read_runs(folders: Sequence[Path]) -> Found:
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise CheckpointError(f"{len(problems)} of {len(folders)} folders cannot be reported:\n{listed}")
+    if not runs and not unfinished:
+        listed = ", ".join(plain(folder) for folder in certificates)
+        raise CheckpointError(f"{listed} is a certificate and not a run; give the runs that it is of as well")
     if not runs:
         listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
         raise CheckpointError(f"none of the runs is finished, so there is nothing to report:\n{listed}")
     notes.extend(_copies(runs))
-    return Found(_with_own_names(runs), tuple(unfinished), tuple(notes))
+    return Found(_with_own_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
 
 
 def _read_run(folder: Path) -> RunRecord | Unfinished:

@@ -7,6 +7,7 @@ from typing import Any
 
 from paratune.config.metric_names import LOWER_IS_BETTER
 from paratune.records import ALL_PHASES
+from paratune.report.certificates import Certificate, certified
 from paratune.report.read import RunRecord
 from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE, format_duration, format_share
 
@@ -40,6 +41,19 @@ _METRICS = {
 }
 """Names of metrics in the order in which they are shown; others follow by their own names."""
 
+_STRATEGY_OPTIONS = (
+    ("stages", "pipeline_stages", "Pipeline stages"),
+    ("schedule", "pipeline_schedule", "Pipeline schedule"),
+    ("stage", "deepspeed_stage", "DeepSpeed stage"),
+    ("shard_size", "shard_size", "Ranks that share states"),
+)
+"""Options of strategies that a comparison must show: name, key of the row, label."""
+_BUBBLE = (
+    "* Of the time from the first pass of a step to the last, the part in which a rank computed nothing: it waited for "
+    "other stages, or for what they sent. In brackets what it would be were all stages equally fast and sending free: "
+    "(p - 1)/(v m + p - 1), with p ranks in a pipeline, v stages on each, and m micro-batches."
+)
+
 Texts = Callable[[Sequence[Any]], list[str]]
 
 
@@ -66,6 +80,8 @@ class Row:
     cells: tuple[Cell, ...]
     shown: bool
     """False for what only CSV and JSON hold."""
+    footnote: str = ""
+    """What a mark in the label refers to."""
 
 
 def metric_name(metric: str) -> str:
@@ -75,9 +91,16 @@ def metric_name(metric: str) -> str:
     return f"{_METRICS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
 
-def build_rows(runs: Sequence[RunRecord]) -> tuple[Row, ...]:
+def build_rows(runs: Sequence[RunRecord], certificates: Sequence[Certificate] = ()) -> tuple[Row, ...]:
     """Return the rows of the comparison table, in their order."""
-    rows = [*_setup(runs), *_time(runs), *_phases(runs), *_memory(runs), *_quality(runs)]
+    rows = [
+        *_setup(runs),
+        *_certified(runs, certificates),
+        *_time(runs),
+        *_phases(runs),
+        *_memory(runs),
+        *_quality(runs),
+    ]
     return tuple(rows)
 
 
@@ -142,6 +165,7 @@ def _count(value: float | None) -> str:
 
 def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
     yield _course_row(runs, "strategy", "Strategy", "run.strategy.kind", str)
+    yield from _strategy_options(runs)
     yield _course_row(runs, "world_size", "World size (processes)", "run.world_size", _count)
     devices = [
         ARROW.join(map(str, run.course("run.device"))) if _changed(run, "run.device") else _devices(run) for run in runs
@@ -152,7 +176,7 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
         runs,
         "global_batch_size",
         "Setup",
-        "Global batch (samples a step)",
+        "Global batch (samples)",
         "run.batch.global_batch_size",
         _each(_count),
     )
@@ -166,6 +190,31 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
     yield _number_row(
         runs, "seed", "Setup", "Seed", "run.seed", _each(lambda value: NOT_AVAILABLE if value is None else str(value))
     )
+
+
+def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    """Yield what decides how a strategy works, where a run has it."""
+    for option, key, label in _STRATEGY_OPTIONS:
+        row = _course_row(runs, key, label, f"run.strategy.options.{option}", str)
+        if option == "schedule":
+            row = replace(row, cells=tuple(_schedule(cell, run) for cell, run in zip(row.cells, runs, strict=True)))
+        if any(cell.value is not None for cell in row.cells):
+            yield row
+
+
+def _schedule(cell: Cell, run: RunRecord) -> Cell:
+    """Add to a schedule how many stages each rank has, where there are several."""
+    chunks = run.get("run.strategy.traits.stages_per_rank")
+    if cell.value != "interleaved" or chunks is None:
+        return cell
+    return replace(cell, text=f"{cell.text}, {chunks} a rank")
+
+
+def _certified(runs: Sequence[RunRecord], certificates: Sequence[Certificate]) -> Iterator[Row]:
+    """Yield what certificates say of each run's strategy, if there are any."""
+    if certificates:
+        texts, sources = zip(*(certified(run, certificates) for run in runs), strict=True)
+        yield _row(runs, "certified", "Setup", "Certified", sources, texts)
 
 
 def _course_row(runs: Sequence[RunRecord], key: str, label: str, source: str, text: Callable[[Any], str]) -> Row:
@@ -247,10 +296,7 @@ def _time(runs: Sequence[RunRecord]) -> Iterator[Row]:
             numbers,
             shown=False,
         )
-    for key, label in (("bubble_share", "Pipeline bubble, measured"), ("ideal_bubble_share", "Pipeline bubble, ideal")):
-        source = f"summary.pipeline.{key}"
-        if any(run.number(source) is not None for run in runs):
-            yield _number_row(runs, key, "Time and throughput", label, source, _each(format_share))
+    yield from _bubble(runs)
     skipped = "summary.num_skipped_steps"
     if any(run.number(skipped) for run in runs):
         yield _number_row(
@@ -259,6 +305,25 @@ def _time(runs: Sequence[RunRecord]) -> Iterator[Row]:
     yield _number_row(
         runs, "num_steps_measured", "Time and throughput", "Steps measured", f"{rate}num_steps_measured", _each(_count)
     )
+
+
+def _bubble(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    """Yield the bubble of pipelines with the ideal one beside it."""
+    sources = {key: f"summary.pipeline.{key}" for key in ("bubble_share", "ideal_bubble_share")}
+    measured, ideal = ([run.number(source) for run in runs] for source in sources.values())
+    if all(value is None for value in (*measured, *ideal)):
+        return
+    texts = [
+        NOT_AVAILABLE if one is None and other is None else f"{format_share(one)} ({format_share(other)})"
+        for one, other in zip(measured, ideal, strict=True)
+    ]
+    source = ", ".join(sources.values())
+    row = _row(runs, "bubble_share", "Time and throughput", "Pipeline bubble (ideal) *", source, measured, texts)
+    yield replace(row, footnote=_BUBBLE)
+    yield _number_row(
+        runs, "ideal_bubble_share", "Time and throughput", "Ideal bubble", sources["ideal_bubble_share"],
+        _each(format_share), shown=False,
+    )  # fmt: skip
 
 
 def _speed_up(runs: Sequence[RunRecord]) -> Row:
@@ -272,7 +337,7 @@ def _speed_up(runs: Sequence[RunRecord]) -> Row:
         runs,
         "tokens_per_s_to_first",
         "Time and throughput",
-        "Real tokens/s, against the first run",
+        "Tokens/s against first run",
         origin,
         values,
         texts,

@@ -26,7 +26,9 @@ class TerminalReport:
         rows = self.report.shown_rows
         first = max((len(row.label) for row in rows), default=0) + 2
         for columns in _blocks(self.report, rows, options.max_width - first):
-            yield _table(self.report, rows, columns)
+            # A row that says nothing of these runs only lengthens the table.
+            known = [row for row in rows if any(row.cells[position].value is not None for position in columns)]
+            yield _table(self.report, known, columns)
             yield Text()
         yield from _remarks(self.report)
 
@@ -64,9 +66,14 @@ def _table(report: Report, rows: Sequence[Row], columns: range) -> Table:
 
 
 def _remarks(report: Report) -> Iterator[Text]:
+    for footnote in report.footnotes:
+        yield Text(footnote, style="dim")
     if len(report.runs) > 1:
         style = "bold yellow" if report.sameness.verdict in {"different", "unknown"} else "green"
         yield Text(plain(report.sameness.sentence), style=style)
+    for one in report.certificates:
+        style = "green" if one.verdict == "holds" else "bold yellow"
+        yield Text(plain(f"Certificate ({one.whose(len(report.runs))}): {one.sentence} {one.path}"), style=style)
     for run in report.unfinished:
         yield Text(f"Not shown: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
     for note in report.notes:

@@ -34,7 +34,10 @@ def test_it_starts_its_processes_itself(monkeypatch: pytest.MonkeyPatch):
 
 FOUND: dict[str, Any] = {
     "strategy": "zero3",
+    "kind": "zero3",
+    "options": {},
     "world_size": 2,
+    "precision": "fp64",
     "status": "holds",
     "reason": None,
     "same_samples": True,

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from paratune.run_folder import trained_fingerprint
+
 PHASE_TEXTS = {
     "single": {
         "get_batch": "reading tokens, padding, copy to the device",
@@ -54,6 +56,48 @@ def make_run(
         if task == "regression":
             _predictions(folder, seed)
         _write(folder / "summary.json", summary)
+    return folder
+
+
+def make_certificate(folder: Path, run: Path, *strategies: dict[str, Any], **changes: Any) -> Path:
+    """Write the certificate of a run as `paratune certify` does; return its folder."""
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    findings = [
+        {
+            "strategy": "ddp",
+            "kind": "ddp",
+            "options": {},
+            "world_size": 2,
+            "precision": "fp64",
+            "status": "holds",
+            "reason": None,
+            "same_samples": True,
+            "same_order": True,
+            "same_weights": True,
+            "gradient_difference": 1.25e-13,
+            "gradient_tensor": "w",
+            "loss_difference": 0.0,
+            "norm_difference": 0.0,
+            "losses": [0.7],
+            "grad_norms": [1.0],
+            **each,
+        }
+        for each in strategies or ({},)
+    ]
+    folder.mkdir(exist_ok=True)
+    value = {
+        "schema_version": 1,
+        "verdict": "holds",
+        "config_fingerprint": trained_fingerprint(record["config"]),
+        "data": record["data"],
+        "model": record["model"],
+        "global_batch_size": record["batch"]["global_batch_size"],
+        "num_steps": 4,
+        "tolerance": {"fp64": {"gradients": 1e-9, "losses": 1e-9}},
+        "reference": {"precision": "fp64"},
+        "strategies": findings,
+    }
+    _write(folder / "certificate.json", value | changes)
     return folder
 
 

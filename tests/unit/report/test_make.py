@@ -158,6 +158,25 @@ def test_terminal_shows_runs_below_each_other_where_they_do_not_fit(tmp_path):
     assert all(f"run-number-{n}" in text for n in range(6))
 
 
+def test_a_row_stands_where_it_says_something_of_a_run(tmp_path):
+    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(5)]
+    options = {"strategy.options": {"stages": 2, "schedule": "1f1b"}}
+    folders.append(make_run(tmp_path / "run-number-5", run_changes=options))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(report.terminal_table(report.make(folders, None)))
+    blocks = console.file.getvalue().split("Setup")[1:]
+    assert ["Pipeline stages" in block for block in blocks] == [False] * (len(blocks) - 1) + [True]
+
+
+def test_five_runs_fit_into_two_blocks_of_80_columns_and_one_of_120(tmp_path):
+    # Long phases, as on a CPU: the widest column is "1,233 (59.0%)".
+    folders = [make_run(tmp_path / name, step_ms=2241.8) for name in ("single", "ddp", "zero1", "zero2", "zero3")]
+    for width, num_blocks in ((80, 2), (120, 1)):
+        console = Console(file=io.StringIO(), width=width)
+        console.print(report.terminal_table(report.make(folders, None)))
+        assert console.file.getvalue().count("Setup") == num_blocks
+
+
 def test_csv_holds_one_line_a_run_in_base_units(tmp_path):
     report.make([make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b")], tmp_path / "out")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
@@ -310,6 +329,16 @@ def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, nam
     assert made == golden.read_text(encoding="utf-8"), (
         f"read the difference; to accept it copy {Path('out', name).resolve()}"
     )
+
+
+def test_a_table_of_memory_has_one_unit(tmp_path):
+    # 1.2 GiB on the first rank and 512 MiB on the second.
+    ranks = [{"rank": rank, "peak_memory_bytes": size} for rank, size in enumerate((1_288_490_189, 2**29))]
+    report.make([make_run(tmp_path / "a", summary_changes={"ranks": ranks})], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "Peak memory (GiB)" in text
+    assert re.search(r">1\.200</td>.*>0\.500</td>", text, re.DOTALL)
+    assert "MiB" not in text[text.index("Peak memory (GiB)") :]
 
 
 def test_interruptions_are_counted_in_words(tmp_path):

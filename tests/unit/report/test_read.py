@@ -52,14 +52,14 @@ def test_read_runs_shows_a_folder_given_twice_once(tmp_path):
     assert any("is the same folder as" in note for note in found.notes)
 
 
-def test_read_runs_leaves_out_the_certificates_among_runs(tmp_path):
+def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
     certificate = tmp_path / "a.certificate"
     certificate.mkdir()
     (certificate / "certificate.json").write_text("{}")
     found = read_runs([make_run(tmp_path / "a"), certificate])
     assert [run.folder for run in found.runs] == [tmp_path / "a"]
-    assert any("a.certificate is a certificate and not a run" in note for note in found.notes)
-    with pytest.raises(CheckpointError, match=r"a\.certificate is not a run"):
+    assert found.certificates == (certificate,)
+    with pytest.raises(CheckpointError, match=r"a\.certificate is a certificate and not a run; give the runs"):
         read_runs([certificate])
 
 

@@ -54,6 +54,30 @@ def test_skipped_steps_have_a_row_where_there_are_any(tmp_path):
     assert "num_skipped_steps" not in _rows(none)
 
 
+def test_the_bubble_stands_beside_the_ideal_one_with_a_footnote(tmp_path):
+    pipeline = make_run(
+        tmp_path / "a", kind="ddp", summary_changes={"pipeline": {"bubble_share": 0.31, "ideal_bubble_share": 0.2}}
+    )
+    rows = _rows(make_run(tmp_path / "b"), pipeline)
+    assert [cell.text for cell in rows["bubble_share"].cells] == ["n/a", "31.0% (20.0%)"]
+    assert rows["bubble_share"].footnote.startswith("* ")
+    assert rows["bubble_share"].label.endswith(" *")
+    assert (rows["bubble_share"].cells[1].value, rows["ideal_bubble_share"].cells[1].value) == (0.31, 0.2)
+    assert not rows["ideal_bubble_share"].shown
+    assert "bubble_share" not in _rows(make_run(tmp_path / "c"))
+
+
+def test_what_decides_how_a_strategy_works_is_in_the_setup(tmp_path):
+    options = {"stages": 2, "schedule": "interleaved", "chunks": None}
+    changes = {"strategy.options": options, "strategy.traits.stages_per_rank": 2}
+    rows = _rows(make_run(tmp_path / "a", kind="ddp", run_changes=changes), make_run(tmp_path / "b"))
+    assert [cell.text for cell in rows["pipeline_stages"].cells] == ["2", "n/a"]
+    assert [cell.text for cell in rows["pipeline_schedule"].cells] == ["interleaved, 2 a rank", "n/a"]
+    assert rows["pipeline_schedule"].cells[0].value == "interleaved"
+    assert "deepspeed_stage" not in rows
+    assert "pipeline_stages" not in _rows(make_run(tmp_path / "c"))
+
+
 def test_scores_of_all_runs_have_a_row(tmp_path):
     rows = _rows(make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression"))
     assert [cell.text for cell in rows["test_accuracy"].cells] == ["0.9233", "n/a"]
