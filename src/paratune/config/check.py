@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from paratune.config.differences import flatten
+from paratune.config.glue import GLUE
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
@@ -206,6 +207,26 @@ def _labels(config: Config) -> Iterator[Problem]:
         yield Problem(f"task.labels has {number}: {one_line(labels)}; at least 2 are needed", ("task.labels",))
 
 
+def _glue(config: Config) -> Iterator[Problem]:
+    """Labels that a task of GLUE cannot have: its scores and its submission would mean something else."""
+    task = config.task
+    if not isinstance(task, ClassificationTask) or task.glue is None:
+        return
+    wanted, found = list(GLUE[task.glue].classes), class_names(task)
+    if sorted(found) != sorted(wanted):
+        yield Problem(
+            f"task.labels gives the classes {', '.join(found)}, and {task.glue} has {', '.join(wanted)}; map the "
+            f"values of your files to these, as in {{{found[0]}: {wanted[0]}, ...}}, or leave task.glue out",
+            ("task.labels", "task.glue"),
+        )
+    elif found != wanted and "f1" in GLUE[task.glue].metrics:
+        yield Problem(
+            f"task.labels puts {found[-1]} last, and the F1 of {task.glue} is that of {wanted[-1]}; name the values "
+            f"of {wanted[0]} first",
+            ("task.labels", "task.glue"),
+        )
+
+
 def _twice(labels: Iterable[str | int]) -> list[str]:
     return [label for label, count in Counter(str(each) for each in labels).items() if count > 1]
 
@@ -306,6 +327,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _split,
     _columns,
     _labels,
+    _glue,
     _model,
     _memory_savers,
     _strategy,

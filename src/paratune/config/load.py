@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.differences import flatten
+from paratune.config.glue import fill_glue
 from paratune.config.layers import Layer, label, read_layers
 from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap
@@ -27,7 +28,7 @@ class LoadedConfig:
     config: Config
     """Every option, checked; `run.name` is filled in."""
     origin: dict[str, str]
-    """For each leaf of `values` by dotted key: "file.yaml:14", "--set" or "default"."""
+    """For each leaf of `values` by dotted key: "file.yaml:14", "--set", "task.glue: mrpc" or "default"."""
     values: dict[str, Any]
     """The configuration as JSON keeps it, under the names of the file (`batch.global`)."""
     source: Path
@@ -48,6 +49,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     main_file = label(path, path.parent)
     if not layer.whole:
         raise failure(path, [_placed(problem, layer) for problem in layer.problems], main_file)
+    fill_glue(layer)
     values, findings = validate(layer.values)
     _name_run(values, path, findings)
     try:

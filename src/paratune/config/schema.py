@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from paratune.config.glue import GLUE
 from paratune.config.layers import EXTENDS
 from paratune.config.options import Option, allowed_kinds, kinds, options_of, outside_kind
 from paratune.config.plain import one_line
@@ -68,6 +69,7 @@ def _section_schema(found: dict[str, Any], option: Option) -> dict[str, Any]:
     """Return the schema of a section that may also be empty or, where that says all, a word."""
     choices = found.get("anyOf") or [{"$ref": found["$ref"]}]
     words = [kind for kind, section in kinds(option).items() if _says_all(section)] if option.by_kind else []
+    words += GLUE if option.key == "task" else ()
     shorthand = [{"enum": words}] if words else []
     return {"description": option.help, "anyOf": [*choices, *shorthand, {"type": "null"}]}
 

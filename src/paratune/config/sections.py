@@ -41,6 +41,9 @@ class ClassificationTask(Section):
     """The task."""
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
+    glue: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"] | None = None
+    """Task of GLUE that this is, in any language: gives the kind, labels and columns that are not said; see
+    docs/glue.md."""
 
 
 class RegressionTask(Section):
@@ -51,6 +54,8 @@ class RegressionTask(Section):
     start_at_mean: bool = False
     """Set the bias of the head to the mean of the training targets: targets far from 0 are then not what the first
     steps are spent on."""
+    glue: Literal["stsb"] | None = None
+    """Task of GLUE that this is, in any language: gives the kind and columns that are not said; see docs/glue.md."""
 
 
 Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]

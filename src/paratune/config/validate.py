@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from paratune.config.glue import GLUE
 from paratune.config.options import Option, allowed_kinds, find_key, kinds, options_of, outside_kind
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
@@ -157,8 +158,10 @@ def _section_of_kind(option: Option, kind: Any, path: str, found: Findings) -> t
         found.add(f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path)
         return None
     hint = kind_hint if path == "strategy" else did_you_mean
-    near = hint(kind, known) if isinstance(kind, str) else ""
-    message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}"
+    named = GLUE if path == "task" else ()
+    near = hint(kind, [*known, *named]) if isinstance(kind, str) else ""
+    more = f"; or a task of GLUE: {', '.join(named)}" if named else ""
+    message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}{more}"
     found.add(message, f"{path}.kind", path)
     return None
 

@@ -12,6 +12,7 @@ import torch
 from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
+from paratune.config.glue import headline_metrics
 from paratune.config.sections import Config, class_names, strategy_options
 from paratune.data.load import split_records
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
@@ -168,6 +169,12 @@ def task_record(prepared: Prepared) -> dict[str, Any]:
 
 
 def task_facts(config: Config) -> dict[str, Any]:
-    """Return the task's kind and the names of its classes."""
-    names = class_names(config.task)
-    return {"kind": config.task.kind, **({"labels": names} if names else {})}
+    """Return the task's kind, the names of its classes and the metrics that stand for it."""
+    task = config.task
+    names = class_names(task)
+    return {
+        "kind": task.kind,
+        **({"labels": names} if names else {}),
+        "glue": getattr(task, "glue", None),
+        "metrics": list(headline_metrics(task)),
+    }

@@ -1,0 +1,111 @@
+"""The tasks of GLUE by name: their labels, columns and metrics; and which metrics stand for a task in tables.
+
+Floor 1. Ids, label names and columns are those of the data sets on the hub (nyu-mll/glue). Files of other languages
+with the same tasks say what differs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paratune.config.layers import Layer
+from paratune.config.metric_names import METRICS
+from paratune.config.problems import Place
+from paratune.config.sections import Task
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One of the nine."""
+
+    title: str
+    """As the benchmark writes it."""
+    metrics: tuple[str, ...]
+    """That the benchmark scores it by."""
+    texts: tuple[str, ...]
+    """Columns of the text or of both."""
+    classes: tuple[str, ...] = ()
+    """Names in the order of their ids; none where the target is a number."""
+
+    @property
+    def kind(self) -> str:
+        return "classification" if self.classes else "regression"
+
+    def options(self) -> dict[str, Any]:
+        """Return what a file does not have to say, by dotted key."""
+        columns = dict(zip(("text", "text_pair"), self.texts, strict=False))
+        found: dict[str, Any] = {"task.kind": self.kind}
+        if self.classes:
+            # Both are read, ids and names: some files have the one, some the other.
+            found["task.labels"] = dict(enumerate(self.classes)) | {name: name for name in self.classes}
+        return found | {f"data.columns.{key}": name for key, name in (columns | {"label": "label"}).items()}
+
+
+_ENTAILMENT: Final = ("entailment", "not_entailment")
+_SENTENCES: Final = ("sentence1", "sentence2")
+GLUE: Final[dict[str, GlueTask]] = {
+    "cola": GlueTask("CoLA", ("matthews",), ("sentence",), ("unacceptable", "acceptable")),
+    "sst2": GlueTask("SST-2", ("accuracy",), ("sentence",), ("negative", "positive")),
+    "mrpc": GlueTask("MRPC", ("accuracy", "f1"), _SENTENCES, ("not_equivalent", "equivalent")),
+    "stsb": GlueTask("STS-B", ("pearson", "spearman"), _SENTENCES),
+    "qqp": GlueTask("QQP", ("accuracy", "f1"), ("question1", "question2"), ("not_duplicate", "duplicate")),
+    "mnli": GlueTask("MNLI", ("accuracy",), ("premise", "hypothesis"), ("entailment", "neutral", "contradiction")),
+    "qnli": GlueTask("QNLI", ("accuracy",), ("question", "sentence"), _ENTAILMENT),
+    "rte": GlueTask("RTE", ("accuracy",), _SENTENCES, _ENTAILMENT),
+    "wnli": GlueTask("WNLI", ("accuracy",), _SENTENCES, ("not_entailment", "entailment")),
+}
+"""By the name in `task: NAME`.
+
+Source: Wang et al., GLUE, ICLR 2019, Table 1 (metrics); the data card of nyu-mll/glue (ids, names, columns).
+"""
+
+_HEADLINES: Final[dict[str, tuple[str, ...]]] = {
+    "classification": ("accuracy", "f1_macro"),
+    "regression": ("rmse", "mae", "r2"),
+}
+"""By kind; of others, the first of their `METRICS`."""
+
+
+def headline_metrics(task: Task) -> tuple[str, ...]:
+    """Return the metrics that stand for a task where there is room for few: at least one, each of its `METRICS`."""
+    name = getattr(task, "glue", None)
+    return GLUE[name].metrics if name is not None else _HEADLINES.get(task.kind, METRICS[task.kind][:1])
+
+
+def fill_glue(layer: Layer) -> None:
+    """Put what the task's name says under what the files say, in place; nothing when no task of GLUE is named.
+
+    `task: mrpc` and `task: {kind: mrpc}` are `task: {glue: mrpc}`.
+    """
+    task = layer.values.get("task")
+    if not isinstance(task, dict):
+        return
+    if isinstance(task.get("kind"), str) and task["kind"] in GLUE and "glue" not in task:
+        task["glue"] = task.pop("kind")
+        if "task.kind" in layer.places:
+            layer.places["task.glue"] = layer.places.pop("task.kind")
+    name = task.get("glue")
+    if not isinstance(name, str):
+        return
+    if name not in GLUE:
+        # A kind that has tasks of GLUE, so that the check of its options says which there are.
+        task.setdefault("kind", "classification")
+        return
+    for key, value in GLUE[name].options().items():
+        _put_under(layer, key, value, Place(f"task.glue: {name}"))
+
+
+def _put_under(layer: Layer, dotted: str, value: Any, place: Place) -> None:
+    """Set a key that is not set; a section that is none is left to the checks."""
+    *path, key = dotted.split(".")
+    section = layer.values
+    for name in path:
+        if section.get(name) is None:
+            section[name] = {}
+        section = section[name]
+        if not isinstance(section, dict):
+            return
+    if key not in section:
+        section[key] = value
+        layer.places[dotted] = place
+        if isinstance(value, dict):
+            layer.places.update({f"{dotted}.{each}": place for each in value})
