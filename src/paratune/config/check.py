@@ -18,7 +18,7 @@ from paratune.config.sections import (
     strategy_options,
 )
 from paratune.config.traits import traits_of
-from paratune.errors import did_you_mean
+from paratune.errors import ConfigError, did_you_mean
 
 
 def check(config: Config) -> list[Problem]:
@@ -245,9 +245,10 @@ def _memory_savers(config: Config) -> Iterator[Problem]:
     if every is not None and config.train.freeze_encoder:
         wanted = "with train.freeze_encoder: true, which keeps no activations of the blocks"
         yield _no_effect("train.activation_checkpointing", every, wanted, ("train.freeze_encoder",))
-    if strategy_options(config.strategy).get("cpu_offload") and config.device == "cpu":
-        wanted = "with device: cpu, where states are in host memory anyhow"
-        yield _no_effect("strategy.cpu_offload", True, wanted, ("device",))
+    for key, value in strategy_options(config.strategy).items() if config.device == "cpu" else ():
+        if "offload" in key and value is True:
+            wanted = "with device: cpu, where states are in host memory anyhow"
+            yield _no_effect(f"strategy.{key}", True, wanted, ("device",))
 
 
 def _strategy(config: Config) -> Iterator[Problem]:
@@ -269,6 +270,32 @@ def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
             f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "
             f"{num_stages} (strategy.stages times the chunks of each rank)",
             ("strategy.balance", "strategy.stages"),
+        )
+
+
+def check_stages(stages: int, chunks: int, balance: str | list[int], num_blocks: int) -> None:
+    """Hold the stages of a pipeline to the blocks that a model has to be cut at.
+
+    Args:
+        stages: Ranks of a pipeline.
+        chunks: Stages on each of them.
+        balance: As in the configuration.
+        num_blocks: Repeated layers of the model.
+
+    Raises:
+        ConfigError: There are more stages than blocks, or not all blocks are dealt to stages.
+    """
+    if stages * chunks > num_blocks:
+        each = "" if chunks == 1 else f" with {chunks} chunks each"
+        most = num_blocks // chunks
+        fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
+        raise ConfigError(
+            f"strategy.stages: {stages}{each} cuts the model into {stages * chunks} parts, and it has {num_blocks} "
+            f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
+        )
+    if isinstance(balance, list) and sum(balance) != num_blocks:
+        raise ConfigError(
+            f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}"
         )
 
 

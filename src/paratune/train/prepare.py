@@ -16,10 +16,10 @@ import torch
 
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.check import excluded
+from paratune.config.check import check_stages, excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.plain import one_line
-from paratune.config.sections import Config, OutsideStrategy, strategy_options
+from paratune.config.sections import Config, OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.duplicates import overlap_warnings
@@ -31,7 +31,7 @@ from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, 
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
-from paratune.models.load import load_tokenizer, require_weights
+from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
@@ -93,6 +93,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         log.warning("%s", warning)
     tokenizer = load_tokenizer(config.model)
     require_weights(config.model)
+    check_blocks(config, traits)
     max_length = token_limit(config, tokenizer)
     recipe = recipe_of(config.task)
     begin = time.perf_counter()
@@ -177,6 +178,19 @@ def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.devi
         f"{', '.join(keys) or f'strategy.kind: {traits.kind}'} moves states from the memory of an accelerator to that "
         "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU"
     )
+
+
+def check_blocks(config: Config, traits: Traits) -> None:
+    """Look whether a pipeline has more stages than the model's own configuration names layers, if it says that.
+
+    Raises:
+        ConfigError: It has; what can be cut is known when the model is loaded.
+    """
+    if not isinstance(config.strategy, PipelineStrategy):
+        return
+    num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None)
+    if isinstance(num_layers, int):
+        check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)
 
 
 def make_strategy(prepared: Prepared) -> Strategy:

@@ -1,10 +1,13 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from paratune.config.check import check_stages
 from paratune.config.load import load_config
 from paratune.config.metric_names import METRICS
 from paratune.config.traits import TRAITS
+from paratune.errors import ConfigError
 
 REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kind: regression\n")
 
@@ -64,6 +67,10 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
         ),
         ("model.tokenizer_revision=v1", "model.tokenizer_revision: v1 has no effect without model.tokenizer"),
         ("train.freeze_encoder=true train.activation_checkpointing=1", "train.activation_checkpointing: 1 has no"),
+        (
+            "strategy={kind: deepspeed, stage: 3, offload_parameters: true};device=cpu",
+            "strategy.offload_parameters: true has no effect with device: cpu",
+        ),
         ("strategy.kind=zero3 strategy.cpu_offload=true device=cpu", "strategy.cpu_offload: true has no effect with"),
     ],
 )  # fmt: skip
@@ -153,3 +160,24 @@ def test_a_pipeline_does_not_train_a_head_alone(complain, good):
         "strategy={kind: pipeline}", "train.freeze_encoder=true"
     )
     load_config(good, ["strategy={kind: pipeline, schedule: interleaved, chunks: 3, balance: [1, 1, 1, 1, 1, 1]}"])
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "balance", "num_blocks", "said"),
+    [
+        (4, 1, "estimated", 2, "strategy.stages: 4 cuts the model into 4 parts, and it has 2 blocks; set "
+         "strategy.stages to at most 2, or strategy.kind: ddp"),
+        (2, 2, "measured", 3, "strategy.stages: 2 with 2 chunks each cuts the model into 4 parts, and it has 3 blocks; "
+         "set strategy.kind: ddp"),
+        (2, 1, "estimated", 1, "and it has 1 block; set strategy.kind: ddp"),
+        (2, 1, [3, 4], 6, r"strategy.balance: \[3, 4\] is 7 blocks together, and the model has 6"),
+    ],
+)  # fmt: skip
+def test_stages_are_held_to_the_blocks(stages: int, chunks: int, balance: Any, num_blocks: int, said: str):
+    with pytest.raises(ConfigError, match=said):
+        check_stages(stages, chunks, balance, num_blocks)
+
+
+def test_as_many_stages_as_blocks_are_fine():
+    check_stages(3, 2, [1] * 6, 6)
+    check_stages(6, 1, "estimated", 6)

@@ -125,6 +125,20 @@ def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pyte
         prepare.prepare(load_config(tmp_path / "c.yaml"), place, None, None)
 
 
+def test_more_stages_than_layers_are_refused_before_the_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tiny_model(tmp_path / "model", num_layers=3)
+    text = CONFIG.replace("{name: model}", f"{{name: {tmp_path / 'model'}}}")
+    for strategy, said in (
+        ("{kind: pipeline, stages: 4}", r"4 parts, and it has 3 blocks; set strategy\.stages to at most 3"),
+        ("{kind: pipeline, stages: 2, schedule: interleaved}", "2 with 2 chunks each cuts the model into 4 parts"),
+        ("{kind: pipeline, stages: 2, balance: [1, 3]}", "is 4 blocks together, and the model has 3"),
+    ):
+        (tmp_path / "c.yaml").write_text(text.replace('{kind: "own:Strategy"}', strategy) + "device: cpu\n")
+        monkeypatch.setattr(prepare, "_load", lambda *_: pytest.fail("the data was read"))
+        with pytest.raises(ConfigError, match=said):
+            prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=4, rank=0), None, None)
+
+
 def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> SimpleNamespace:
     """What `initial_model` and `make_strategy` need of a `Prepared`."""
     tiny_model(folder / "model")

@@ -19,6 +19,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.optim import Optimizer
 
 from paratune.batch import Batch
+from paratune.config.check import check_stages
 from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
@@ -193,20 +194,8 @@ class PipelineStrategy:
     def _divide(self) -> None:
         """Decide which blocks go where, the same on every rank, and find the weights of each stage."""
         num_blocks, num_stages = self._cut.num_blocks, self._num_stages
-        if num_stages > num_blocks:
-            chunks = "" if num_stages == self._width else f" with {num_stages // self._width} chunks each"
-            most = num_blocks // (num_stages // self._width)
-            fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
-            raise ConfigError(
-                f"strategy.stages: {self._width}{chunks} cuts the model into {num_stages} parts, and it has "
-                f"{num_blocks} block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
-            )
+        check_stages(self._width, num_stages // self._width, self._balance, num_blocks)
         if isinstance(self._balance, list):
-            if sum(self._balance) != num_blocks:
-                raise ConfigError(
-                    f"strategy.balance: {self._balance} is {sum(self._balance)} blocks together, and the model has "
-                    f"{num_blocks}"
-                )
             self._spans = as_told(self._balance)
             self._used, self._needed = self._cut.weights_of(self._spans)
             return
