@@ -1,6 +1,7 @@
 """Signals and kills at every moment of a run: it ends as documented, and resumed it is the run that was not stopped."""
 
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from harness import Cli, wait_for
 from hooks import SignalAt
 from outcome import outcome, steps_of
+from safetensors.torch import load_file, save_file
 from world import CONFIG, write_data
 
 from paratune.errors import EXIT_CHECKPOINT, EXIT_OK, EXIT_STOPPED
@@ -94,6 +96,22 @@ def test_a_signal_saves_and_resuming_is_the_same_run(
     resumed = cli(*TRAIN, "--resume")
     assert resumed.code == EXIT_OK, resumed.stderr
     assert outcome(run) == undisturbed
+
+
+def test_new_weights_are_spoken_of_where_training_begins_with_them(world: Path, cli: Cli):
+    model = world / "headless"
+    shutil.copytree((world / "model").resolve(), model)
+    weights = load_file(model / "model.safetensors")
+    body = {name: value for name, value in weights.items() if not name.startswith("classifier.")}
+    save_file(body, model / "model.safetensors", metadata={"format": "pt"})
+    train = (*TRAIN, "--set", "model.name=headless")
+    stopped = cli(*train, hook=SignalAt(SIGTERM, LOOP, 1))
+    assert stopped.code == EXIT_STOPPED, stopped.stderr
+    assert "new weights, because headless has none that fit: classifier.bias, classifier.weight" in stopped.stderr
+    # The checkpoint has them.
+    stopped = cli(*train, "--resume", hook=SignalAt(SIGTERM, LOOP, 1))
+    assert stopped.code == EXIT_STOPPED, stopped.stderr
+    assert "new weights" not in stopped.stderr
 
 
 @pytest.mark.parametrize("moment", KILLS)

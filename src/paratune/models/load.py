@@ -166,7 +166,7 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
     maker = getattr(transformers, auto_class)
 
     hf_logging.disable_progress_bar()
-    hf_logging.set_verbosity_error()  # new weights are said below, in one line
+    hf_logging.set_verbosity_error()  # of new weights `say_what_is_new` speaks
     try:
         if model.from_scratch:
             hf = maker.from_config(config, trust_remote_code=model.trust_remote_code)
@@ -178,7 +178,7 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
             revision=model.revision,
             trust_remote_code=model.trust_remote_code,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # a head for other labels is replaced, and said below; nothing else may be
+            ignore_mismatched_sizes=True,  # a head for other labels is replaced, and that is said; nothing else may be
             output_loading_info=True,
             dtype=torch.float32,
             **_where(source),
@@ -189,11 +189,15 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
     _check_body(hf, new, model.name)
     if new and head_must_exist:
         raise ConfigError(f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}")
-    if new:
-        log.info("new weights, because %s has none that fit: %s", model.name, ", ".join(new))
-    if pooler := [key for key in new if is_pooler(hf, key)]:
-        log.warning("the pooler of %s is new as well: %s; it has to be trained", model.name, ", ".join(pooler))
     return hf, new
+
+
+def say_what_is_new(model: TaskModel, name: str) -> None:
+    """Log which weights training begins with that `name` did not have."""
+    if model.new_weights:
+        log.info("new weights, because %s has none that fit: %s", name, ", ".join(model.new_weights))
+    if pooler := [key for key in model.new_weights if is_pooler(model.hf, key)]:
+        log.warning("the pooler of %s is new as well: %s; it has to be trained", name, ", ".join(pooler))
 
 
 def _check_body(hf: Any, new: Sequence[str], name: str) -> None:

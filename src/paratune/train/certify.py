@@ -26,7 +26,7 @@ from paratune.data.load import split_records
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_OK, ConfigError, ParatuneError, Stopped
-from paratune.models.load import load_config
+from paratune.models.load import load_config, say_what_is_new
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import Place, place_from_environment
 from paratune.strategies.protocol import Strategy
@@ -109,6 +109,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
             "grad_norms": [],
         }
         if job.reference is None:
+            say_what_is_new(model, config.model.name)
             refuse_randomness(model.to(prepared.device), batches.step(0)[0].to(prepared.device))
             outcome["about"] = _about(prepared, model, batches.global_batch_size)
         optimizer = OptimizerFactory(prepared.config.train, job.num_steps)

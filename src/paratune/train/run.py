@@ -30,6 +30,7 @@ from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
 from paratune.errors import ConfigError, LaunchError, Stopped
 from paratune.metrics.scores import is_better
+from paratune.models.load import say_what_is_new
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import place_from_environment
@@ -122,6 +123,8 @@ class _Run:
             log_to_file(self._folder, prepared.place.rank)
             progress = self._resume()
             progress.began = self._began
+            if progress.step == 0:  # a checkpoint has them all
+                say_what_is_new(model, config.model.name)
             self._write_record(progress.step, facts)
             events = records.EventLog(self._folder, prepared.place.rank)
             with self._memory.explained():  # in here, where the event can still be written

@@ -15,7 +15,7 @@ from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency
 from paratune.models import load
-from paratune.models.load import Head, load_config, load_model, load_tokenizer, locate, require_weights
+from paratune.models.load import Head, load_config, load_model, load_tokenizer, locate, require_weights, say_what_is_new
 from paratune.models.task_model import TaskModel, freeze_encoder
 from paratune.precision import POLICIES
 
@@ -75,7 +75,9 @@ def test_a_head_for_other_labels_is_replaced_and_that_is_said(folder: Path, capl
     caplog.set_level(logging.INFO, "paratune")
     model = loaded(folder, ["a", "b", "c"])
     assert model.hf.classifier.out_features == 3
-    assert "new weights" in caplog.text
+    assert not caplog.text, "a checkpoint may yet replace them"
+    say_what_is_new(model, "m")
+    assert "new weights, because m has none that fit" in caplog.text
     assert "classifier.bias, classifier.weight" in caplog.text
     assert torch.equal(
         model.hf.bert.embeddings.word_embeddings.weight, loaded(folder).hf.bert.embeddings.word_embeddings.weight
@@ -205,6 +207,7 @@ def test_a_pooler_that_a_masked_lm_lacks_is_new(folder: Path, caplog: pytest.Log
     caplog.set_level(logging.INFO, "paratune")
     rewrite(folder, lambda key: None if "pooler" in key or "classifier" in key else key)
     model = loaded(folder)
+    say_what_is_new(model, str(folder))
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert f"the pooler of {folder} is new as well: bert.pooler.dense.bias, bert.pooler.dense.weight" in warning
     assert "classifier" not in warning
