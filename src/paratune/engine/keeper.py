@@ -40,6 +40,7 @@ class RunKeeper:
         stop: StopRequest,
         display: Display,
         steps_per_epoch: int,
+        begins: Callable[[str], None] = lambda doing: None,
     ) -> None:
         """Put together what evaluating and saving need.
 
@@ -56,7 +57,9 @@ class RunKeeper:
             stop: Asked between batches.
             display: Shows the progress of an evaluation.
             steps_per_epoch: For the epoch in events.
+            begins: Told what is done from now on; that is what memory has run out in, should it.
         """
+        self._begins = begins
         self._config = config
         self._strategy = strategy
         self._model = model
@@ -95,6 +98,7 @@ class RunKeeper:
 
     def evaluate_split(self, split: str) -> tuple[Evaluation, Scores]:
         """Evaluate the model as it is on a split. Collective."""
+        self._begins("evaluating")
         num_batches, batches = self._batches_of(split)
         with self._display.bar(f"evaluate {split}", num_batches) as bar:
             evaluation = evaluate(
@@ -171,6 +175,7 @@ class RunKeeper:
 
     def _write(self, folder: Path, prefix: str, progress: Progress) -> int:
         """Write the tensors under `prefix`; when the writer fails, every rank raises."""
+        self._begins("writing a checkpoint")
         error: CheckpointError | None = None
         num_bytes = 0
         try:

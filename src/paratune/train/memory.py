@@ -77,6 +77,10 @@ class MemoryGuard:
         self.holds_folder = False
         """Whether the run folder is this run's by now."""
 
+    def begins(self, doing: str) -> None:
+        """Note what is done from now on; it is what memory has run out in, should it."""
+        self.doing = doing
+
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Turn an out-of-memory error of the block into one that says who owned the memory."""

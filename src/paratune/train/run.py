@@ -301,13 +301,13 @@ class _Run:
             stop=self._stop,
             display=self._display,
             steps_per_epoch=self._steps_per_epoch,
+            begins=self._memory.begins,
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
         return train_batches(self._prepared, self._strategy.layout, sizes)
 
     def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
-        self._memory.doing = "evaluating"
         layout, size = self._strategy.layout, self._config.evaluate.batch_size
         collator = self._collator(split)
         num_batches = num_eval_batches(len(collator.store), batch_size=size, data_world_size=layout.data_world_size)
@@ -347,6 +347,7 @@ class _Run:
         }
         progress.seconds["evaluate"] += time.perf_counter() - begin
         peaks = self._peaks()
+        self._memory.begins("writing the model")
         weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
         summary: dict[str, Any] = {}
         if self._is_writer:

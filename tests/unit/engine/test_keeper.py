@@ -29,7 +29,7 @@ class Kept(Bench):
     def with_scores(self, values: Iterable[float | None], settings: Config, name: str = "accuracy") -> "Kept":
         self.strategy = single()
         self.settings, self.name, self.values = settings, name, iter(values)
-        self.batches_seen = 0
+        self.begun: list[str] = []
         return self
 
     def build(self, progress: Progress) -> Any:
@@ -47,6 +47,7 @@ class Kept(Bench):
             stop=self.stop,
             display=Display(speaks=False),
             steps_per_epoch=self.steps_per_epoch,
+            begins=self.begun.append,
         )
         self.keeper = keeper
         return type(built)(**{**vars(built), "keeper": keeper})
@@ -80,6 +81,14 @@ def test_the_best_is_the_first_of_the_highest_or_lowest_by_its_metric(
     assert progress.best == {"step": best_steps[-1], "metric": metric, "value": values[best_steps[-1] - 1]}
     # Only the best snapshot stays, because no checkpoint refers to another.
     assert [path.name for path in (bench.folder / "checkpoints").iterdir()] == [f"best_{best_steps[-1]:06d}"]
+
+
+def test_what_memory_would_have_run_out_in_is_told(bench: Kept):
+    bench.checkpoint_due = lambda step: step == 2
+    bench.num_steps = 2
+    bench.with_scores([0.5, 0.4], tiny_run_config("accuracy")).run(Progress())
+    # The first evaluation is the best, and kept; the second is not, and its step is one for a checkpoint.
+    assert bench.begun == ["evaluating", "writing a checkpoint"] * 2
 
 
 def test_min_delta_renews_the_patience_and_does_not_choose_the_best(bench: Kept):
