@@ -4,6 +4,7 @@ Floor 1: no torch.
 """
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +20,58 @@ from paratune.records import predictions_file
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
-def prediction_names(names: list[str], *, by_name: bool = False) -> list[str]:
+@dataclass(frozen=True)
+class Scale:
+    """The scale on which predicted numbers are reported."""
+
+    step: float | None = None
+    """Values are brought to its multiples; None leaves them."""
+    limits: tuple[float, float] | None = None
+    """Lowest and highest value, multiples of `step` where there is one; None does not limit."""
+
+    def reported(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return numbers as they are reported, float64: into the limits, then to the nearest step, a tie upwards."""
+        found = np.asarray(values, dtype=np.float64)
+        if self.limits is not None:
+            found = np.clip(found, *self.limits)
+        if self.step is not None:
+            # 3 * 0.1 is 0.30000000000000004: what a person reads has no more than 10 decimals.
+            found = np.round(np.floor(found / self.step + 0.5) * self.step, 10)
+        return found
+
+
+def prediction_names(names: list[str], *, by_name: bool = False, scale: Scale | None = None) -> list[str]:
     """Return what the columns of `prediction_columns` are called."""
-    return ["prediction", *(f"score_{name if by_name else index}" for index, name in enumerate(names))]
+    scores = [f"score_{name if by_name else index}" for index, name in enumerate(names)]
+    return ["prediction", *(["reported"] if scale else []), *scores]
 
 
-def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
+def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the probabilities of (N, C) logits, in their dtype."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares: np.ndarray[Any, Any] = shifted / shifted.sum(axis=1, keepdims=True)
+    return shares
+
+
+def prediction_columns(
+    outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, scale: Scale | None = None
+) -> dict[str, Any]:
     """Return the columns that say what was predicted.
 
     Args:
         outputs: (N, C) logits, or (N, 1) predicted numbers.
         names: Class names in the order of their ids; empty for regression.
         by_name: Call scores `score_<class name>`.
+        scale: On which numbers are reported; None where they are reported as they are.
 
     Returns:
-        `prediction`: the class name, or the number; for classes `score_<class id>`: softmax probabilities, float32.
+        `prediction`: the class name, or the number as the model gave it; `reported`: the number on the scale, where
+        there is one; for classes `score_<class id>`: softmax probabilities, float32.
     """
     if not names:
-        return {"prediction": outputs[:, 0].astype(np.float64)}
-    shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    shares = shifted / shifted.sum(axis=1, keepdims=True)
+        raw = outputs[:, 0].astype(np.float64)
+        return {"prediction": raw, **({"reported": scale.reported(raw)} if scale else {})}
+    shares = softmax(outputs)
     predicted = [names[index] for index in outputs.argmax(axis=1)]
     return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))
 
@@ -52,6 +85,7 @@ def write_predictions(
     outputs: np.ndarray[Any, Any],
     labels: np.ndarray[Any, Any],
     names: list[str],
+    scale: Scale | None = None,
 ) -> None:
     """Write `predictions.<split>.parquet` of a run.
 
@@ -63,13 +97,14 @@ def write_predictions(
         outputs: (N, C) or (N, 1).
         labels: (N,) class ids or targets.
         names: Class names; empty for regression.
+        scale: On which numbers are reported.
     """
     label = [names[int(index)] for index in labels] if names else labels.astype(np.float64)
     columns = {
         "index": rows,
         **({"id": [str(value) for value in ids]} if ids is not None else {}),
         "label": label,
-        **prediction_columns(outputs, names),
+        **prediction_columns(outputs, names, scale=scale),
     }
     write_table(folder / predictions_file(split), pa.table(columns))
 

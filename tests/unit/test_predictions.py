@@ -11,7 +11,7 @@ import torch
 
 from paratune import predictions
 from paratune.errors import DataError
-from paratune.predictions import prediction_columns, write_predictions, write_table
+from paratune.predictions import Scale, prediction_columns, write_predictions, write_table
 
 LOGITS = np.array([[0.0, np.log(3.0)], [2.0, 2.0], [1000.0, -1000.0]], dtype=np.float32)
 
@@ -137,3 +137,18 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path, place: str):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=rf"{place} could not be written"):
         write_table(tmp_path / place, TABLE)
+
+
+def test_a_scale_brings_numbers_into_its_limits_and_then_to_its_steps():
+    bands = Scale(0.5, (0.0, 9.0))
+    assert bands.reported(np.array([6.24, 6.25, 6.74, 9.4, -0.3])).tolist() == [6.0, 6.5, 6.5, 9.0, 0.0]
+    assert Scale(limits=(1.0, 5.0)).reported(np.array([0.2, 3.3])).tolist() == [1.0, 3.3]
+    assert Scale(0.1).reported(np.array([0.29])).tolist() == [0.3]
+
+
+def test_numbers_on_a_scale_are_written_as_they_are_and_as_they_are_reported():
+    columns = prediction_columns(np.array([[6.3], [9.6]]), [], scale=Scale(0.5, (0.0, 9.0)))
+    assert {name: values.tolist() for name, values in columns.items()} == {
+        "prediction": [6.3, 9.6],
+        "reported": [6.5, 9.0],
+    }

@@ -14,6 +14,7 @@ from paratune.config.sections import (
     Config,
     DeepSpeedStrategy,
     PipelineStrategy,
+    RegressionTask,
     class_names,
     strategy_options,
 )
@@ -227,6 +228,30 @@ def _glue(config: Config) -> Iterator[Problem]:
         )
 
 
+def _bands(config: Config) -> Iterator[Problem]:
+    """The scale on which a regression reports."""
+    task = config.task
+    if not isinstance(task, RegressionTask) or task.range is None:
+        return
+    low, high = task.range
+    if low >= high:
+        yield Problem(f"task.range: {one_line(task.range)} must name a lower and then a higher score", ("task.range",))
+    elif task.round_to is not None:
+        off = [end for end in task.range if not is_on_scale(end, task.round_to)]
+        if off:
+            yield Problem(
+                f"task.range: {one_line(task.range)} ends at {one_line(off[0])}, which is no multiple of "
+                f"task.round_to: {one_line(task.round_to)}; a rounded score could be neither in it nor on the scale",
+                ("task.range", "task.round_to"),
+            )
+
+
+def is_on_scale(value: float, step: float) -> bool:
+    """Return whether a number is a multiple of `step`, to rounding."""
+    steps = value / step
+    return abs(steps - round(steps)) < 1e-6
+
+
 def _twice(labels: Iterable[str | int]) -> list[str]:
     return [label for label, count in Counter(str(each) for each in labels).items() if count > 1]
 
@@ -355,6 +380,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _columns,
     _labels,
     _glue,
+    _bands,
     _model,
     _memory_savers,
     _strategy,

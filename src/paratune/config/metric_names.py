@@ -19,7 +19,18 @@ METRICS: dict[str, tuple[str, ...]] = {
         "matthews",
         "loss",
     ),
-    "regression": ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "loss"),
+    "regression": (
+        "rmse",
+        "mse",
+        "mae",
+        "r2",
+        "pearson",
+        "spearman",
+        "qwk",
+        "exact_agreement",
+        "adjacent_agreement",
+        "loss",
+    ),
 }
 """The metrics of a task, by its kind; the loss is the training loss on the same split."""
 

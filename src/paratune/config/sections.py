@@ -15,6 +15,7 @@ Text = Annotated[str, Field(min_length=1)]
 Columnar = Text | Annotated[list[Text], Field(min_length=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -56,6 +57,12 @@ class RegressionTask(Section):
     steps are spent on."""
     glue: Literal["stsb"] | None = None
     """Task of GLUE that this is, in any language: gives the kind and columns that are not said; see docs/glue.md."""
+    round_to: PositiveFloat | None = None
+    """Step of the scale on which scores are reported, such as 0.5 for half bands: prediction files get the rounded
+    value beside the raw one, and agreement and kappa are those of the rounded values."""
+    range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
+    """Lowest and highest score there is, such as [0, 9]: reported values are brought into it, and targets outside it
+    are an error."""
 
 
 Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paratune.config.sections import ClassificationTask, Columns, Task
-from paratune.data.labels import class_ids, first_rows, is_missing, targets
+from paratune.config.sections import ClassificationTask, Columns, RegressionTask, Task
+from paratune.data.labels import check_range, class_ids, first_rows, is_missing, targets
 from paratune.errors import DataError, did_you_mean
 
 Missing = Literal["refuse", "drop"]
@@ -106,6 +106,8 @@ def select(
         labels = (
             class_ids(known, kept, task, where) if isinstance(task, ClassificationTask) else targets(known, kept, where)
         )
+        if isinstance(task, RegressionTask) and task.range is not None:
+            check_range(labels, kept, task.range, where)
     every = Samples(
         texts=texts,  # type: ignore[arg-type]  # the missing ones go with `take`
         text_pairs=pairs,  # type: ignore[arg-type]

@@ -161,6 +161,27 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
     return found
 
 
+def check_range(found: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[float], where: str) -> None:
+    """Make sure that targets lie between two limits, both included.
+
+    Args:
+        found: (len(rows),) targets.
+        rows: Row of each, for messages.
+        limits: The lowest and the highest there may be.
+        where: File and column, for messages.
+
+    Raises:
+        DataError: Some do not.
+    """
+    outside = np.flatnonzero((found < limits[0]) | (found > limits[1]))
+    if len(outside):
+        raise DataError(
+            f"{where}: {len(outside)} of {len(found)} targets are not between {limits[0]:g} and {limits[1]:g} "
+            f"(task.range), such as {found[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; mend "
+            "them, or change task.range"
+        )
+
+
 def _as_number(value: Any) -> float | None:
     """Return the number that a value is or says; None for others, booleans and Python's 1_000 among them."""
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):

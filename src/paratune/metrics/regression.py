@@ -10,24 +10,32 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
+from paratune.predictions import Scale
 
-NAMES = ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk")
+NAMES = ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement")
 MAX_GRADES = 1000
 """Kappa is for grades: a scale of more steps than this is no scale of grades, and its matrix would fill the memory."""
 
 Values = npt.NDArray[np.float64]
 
 
-def regression_scores(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> dict[str, float | None]:
+def regression_scores(
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: Scale | None = None
+) -> dict[str, float | None]:
     """Score predictions against targets, in float64.
 
+    Errors and correlations are those of the predictions as they are; `qwk` and the agreements those of the predictions
+    as they are reported, see `grades`. Exact agreement is the share of predictions that are reported as their target,
+    adjacent agreement the share of those at most one step from it, the exact ones included.
+
     Undefined is None: `r2` with one sample or equal targets, the correlations with one sample or when either side is
-    constant (to rounding), `qwk` as its own function says, and all of them when there is no sample or a prediction is
-    not finite.
+    constant (to rounding), `qwk` and the agreements where there are no grades, and all of them when there is no sample
+    or a prediction is not finite.
 
     Args:
         predictions: (N,) or (N, 1).
         targets: (N,), finite.
+        scale: On which predictions are reported; None takes it from the targets.
 
     Returns:
         A value for each of `NAMES`; rmse and mae in the unit of the targets.
@@ -36,7 +44,8 @@ def regression_scores(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> dic
         ValueError: Shapes do not fit, or a target is not finite.
 
     Source: sklearn.metrics.mean_squared_error, root_mean_squared_error, mean_absolute_error, r2_score;
-        scipy.stats.pearsonr, spearmanr.
+        scipy.stats.pearsonr, spearmanr. The agreements: Williamson, Xi and Breyer, Educational Measurement: Issues and
+        Practice 31(1), 2012.
     """
     from scipy import stats
     from sklearn import metrics
@@ -53,53 +62,102 @@ def regression_scores(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> dic
             "r2": _r2(predicted_N, targets_N),
             "pearson": _correlation(stats.pearsonr, predicted_N, targets_N),
             "spearman": _correlation(stats.spearmanr, predicted_N, targets_N),
-            "qwk": quadratic_weighted_kappa(predicted_N, targets_N),
+            "qwk": quadratic_weighted_kappa(predicted_N, targets_N, scale),
+            **_agreements(predicted_N, targets_N, scale),
         }
 
 
-def quadratic_weighted_kappa(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> float | None:
+def quadratic_weighted_kappa(
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: Scale | None = None
+) -> float | None:
     """Return Cohen's kappa with quadratic weights between targets that are grades and predictions brought to grades.
 
-    The step of the scale is 1 when all targets are integers, and 0.5 when all are multiples of 0.5 (half bands). Each
-    prediction goes to the nearest step, a tie to the higher one (6.25 is 6.5), and not beyond the smallest and the
-    largest target. Grades are counted in steps between these two, those that do not occur included, so that the weights
-    are the squared distances on the scale.
+    Grades are counted in steps of the scale, those that do not occur included, so that the weights are the squared
+    distances on it.
 
     Args:
         predictions: (N,) or (N, 1), finite.
         targets: (N,), finite.
+        scale: As `grades` takes it.
 
     Returns:
-        At most 1; 0 is what chance would give. None when the targets are no multiples of 0.5, span more than
-        `MAX_GRADES` steps or are all equal, or when there are none.
+        At most 1; 0 is what chance would give. None when `grades` finds no scale, when targets (and, of a given scale,
+        predictions) are all equal, or when there are none.
 
     Source: sklearn.metrics.cohen_kappa_score; Cohen, Psychological Bulletin 70(4), 1968.
     """
     from sklearn.metrics import cohen_kappa_score
 
+    found = grades(predictions, targets, scale)
+    if found is None:
+        return None
+    given_N, true_N = found
+    steps = np.arange(min(given_N.min(), true_N.min()), max(given_N.max(), true_N.max()) + 1)
+    if len(steps) < 2:
+        return None
+    return known(cohen_kappa_score(true_N, given_N, labels=steps, weights="quadratic"))
+
+
+def grades(
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: Scale | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Return predictions and targets as steps of a scale of grades, each (N,).
+
+    Without a scale its step is 1 when all targets are integers, and 0.5 when all are multiples of 0.5 (half bands), and
+    predictions do not go beyond the smallest and the largest target. Each prediction goes to the nearest step, a tie to
+    the higher one (6.25 is 6.5).
+
+    Args:
+        predictions: (N,) or (N, 1), finite.
+        targets: (N,), finite.
+        scale: With a step; one without a step gives its limits alone, and None nothing.
+
+    Returns:
+        None when targets do not lie on the scale, grades span more than `MAX_GRADES` steps, all targets are equal and
+        no step is given, or there are none.
+    """
     predicted_N, targets_N = _checked(predictions, targets)
-    step = grade_step(targets_N)
+    step = grade_step(targets_N, scale.step if scale else None)
     if step is None:
         return None
     lowest, highest = targets_N.min(), targets_N.max()
-    num_steps = (highest - lowest) / step
-    if not 1 <= num_steps < MAX_GRADES:
+    if (highest - lowest) / step >= MAX_GRADES:
         return None
-    clipped_N = np.clip(predicted_N, lowest, highest)
-    # In steps above the lowest grade; clipping first keeps the numbers small enough to be exact.
-    given_N = np.floor((clipped_N - lowest) / step + 0.5).astype(np.int64)
-    true_N = np.rint((targets_N - lowest) / step).astype(np.int64)
-    grades = np.arange(int(num_steps) + 1)
-    return known(cohen_kappa_score(true_N, given_N, labels=grades, weights="quadratic"))
+    if scale is None or scale.step is None:
+        if lowest == highest:
+            return None
+        limits = (lowest, highest) if scale is None or scale.limits is None else scale.limits
+        scale = Scale(step, limits)
+    # In steps above the lowest grade: the numbers stay small enough to be exact.
+    given_N = np.rint((scale.reported(predicted_N) - lowest) / step)
+    if np.ptp(given_N) >= MAX_GRADES:
+        return None
+    return given_N.astype(np.int64), np.rint((targets_N - lowest) / step).astype(np.int64)
 
 
-def grade_step(targets: Values) -> float | None:
-    """Return the step of the scale on which all targets lie: 1.0, else 0.5, else None (also when there are none)."""
+def _agreements(predicted: Values, targets: Values, scale: Scale | None) -> dict[str, float | None]:
+    """Return the shares of predictions on their target, and at most one step from it."""
+    found = grades(predicted, targets, scale)
+    if found is None:
+        return all_none(("exact_agreement", "adjacent_agreement"))
+    steps = np.abs(found[0] - found[1])
+    return {"exact_agreement": float((steps == 0).mean()), "adjacent_agreement": float((steps <= 1).mean())}
+
+
+def grade_step(targets: Values, step: float | None = None) -> float | None:
+    """Return the step of the scale on which all targets lie, None where they lie on none (also when there are none).
+
+    Args:
+        targets: (N,).
+        step: The only one that is looked at; without it 1.0, then 0.5.
+    """
     if targets.size == 0:
         return None
-    for step in (1.0, 0.5):
-        if np.array_equal(np.rint(targets / step) * step, targets):
-            return step
+    for each in (1.0, 0.5) if step is None else (step,):
+        # A step such as 0.1 has no exact float, and targets are float32: 8.3 is 2e-7 off there.
+        tolerance = 0.0 if step is None else 1e-6 * each
+        if np.allclose(np.rint(targets / each) * each, targets, rtol=0.0 if step is None else 1e-7, atol=tolerance):
+            return each
     return None
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy.typing as npt
 
@@ -12,19 +12,20 @@ from paratune.metrics.regression import regression_scores
 
 __all__ = ["METRICS", "SCORES", "direction", "is_better", "scores"]
 
-Score = Callable[[npt.ArrayLike, npt.ArrayLike], dict[str, float | None]]
+Score = Callable[..., dict[str, float | None]]
 
 SCORES: Final[dict[str, Score]] = {"classification": classification_scores, "regression": regression_scores}
 """What scores the outputs of each kind of task: all of its `METRICS` but the loss."""
 
 
-def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
+def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **options: Any) -> dict[str, float | None]:
     """Score the outputs of a whole split.
 
     Args:
         task_kind: A key of `SCORES`.
         outputs: (N, C) logits, or (N,) or (N, 1) predictions of a regression.
         labels: (N,) class ids or targets.
+        options: What the scores of this kind also take, such as the `scale` of a regression.
 
     Returns:
         All metrics of the task but `loss`, which only the engine knows; None where a value is undefined.
@@ -32,7 +33,7 @@ def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike) -> dic
     Raises:
         ValueError: Shapes or labels do not fit the task.
     """
-    return SCORES[task_kind](outputs, labels)
+    return SCORES[task_kind](outputs, labels, **options)
 
 
 def is_better(metric: str, new: float | None, old: float | None, min_delta: float = 0.0) -> bool:

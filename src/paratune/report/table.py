@@ -37,6 +37,8 @@ _METRICS = {
     "pearson": "Pearson r",
     "spearman": "Spearman ρ",
     "qwk": "Quadratic weighted kappa",
+    "exact_agreement": "Exact agreement",
+    "adjacent_agreement": "Adjacent agreement",
     "loss": "Loss",
 }
 """Names of metrics in the order in which they are shown; others follow by their own names."""

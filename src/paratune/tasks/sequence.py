@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.config.sections import ClassificationTask, Columns, Data, Model, RegressionTask, class_names
+from paratune.config.sections import ClassificationTask, Columns, Data, Model, RegressionTask, Task, class_names
 from paratune.data.columns import Missing
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_split, load_splits
@@ -19,7 +19,7 @@ from paratune.metrics.scores import scores
 from paratune.models.load import Head, load_model
 from paratune.models.task_model import TaskModel, set_output_bias
 from paratune.precision import Precision
-from paratune.predictions import prediction_columns, prediction_names, write_predictions
+from paratune.predictions import Scale, prediction_columns, prediction_names, write_predictions
 from paratune.tasks.protocol import Outputs, Scores
 
 _PROBLEM_TYPES = {"classification": "single_label_classification", "regression": "regression"}
@@ -32,6 +32,7 @@ class SequenceRecipe:
     def __init__(self, task: ClassificationTask | RegressionTask) -> None:
         self._task = task
         self.names = class_names(task)
+        self._scale = scale_of(task)
 
     def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
         return load_splits(data, self._task, how)
@@ -69,7 +70,8 @@ class SequenceRecipe:
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         assert split.labels is not None
-        return scores(self._task.kind, outputs, split.labels)
+        options = {} if self.names else {"scale": self._scale}
+        return scores(self._task.kind, outputs, split.labels, **options)
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         if not self.names:
@@ -80,10 +82,10 @@ class SequenceRecipe:
         return {"confusion": confusion(split.labels, outputs.argmax(axis=1), len(self.names))}
 
     def prediction_names(self) -> list[str]:
-        return prediction_names(self.names, by_name=True)
+        return prediction_names(self.names, by_name=True, scale=self._scale)
 
     def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        return prediction_columns(outputs, self.names, by_name=True)
+        return prediction_columns(outputs, self.names, by_name=True, scale=self._scale)
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
         assert split.labels is not None
@@ -95,4 +97,12 @@ class SequenceRecipe:
             outputs=outputs,
             labels=split.labels,
             names=self.names,
+            scale=self._scale,
         )
+
+
+def scale_of(task: Task) -> Scale | None:
+    """Return the scale on which a task reports its numbers; None where they are reported as they are."""
+    if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
+        return None
+    return Scale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))

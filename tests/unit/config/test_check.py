@@ -118,6 +118,22 @@ def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
         assert load_config(good, [f"evaluate.best={metric}"]).config.evaluate.best == metric
 
 
+@pytest.mark.parametrize(
+    ("bands", "what"),
+    [
+        ("range=[9, 0]", "task.range: [9.0, 0.0] must name a lower and then a higher score"),
+        ("range=[0, 8.8] round_to=0.5", "ends at 8.8, which is no multiple of task.round_to: 0.5"),
+        ("round_to=0", "task.round_to is 0"),
+    ],
+)
+def test_a_scale_on_which_nothing_could_be_reported_is_refused(good, good_text, bands, what):
+    good.write_text(good_text.replace(*REGRESSION))
+    load_config(good, ["task.range=[0, 9]", "task.round_to=0.5"])
+    with pytest.raises(ConfigError) as caught:
+        load_config(good, [f"task.{each}" for each in bands.replace(", ", ",").split(" ")])
+    assert what in str(caught.value)
+
+
 def test_the_line_is_that_of_the_setting_that_is_wrong(complain, good_text):
     text = complain(text=good_text + "evaluate:\n  best: nothing\n  min_delta: 0.1\n")
     assert "line 18: evaluate.best: nothing is not a metric" in text

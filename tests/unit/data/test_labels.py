@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paratune.config.sections import ClassificationTask
-from paratune.data.labels import absence_warnings, class_counts, class_ids, first_rows, targets
+from paratune.data.labels import absence_warnings, check_range, class_counts, class_ids, first_rows, targets
 from paratune.errors import DataError
 
 
@@ -83,6 +83,13 @@ def test_targets_are_numbers_or_say_them():
 def test_bad_targets_are_refused_with_their_row(value, said):
     with pytest.raises(DataError, match=said):
         targets([1.0, value], [4, 9], "here")
+
+
+def test_targets_outside_the_range_are_refused_with_their_rows():
+    values = np.float32([0, 9, 95, -1])
+    check_range(values[:2], [4, 5], (0.0, 9.0), "here.csv, column band")
+    with pytest.raises(DataError, match=r"2 of 4 targets are not between 0 and 9 .*such as 95: rows 6, 7"):
+        check_range(values, [4, 5, 6, 7], (0.0, 9.0), "here.csv, column band")
 
 
 def test_rows_are_listed_up_to_five():

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from paratune.metrics.regression import NAMES, grade_step, quadratic_weighted_kappa, regression_scores
+from paratune.predictions import Scale
 
 
 def test_errors_by_hand():
@@ -96,7 +98,14 @@ def test_constant_predictions_have_no_rank_correlation():
 
 def test_constant_targets_explain_nothing():
     scores = regression_scores([1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
-    assert [name for name in NAMES if scores[name] is None] == ["r2", "pearson", "spearman", "qwk"]
+    assert [name for name in NAMES if scores[name] is None] == [
+        "r2",
+        "pearson",
+        "spearman",
+        "qwk",
+        "exact_agreement",
+        "adjacent_agreement",
+    ]
 
 
 def test_one_sample_has_errors_only():
@@ -135,3 +144,36 @@ def test_predictions_that_overflow_are_unknown_not_infinite():
 def test_what_does_not_fit_is_named(predictions, targets, offending):
     with pytest.raises(ValueError, match=offending):
         regression_scores(predictions, targets)
+
+
+BANDS = Scale(0.5, (0.0, 9.0))
+
+
+def test_agreement_is_that_of_reported_bands():
+    # Reported 6.5 (6.25 is a tie), 5.0, 9.0 (from 9.8), 7.0: 0, 1, 0 and 3 half bands from the targets.
+    scores = regression_scores([6.25, 5.2, 9.8, 7.1], [6.5, 5.5, 9.0, 5.5], BANDS)
+    assert scores["exact_agreement"] == pytest.approx(2 / 4)
+    assert scores["adjacent_agreement"] == pytest.approx(3 / 4)
+    # Errors are of the numbers themselves: 0.25, 0.3, 0.8, 1.6.
+    assert scores["mae"] == pytest.approx((0.25 + 0.3 + 0.8 + 1.6) / 4)
+
+
+def test_agreement_is_the_accuracy_of_the_classes_that_bands_are():
+    generator = np.random.default_rng(3)
+    targets = generator.integers(6, 19, 200) / 2
+    predictions = targets + generator.normal(0, 0.6, 200)
+    scores = regression_scores(predictions, targets, BANDS)
+    given = np.clip(np.floor(np.clip(predictions, 0, 9) * 2 + 0.5), 0, 18).astype(int)
+    true = (targets * 2).astype(int)
+    assert scores["exact_agreement"] == pytest.approx(accuracy_score(true, given))
+    assert scores["adjacent_agreement"] == pytest.approx(np.mean(abs(given - true) <= 1))
+    assert scores["qwk"] == pytest.approx(cohen_kappa_score(true, given, labels=range(19), weights="quadratic"))
+
+
+def test_a_given_scale_takes_the_place_of_the_one_that_targets_show():
+    # Targets are integers, but half bands are reported: 5.5 is one step from 5, and not 5.
+    assert regression_scores([5.4, 7.0], [5, 7])["exact_agreement"] == 1.0
+    assert regression_scores([5.4, 7.0], [5, 7], BANDS)["exact_agreement"] == 0.5
+    # Off the scale, nothing can be said.
+    assert regression_scores([5.4, 7.0], [5.25, 7], BANDS)["exact_agreement"] is None
+    assert regression_scores([8.3, 1.0], np.float32([8.3, 1.1]), Scale(0.1))["exact_agreement"] == 0.5
