@@ -53,21 +53,27 @@ def json_schema() -> dict[str, Any]:
     """
     schema = Config.model_json_schema(by_alias=True)
     _loosen(schema)
-    sections: dict[str, Any] = schema["properties"]
-    for key, option in options_of(Config).items():
-        if option.sections:
-            sections[key] = _section_schema(sections[key], option)
+    _let_be_empty(schema, Config, schema["$defs"])
     extends = {
         "description": "File, or list of files, that this one builds on; relative to this file.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     }
-    schema["properties"] = {EXTENDS: extends, **sections}
+    schema["properties"] = {EXTENDS: extends, **schema["properties"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A run of paratune"}
+
+
+def _let_be_empty(schema: dict[str, Any], section: type[Section], definitions: dict[str, Any]) -> None:
+    """Allow, in place, sections in a section to be empty, and those in them."""
+    for key, option in options_of(section).items():
+        if option.sections:
+            schema["properties"][key] = _section_schema(schema["properties"][key], option)
+        for inner in option.sections:
+            _let_be_empty(definitions[inner.__name__], inner, definitions)
 
 
 def _section_schema(found: dict[str, Any], option: Option) -> dict[str, Any]:
     """Return the schema of a section that may also be empty or, where that says all, a word."""
-    choices = found.get("anyOf") or [{"$ref": found["$ref"]}]
+    choices = [each for each in found.get("anyOf") or [{"$ref": found["$ref"]}] if each != {"type": "null"}]
     words = [kind for kind, section in kinds(option).items() if _says_all(section)] if option.by_kind else []
     words += GLUE if option.key == "task" else ()
     shorthand = [{"enum": words}] if words else []

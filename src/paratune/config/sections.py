@@ -109,6 +109,17 @@ class Split(Section):
     """Column whose equal values stay in one part: all essays on one question, all reviews of one film."""
 
 
+class MaxRows(Section):
+    """The most rows of each split: a part is drawn, always the same one, and keeps the order of the file."""
+
+    train: Positive | None = None
+    """Of the training set, after parts were cut from it."""
+    validation: Positive | None = None
+    """Of the validation set."""
+    test: Positive | None = None
+    """Of the test set."""
+
+
 class Data(Section):
     """The files, their columns, and how texts become tokens."""
 
@@ -124,6 +135,8 @@ class Data(Section):
     """Which columns hold what."""
     split: Split | None = None
     """Parts to cut from `train`."""
+    max_rows: MaxRows = Field(default_factory=MaxRows)
+    """Take a part of the rows, for a try."""
     missing: Literal["refuse", "drop"] = "refuse"
     """What happens to rows with an empty text or label: an error, or they are counted and left out."""
     max_length: Positive | None = None

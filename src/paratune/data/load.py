@@ -126,7 +126,16 @@ def load_samples(data: Data, task: Task) -> dict[str, tuple[str, Samples]]:
             parts[part] = (source, rows)
     if not parts:
         raise DataError("data names no file: give data.train, data.validation or data.test")
-    return {name: parts[name] for name in SPLITS if name in parts}
+    return {name: (parts[name][0], _drawn(parts[name][1], data, name)) for name in SPLITS if name in parts}
+
+
+def _drawn(samples: Samples, data: Data, name: str) -> Samples:
+    """Return as many rows as `data.max_rows` allows, drawn with a fixed seed: the first ones may be of one class."""
+    most: int | None = getattr(data.max_rows, name)
+    if most is None or most >= len(samples):
+        return samples
+    rows = np.random.default_rng(0).permutation(len(samples))[:most]
+    return samples.take(np.sort(rows).astype(np.int64), num_dropped=samples.num_dropped)
 
 
 def _cut(samples: Samples, data: Data) -> dict[str, Samples]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import tiny_tokenizer
 
-from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask
+from paratune.config.sections import ClassificationTask, Columns, Data, MaxRows, RegressionTask
 from paratune.data.load import load_samples, load_split, load_splits, samples_fingerprint, split_records
 from paratune.data.read import read_table
 from paratune.data.tokens import Tokenizing
@@ -60,6 +60,24 @@ def test_positions_in_samples_and_tokens_are_the_same(tmp_path, files):
             assert tokens[index].tolist() == tiny_tokenizer()(text)["input_ids"]
             assert text == f"film {split.samples.rows[index]}"
             assert split.labels[index] == split.samples.rows[index] % 2
+
+
+def test_a_part_of_the_rows_is_always_the_same_and_in_the_order_of_the_file(tmp_path):
+    # Sorted by label: the first 50 would be of one class.
+    source = write_csv(
+        tmp_path / "train.csv", [(f"film {number}", ("bad", "good")[number // 100]) for number in range(200)]
+    )
+    section = Data(
+        train=source, columns=Columns(text="text", label="label"), split={"test": 0.25}, max_rows={"train": 50}
+    )
+    (_, train), (_, test) = load_samples(section, CLASSES).values()
+    assert (len(train), len(test)) == (50, 50)
+    assert set(train.labels.tolist()) == {0, 1}
+    assert (np.diff(train.rows) > 0).all()
+    assert not set(train.rows.tolist()) & set(test.rows.tolist())
+    assert load_samples(section, CLASSES)["train"][1].texts == train.texts
+    large = section.model_copy(update={"max_rows": MaxRows(train=1000)})
+    assert len(load_samples(large, CLASSES)["train"][1]) == 150
 
 
 def test_groups_stay_together(tmp_path):
