@@ -53,9 +53,10 @@ def met(prepared: Prepared, stop: StopRequest) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, ParatuneError) or not is_loss_of_a_rank(error):
             raise
+        first = str(error).strip().splitlines()[0].partition(". ")[0]  # gloo goes on with what one might do
         raise LaunchError(
             f"rank {prepared.place.rank} of {prepared.place.world_size} lost another one, which died or was ended "
-            f"before: its own message, or that of what started it, says why ({str(error).strip().splitlines()[0]})"
+            f"before: its own message, or that of what started it, says why ({first})"
         ) from error
     finally:
         close_process_group()

@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 from paratune.errors import LaunchError
+from paratune.place import Place
 from paratune.train import meet
 
 
@@ -98,3 +101,23 @@ def test_code_is_told_apart_by_its_content_and_its_name(tmp_path: Path):
 )
 def test_the_loss_of_a_rank_is_told_from_other_errors(text: str, is_loss: bool):
     assert meet.is_loss_of_a_rank(RuntimeError(text)) == is_loss
+
+
+def test_of_what_a_collective_raises_the_first_sentence_is_told(monkeypatch: pytest.MonkeyPatch):
+    for name in ("open_process_group", "check_same", "facts", "close_process_group"):
+        monkeypatch.setattr(meet, name, lambda *_: None)
+    stop: Any = SimpleNamespace(ends_at_once=lambda doing: nullcontext())
+    prepared: Any = SimpleNamespace(
+        traits=SimpleNamespace(max_world_size=None), place=Place(0, 0, 2), device=torch.device("cpu")
+    )
+    # As gloo writes it in PyTorch 2.13.
+    text = (
+        "[/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:58064: Connection reset by peer. This is typically "
+        "caused by a remote worker hanging or bugs in the application. Check the logs of the remote worker. GLHF!"
+    )
+    with pytest.raises(LaunchError) as caught, meet.met(prepared, stop):
+        raise RuntimeError(text)
+    assert str(caught.value).startswith("rank 0 of 2 lost another one")
+    assert str(caught.value).endswith(
+        "says why ([/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:58064: Connection reset by peer)"
+    )
