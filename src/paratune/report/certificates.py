@@ -84,16 +84,16 @@ def find_certificates(
 def certified(run: RunRecord, certificates: Sequence[Certificate]) -> tuple[str | None, str]:
     """Return what certificates say of a run's own strategy, and which of them; None where there is none of it."""
     own = [one for one in certificates if run.name in one.runs]
-    if not own or len(run.sessions) > 1:
-        return None, "no certificate"
-    kind, world_size, options = (run.get(f"run.{key}") for key in ("strategy.kind", "world_size", "strategy.options"))
-    for one in own:
-        tried = [each for each in one.findings if each.kind == kind and each.options == options]
-        tried.sort(key=lambda each: each.world_size != world_size)
-        if tried:
-            ranks = "" if tried[0].world_size == world_size else f", {tried[0].world_size} ranks"
-            return f"{tried[0].status}{ranks}", str(one.path)
-    return "reference" if kind == "single" else "not tried", str(own[0].path)
+    courses = [run.course(f"run.{key}") for key in ("strategy.kind", "strategy.options", "world_size")]
+    if not own or any(len(course) > 1 for course in courses):
+        return None, "no certificate of what it was all along"
+    kind, options, world_size = (course[0] for course in courses)
+    tried = [(one, each) for one in own for each in one.findings if each.kind == kind and each.options == options]
+    if not tried:
+        return "reference" if kind == "single" else "not tried", str(own[0].path)
+    one, found = min(tried, key=lambda pair: pair[1].world_size != world_size)
+    ranks = "" if found.world_size == world_size else f", {found.world_size} ranks"
+    return f"{found.status}{ranks}", str(one.path)
 
 
 def _places(run: RunRecord) -> Iterator[Path]:

@@ -152,7 +152,7 @@ def read_runs(folders: Sequence[Path]) -> Found:
         raise CheckpointError(f"{len(problems)} of {len(folders)} folders cannot be reported:\n{listed}")
     if not runs and not unfinished:
         listed = ", ".join(plain(folder) for folder in certificates)
-        raise CheckpointError(f"{listed} is a certificate and not a run; give the runs that it is of as well")
+        raise CheckpointError(f"{listed}: a certificate and not a run; give the runs that it is of as well")
     if not runs:
         listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
         raise CheckpointError(f"none of the runs is finished, so there is nothing to report:\n{listed}")

@@ -69,6 +69,27 @@ def test_it_says_of_each_run_whether_its_strategy_was_tried(tmp_path: Path):
     assert made.certificates[0].runs == ("one", "two", "four", "other")
 
 
+def test_a_run_that_was_gone_on_with_is_certified_if_it_stayed_what_it_was(tmp_path: Path):
+    def resumed(name: str, second_kind: str) -> Path:
+        strategy = {"kind": "ddp", "options": {}, "traits": {"phases": {}}}
+        sessions = [
+            {"step": 0, "world_size": 2, "strategy": strategy},
+            {"step": 9, "world_size": 2, "strategy": {**strategy, "kind": second_kind}},
+        ]
+        return make_run(tmp_path / name, kind="ddp", world_size=2, run_changes={"sessions": sessions})
+
+    runs = [resumed("same", "ddp"), resumed("other", "zero3")]
+    made = report.make([*runs, make_certificate(tmp_path / "x.certificate", runs[0])], None)
+    assert row_of(made) == ["holds", "n/a"]
+
+
+def test_of_several_the_one_with_as_many_ranks_counts(tmp_path: Path):
+    run = make_run(tmp_path / "a", kind="ddp", world_size=2)
+    four = make_certificate(tmp_path / "x.certificate", run, {"world_size": 4})
+    two = make_certificate(tmp_path / "y.certificate", run, {"world_size": 2})
+    assert row_of(report.make([run, four, two], None)) == ["holds"]
+
+
 def test_one_that_differs_is_not_said_to_train_the_same(tmp_path: Path):
     run = make_run(tmp_path / "a", kind="ddp", world_size=2)
     make_certificate(

@@ -59,7 +59,7 @@ def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
     found = read_runs([make_run(tmp_path / "a"), certificate])
     assert [run.folder for run in found.runs] == [tmp_path / "a"]
     assert found.certificates == (certificate,)
-    with pytest.raises(CheckpointError, match=r"a\.certificate is a certificate and not a run; give the runs"):
+    with pytest.raises(CheckpointError, match=r"a\.certificate: a certificate and not a run; give the runs"):
         read_runs([certificate])
 
 
