@@ -59,7 +59,7 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
         size = micro * (batch["grad_accum_steps"] or 1) * num_processes
         notes.append(f"batch.global: {size}, from batch.per_device and {num_processes} processes")
     if micro == "auto":
-        notes.append("batch.micro_batch_size: auto is not searched for; micro-batches are as large as they can be")
+        notes.append("micro-batches as large as they can be (batch.micro_batch_size: auto is not searched for)")
         micro = None
     batch.update({"global": size, "micro_batch_size": micro, "per_device": None, "grad_accum_steps": None})
     if train["schedule"] != "constant" or train["warmup_steps"] or train["warmup_ratio"]:
@@ -101,15 +101,15 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
         ConfigError: There is no such strategy, or it has no such option or value.
     """
     values = deepcopy(dict(common))
-    values["strategy"] = strategy_section(loaded, name)
+    values["strategy"], problems = strategy_section(loaded, name)
     size = values["batch"]["global"]
     if name == "single" and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
         # Else one process would need the memory of all of them.
         values["batch"]["micro_batch_size"] = size // num_processes
     values, findings = validate(values)
-    if findings.problems:
-        listed = "; ".join(problem.message for problem in findings.problems)
-        raise ConfigError(f"--strategies {name}: {listed}")
+    problems += [problem.message for problem in findings.problems]
+    if problems:
+        raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
     config = Config.model_validate(values)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
@@ -118,11 +118,11 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
     return Candidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
 
 
-def strategy_section(loaded: LoadedConfig, name: str) -> dict[str, Any]:
-    """Return the section `strategy` that a name on the command line stands for.
+def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the section `strategy` that a name on the command line stands for, and the words that cannot be read.
 
     Raises:
-        ConfigError: There is no such kind or option, or the value cannot be read.
+        ConfigError: There is no such kind.
     """
     option = options_of(Config)["strategy"]
     known = kinds(option)
@@ -130,14 +130,14 @@ def strategy_section(loaded: LoadedConfig, name: str) -> dict[str, Any]:
     given = loaded.values["strategy"]
     if kind not in known:
         if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
-            return dict(given) if given["kind"] == name else {"kind": name}
+            return dict(given) if given["kind"] == name else {"kind": name}, []
         raise ConfigError(
             f"--strategies {name}: {kind} is no strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
             "package.module:Class"
         )
     section = dict(given) if given["kind"] == kind else {"kind": kind}
     keys = [key for key in options_of(known[kind]) if key != "kind"]
-    problems = []
+    problems: list[str] = []
     for number, word in enumerate(words):
         key, equals, text = word.partition("=")
         if not equals and number == 0 and keys:
@@ -149,6 +149,4 @@ def strategy_section(loaded: LoadedConfig, name: str) -> dict[str, Any]:
             section[key] = read_scalar(text)
         except ValueError as error:
             problems.append(f"{key}: {text!r} is {error}")
-    if problems:
-        raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
-    return section
+    return section, problems
