@@ -160,12 +160,15 @@ def predict(
 def report(
     *runs: Path,
     out: Annotated[Path | None, Parameter(help="folder for index.html, report.md, report.csv and report.json")] = None,
+    baseline: Annotated[
+        Path | None, Parameter(help="run whose figures the others are compared with, in per cent")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Put finished runs beside each other: a table here, a page with figures in --out."""
     from paratune.commands.report import report_command
 
-    return report_command(runs, out=out, as_json=json)
+    return report_command(runs, out=out, as_json=json, baseline=baseline)
 
 
 @app.command

@@ -55,3 +55,16 @@ def format_number(value: float | None, digits: int = 4) -> str:
 def format_share(value: float | None) -> str:
     """Return a share of one as per cent: 0.123 -> "12.3%"."""
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"
+
+
+def percent_change(value: float | None, base: float | None) -> float | None:
+    """Return by how many per cent `value` is above `base`; None where that says nothing: unknown, or `base` <= 0."""
+    return None if value is None or base is None or base <= 0 else 100 * (value - base) / base
+
+
+def format_percent(percent: float | None) -> str:
+    """Return a change in per cent with its sign: "+3.4%", "−21.4%", "0.0%"."""
+    if percent is None or not math.isfinite(percent):
+        return NOT_AVAILABLE
+    text = f"{percent:+,.1f}%".replace("-", "−")
+    return text[1:] if text[1:] == "0.0%" else text

@@ -10,12 +10,12 @@ from paratune.report import holds_report, make, terminal_table
 from paratune.text import plain
 
 
-def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool) -> int:
+def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool, baseline: Path | None = None) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if not runs:
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
     is_replaced = out is not None and holds_report(out)
-    report = make(runs, out)
+    report = make(runs, out, baseline)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

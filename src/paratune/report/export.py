@@ -8,6 +8,7 @@ from typing import Any
 
 from paratune.certificate import COLUMNS
 from paratune.records import finite
+from paratune.report.baseline import Against
 from paratune.report.machine import hardware_facts, setting_text, software_facts
 from paratune.report.model import GENERATOR, MAX_CLASSES, Report, SeedGroup, class_names, confusion_of
 from paratune.report.table import Row
@@ -24,9 +25,13 @@ def to_csv(report: Report) -> str:
     """Return one line a run, one column a figure in the unit that its name ends in; unknown values are empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["run", "folder", *(csv_text(row.key) for row in report.rows)])
+    changes = report.against.rows if report.against is not None else ()
+    keys = [*(row.key for row in report.rows), *(f"{row.key}_change_percent" for row in changes)]
+    writer.writerow(["run", "folder", *map(csv_text, keys)])
     for position, run in enumerate(report.runs):
-        values = (row.cells[position].value for row in report.rows)
+        values = [row.cells[position].value for row in report.rows]
+        for row in changes:
+            values += [next((one.percent for one in row.changes if one.run == run.name), None)]
         writer.writerow([csv_text(run.name), csv_text(str(run.folder)), *(_csv_value(value) for value in values)])
     return file.getvalue()
 
@@ -44,6 +49,8 @@ def to_markdown(report: Report) -> str:
     parts.append(_comparison(report))
     parts.extend(markdown(footnote) for footnote in report.footnotes)
     parts.extend(_certificates(report))
+    if report.against is not None:
+        parts.append(_changes(report.against))
     for group in report.seed_groups:
         parts.append(_seeds(group, report.rows))
     if report.differences:
@@ -70,6 +77,16 @@ def _comparison(report: Report) -> str:
         rows.append([markdown(row.label), *(markdown(cell.text) for cell in row.cells)])
     header = ["", *(markdown(run.name) for run in report.runs)]
     return _lines(header, rows, right=True)
+
+
+def _changes(found: Against) -> str:
+    runs = [one.run for one in found.rows[0].changes] if found.rows else []
+    header = ["", f"{found.baseline} (baseline)", *(name for run in runs for name in (run, "change"))]
+    rows = []
+    for row in found.rows:
+        cells = (text for one in row.changes for text in (one.figure, one.text))
+        rows.append([f"{row.group}: {row.label}", row.figure, *cells])
+    return "## Against the baseline\n\n" + _pipe_table(header, rows)
 
 
 def _certificates(report: Report) -> Iterator[str]:

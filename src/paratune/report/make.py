@@ -14,12 +14,14 @@ PAGE = "index.html"
 FILES = (PAGE, "report.md", "report.csv", MARKER)
 
 
-def make(runs: Sequence[Path], out: Path | None) -> Report:
+def make(runs: Sequence[Path], out: Path | None, baseline: Path | None = None) -> Report:
     """Compare finished runs, and write the report where `out` says.
 
     Args:
         runs: Run folders, in the order in which they are shown; the first is what others are compared with.
         out: Folder for index.html, report.md, report.csv and report.json, made when absent; None writes nothing.
+        baseline: Run folder whose figures the others are compared with in per cent; shown first where it is not among
+            `runs`.
 
     Returns:
         The report; `files` names what was written.
@@ -30,7 +32,10 @@ def make(runs: Sequence[Path], out: Path | None) -> Report:
     """
     if out is not None:
         check_folder(out, list(FILES))
-    report = build_report(read_runs([Path(run) for run in runs]))
+    folders = [Path(run) for run in runs]
+    if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
+        folders.insert(0, baseline)
+    report = build_report(read_runs(folders), baseline)
     if out is None:
         return report
     report = replace(report, files=tuple(out / name for name in FILES))

@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
+from paratune.report.baseline import Against, against
 from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
 from paratune.report.read import Found, RunRecord, Unfinished
 from paratune.report.table import ARROW, Row, build_rows
+from paratune.text import plain
 
 GENERATOR = "paratune report"
 REPORT_SCHEMA_VERSION = 1
@@ -47,6 +50,8 @@ class Report:
     certificates: tuple[Certificate, ...]
     notes: tuple[str, ...]
     """What a reader has to know of the figures: how they were taken, and what was left out."""
+    against: Against | None = None
+    """The changes against a baseline, when one was named."""
     files: tuple[Path, ...] = field(default=())
     """What was written; empty when no folder was given."""
 
@@ -82,13 +87,22 @@ class Report:
             "config_differences": {one.key: dict(one.values) for one in self.differences},
             "seed_groups": [_group_dict(group) for group in self.seed_groups],
             "certificates": [one.as_dict() for one in self.certificates],
+            "baseline": None if self.against is None else self.against.as_dict(),
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
         }
 
 
-def build_report(found: Found) -> Report:
-    """Return the report of runs that were read; writes nothing."""
+def build_report(found: Found, baseline: Path | None = None) -> Report:
+    """Return the report of runs that were read; writes nothing.
+
+    Args:
+        found: The runs.
+        baseline: Folder of the one that the others are compared with in per cent.
+
+    Raises:
+        CheckpointError: The baseline is not finished.
+    """
     certificates, of_others = find_certificates(found.runs, found.certificates)
     rows = build_rows(found.runs, certificates)
     return Report(
@@ -100,7 +114,16 @@ def build_report(found: Found) -> Report:
         seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(found.runs)),
         certificates=certificates,
         notes=(*_notes(found.runs), *found.notes, *of_others),
+        against=None if baseline is None else against(_name_of(baseline, found), rows),
     )
+
+
+def _name_of(folder: Path, found: Found) -> str:
+    """Return what the report calls the run in a folder."""
+    for run in found.runs:
+        if run.folder.resolve() == folder.resolve():
+            return run.name
+    raise CheckpointError(f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with")
 
 
 def split_shown(run: RunRecord) -> str | None:

@@ -43,6 +43,8 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Html]]:
     yield "comparison", "Comparison" if several else "Results", page_tables.comparison(report)
     if report.certificates:
         yield "certificates", "Certificates", page_tables.certificates(report)
+    if report.against is not None:
+        yield "baseline", "Against the baseline", page_tables.changes(report.against)
     if report.seed_groups:
         yield "seeds", "Spread over seeds", page_tables.seeds(report)
     yield "loss", "Loss", page_figures.loss(report)

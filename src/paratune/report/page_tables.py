@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from paratune.certificate import COLUMNS
+from paratune.report.baseline import Against, Change
 from paratune.report.figures import run_style
 from paratune.report.machine import hardware_facts, setting_text, software_facts, written
 from paratune.report.model import Report, SeedGroup
@@ -96,6 +97,36 @@ def certificates(report: Report) -> Html:
             tag("p", f"{one.how}. {text} ", tag("code", one.path), class_="caption"),
         ]
     return join(parts)
+
+
+def changes(found: Against) -> Html:
+    """Return the table of changes against the baseline run."""
+    runs = [one.run for one in found.rows[0].changes] if found.rows else []
+    if not runs:
+        return tag("p", f"There is no run beside the baseline, {found.baseline}, or no figure that both have.")
+    bodies = []
+    for group, rows in groupby(found.rows, key=lambda row: row.group):
+        lines = [tag("tr", tag("th", group, colspan=2 * len(runs) + 2, scope="rowgroup"), class_="group")]
+        for row in rows:
+            cells = [cell for one in row.changes for cell in _change_cells(one, found.baseline)]
+            lines.append(tag("tr", tag("th", row.label, scope="row"), tag("td", row.figure), *cells))
+        bodies.append(tag("tbody", join(lines)))
+    head = _head(["", f"{found.baseline} (baseline)", *(name for run in runs for name in (run, "Change"))])
+    text = (
+        "A change is in per cent of the baseline's figure; none is given where that is 0 or below. Better and worse "
+        "are by the metric's own direction; times and memory are better when less, rates when more."
+    )
+    table = tag("table", head, join(bodies), class_="figures")
+    return join([_scroll(table, "Changes against the baseline"), tag("p", text, class_="caption")])
+
+
+def _change_cells(one: Change, baseline: str) -> tuple[Html, Html]:
+    side = None if one.better is None else "better" if one.better else "worse"
+    title = f"{one.run} against {baseline}"
+    return (
+        tag("td", one.figure, data_run=one.run),
+        tag("td", one.text, class_=side, title=title, data_run=one.run),
+    )
 
 
 def run_key(report: Report, run: RunRecord) -> Html:

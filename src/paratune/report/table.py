@@ -9,7 +9,7 @@ from paratune.config.metric_names import LOWER_IS_BETTER
 from paratune.records import ALL_PHASES
 from paratune.report.certificates import Certificate, certified
 from paratune.report.read import RunRecord
-from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE, format_duration, format_share
+from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE, format_duration, format_percent, format_share, percent_change
 
 ARROW = " → "
 """Between what a run began with and what it was gone on with."""
@@ -55,6 +55,9 @@ _BUBBLE = (
     "other stages, or for what they sent. In brackets what it would be were all stages equally fast and sending free: "
     "(p - 1)/(v m + p - 1), with p ranks in a pipeline, v stages on each, and m micro-batches."
 )
+
+_CONSTANT_METRICS = ("accuracy", "f1_macro", "rmse", "mae")
+"""Of what a constant answer scores, the figures that say something."""
 
 Texts = Callable[[Sequence[Any]], list[str]]
 
@@ -102,6 +105,7 @@ def build_rows(runs: Sequence[RunRecord], certificates: Sequence[Certificate] = 
         *_phases(runs),
         *_memory(runs),
         *_quality(runs),
+        *_constant(runs),
     ]
     return tuple(rows)
 
@@ -423,6 +427,33 @@ def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
                 # Of more than two classes f1 is f1_macro (`metrics.classification`).
                 shown=metric != "f1" or "f1_macro" not in metrics or not _all_have_many_classes(runs),
             )
+
+
+def _constant(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    """Yield what the same answer for every sample scores, and how far the runs are from it."""
+    for split in ("test", "validation"):
+        paths = {metric: ("summary", "baseline", "scores", split, metric) for metric in _CONSTANT_METRICS}
+        for metric, path in paths.items():
+            values = [run.number(path) for run in runs]
+            if all(value is None for value in values):
+                continue
+            texts = [
+                NOT_AVAILABLE if value is None else f"{_score(value)} (run {_from_constant(run, split, metric, value)})"
+                for run, value in zip(runs, values, strict=True)
+            ]
+            yield _row(
+                runs,
+                f"{split}_constant_{metric}",
+                "The same answer for every sample",
+                f"{split.capitalize()} {metric_name(metric)}",
+                ".".join(path),
+                values,
+                texts,
+            )
+
+
+def _from_constant(run: RunRecord, split: str, metric: str, constant: float) -> str:
+    return format_percent(percent_change(run.number(("summary", "scores", split, metric)), constant))
 
 
 def _all_have_many_classes(runs: Sequence[RunRecord]) -> bool:

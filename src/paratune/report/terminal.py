@@ -7,6 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from paratune.report.baseline import Against
 from paratune.report.model import Report
 from paratune.report.table import Row
 from paratune.report.text import shorten
@@ -30,6 +31,8 @@ class TerminalReport:
             known = [row for row in rows if any(row.cells[position].value is not None for position in columns)]
             yield _table(self.report, known, columns)
             yield Text()
+        if self.report.against is not None:
+            yield from _changes(self.report.against)
         yield from _remarks(self.report)
 
 
@@ -63,6 +66,26 @@ def _table(report: Report, rows: Sequence[Row], columns: range) -> Table:
             group = row.group
         table.add_row(Text(f"  {plain(row.label)}"), *(Text(plain(row.cells[position].text)) for position in columns))
     return table
+
+
+def _changes(found: Against) -> Iterator[Table | Text]:
+    """Yield a table for each run: the baseline's figure, its own, the change."""
+    for position, first in enumerate(found.rows[0].changes if found.rows else ()):
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        table.add_column("", no_wrap=True)
+        for name in (found.baseline, first.run, "change"):
+            table.add_column(Text(shorten(name, _NAME_WIDTH)), justify="right", overflow="fold")
+        group = None
+        for row in found.rows:
+            if row.group != group:
+                table.add_row(Text(row.group, style="bold dim"))
+                group = row.group
+            one = row.changes[position]
+            style = "" if one.better is None else "green" if one.better else "red"
+            cells = Text(plain(row.figure)), Text(plain(one.figure)), Text(one.text, style=style)
+            table.add_row(Text(f"  {plain(row.label)}"), *cells)
+        yield table
+        yield Text()
 
 
 def _remarks(report: Report) -> Iterator[Text]:

@@ -35,6 +35,7 @@ from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
+from paratune.tasks.baseline import constant_baseline
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
 from paratune.train.micro_batch import choose_micro_batch
@@ -399,6 +400,8 @@ class _Run:
         median = summary["step_ms"]["median"]
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
         summary["scores"] = {split: values for split, (_, values) in results.items()}
+        prepared = self._prepared
+        summary["baseline"] = constant_baseline(self._config.task.kind, prepared.recipe, prepared.splits)
         summary["pipeline"]["ideal_bubble_share"] = self._prepared.traits.ideal_bubble_share(
             self._batch.grad_accum_steps
         )

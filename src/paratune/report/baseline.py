@@ -1,0 +1,109 @@
+"""How far runs are from a baseline run: the change of each figure in per cent, and whether that is the better side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.config.metric_names import direction
+from paratune.report.table import Row
+from paratune.units import format_percent, percent_change
+
+LOWER_IS_BETTER = frozenset(
+    {
+        "train_s",
+        "total_s",
+        "step_median_ms",
+        "peak_memory_largest_bytes",
+        "peak_memory_sum_bytes",
+    }
+)
+HIGHER_IS_BETTER = frozenset({"samples_per_s", "tokens_per_s"})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A figure of one run against that of the baseline."""
+
+    run: str
+    figure: str
+    """The run's own, as the comparison table has it."""
+    percent: float | None
+    """Of the baseline's figure; None where either is unknown, or the baseline's is not above 0."""
+    rose: bool
+    """Whether it is above the baseline's."""
+    better: bool | None
+    """Whether it is the better side; None where both are equal or one is unknown."""
+
+    @property
+    def text(self) -> str:
+        """Such as "−21.4% ↓ better"."""
+        side = "" if self.better is None else f" {'↑' if self.rose else '↓'} {'better' if self.better else 'worse'}"
+        return f"{format_percent(self.percent)}{side}"
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """One figure of the baseline and of all other runs."""
+
+    key: str
+    group: str
+    label: str
+    figure: str
+    """The baseline's."""
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Against:
+    """All figures that have a better side, against those of one run."""
+
+    baseline: str
+    """Name of the run."""
+    rows: tuple[ChangeRow, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        changes = {
+            row.key: {one.run: {"percent": one.percent, "better": one.better} for one in row.changes}
+            for row in self.rows
+        }
+        return {"run": self.baseline, "changes": changes}
+
+
+def against(baseline: str, rows: Sequence[Row]) -> Against:
+    """Return the changes of all runs but the baseline, of the rows that have a better side.
+
+    Args:
+        baseline: Name of the run.
+        rows: Of the comparison table.
+    """
+    return Against(baseline, tuple(_change_rows(baseline, rows)))
+
+
+def _change_rows(baseline: str, rows: Sequence[Row]) -> Iterator[ChangeRow]:
+    for row in rows:
+        sign = _better_side(row)
+        if sign == 0 or not row.shown:
+            continue
+        base = next(cell for cell in row.cells if cell.run == baseline)
+        if base.value is None:
+            continue
+        changes = []
+        for cell in row.cells:
+            if cell.run != baseline:
+                gain = None if cell.value is None else cell.value - base.value
+                better = None if not gain else gain * sign > 0
+                percent = percent_change(cell.value, base.value)
+                changes.append(Change(cell.run, cell.text, percent, (gain or 0) > 0, better))
+        yield ChangeRow(row.key, row.group, row.label, base.text, tuple(changes))
+
+
+def _better_side(row: Row) -> int:
+    """Return 1 where more is better, -1 where less is, 0 where neither is known."""
+    if row.key in LOWER_IS_BETTER or row.key in HIGHER_IS_BETTER:
+        return -1 if row.key in LOWER_IS_BETTER else 1
+    if not row.group.endswith(" scores"):
+        return 0
+    try:
+        return 1 if direction(row.key.partition("_")[2]) == "max" else -1
+    except KeyError:  # a metric of a later version
+        return 0

@@ -1,0 +1,78 @@
+"""What one reaches without reading a text: the same answer for every sample.
+
+Floor 4. `N` samples, `C` classes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from paratune.data.load import Split
+from paratune.tasks.protocol import Recipe
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One answer for all samples."""
+
+    predicts: str
+    """What it is, in words."""
+    value: str | float
+    """The answer itself: the name of a class, or a number."""
+    outputs: Array
+    """(K,): what a model would have to give for each sample."""
+    loss: Callable[[Array], float]
+    """From the labels of a split, (N,), to the mean loss; infinite where a class occurs that training did not have."""
+
+
+def _majority(labels: Array, names: list[str]) -> Constant:
+    counts = np.bincount(labels, minlength=len(names))
+    with np.errstate(divide="ignore"):
+        shares = np.log(counts / counts.sum())
+    return Constant("majority class", names[int(counts.argmax())], shares, lambda of: float(-shares[of].mean()))
+
+
+def _mean(labels: Array, names: list[str]) -> Constant:
+    mean = float(labels.mean(dtype=np.float64))
+    return Constant(
+        "training mean", mean, np.array([mean]), lambda of: float(np.square(of.astype(float) - mean).mean())
+    )
+
+
+CONSTANTS: Final[dict[str, Callable[[Array, list[str]], Constant]]] = {
+    "classification": _majority,
+    "regression": _mean,
+}
+"""From the labels of the training set and the names of the classes, by kind of task; other kinds have none."""
+
+
+def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
+    """Return what summary.json has as `baseline`: the scores of the best constant answer, known from training alone.
+
+    For classes it is the commonest one of the training set (of equally common ones the first), with the shares of the
+    training set for the loss; for numbers the mean of the training targets.
+
+    Args:
+        kind: Of the task.
+        recipe: Computes the scores, as it does for the model.
+        splits: With train; validation and test are scored where they are there.
+
+    Returns:
+        `predicts`, `value`, and `scores` by split; None for kinds whose answer is no class and no number.
+    """
+    train = splits["train"].labels
+    if train is None or kind not in CONSTANTS:
+        return None
+    constant = CONSTANTS[kind](train, recipe.names)
+    scores = {}
+    for name in ("validation", "test"):
+        split = splits.get(name)
+        if split is not None and split.labels is not None:
+            outputs = np.tile(constant.outputs, (len(split.labels), 1))
+            loss = constant.loss(split.labels)
+            scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
+    return {"predicts": constant.predicts, "value": constant.value, "scores": scores}

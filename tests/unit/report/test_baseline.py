@@ -1,0 +1,93 @@
+"""Changes against a baseline run: the arithmetic, the side that is better, and where they are shown."""
+
+import csv
+import io
+import json
+
+import pytest
+from make_run import make_run
+from rich.console import Console
+
+from paratune.errors import CheckpointError
+from paratune.report.export import to_csv, to_json, to_markdown
+from paratune.report.make import make
+from paratune.report.page import to_html
+from paratune.report.terminal import terminal_table
+
+
+@pytest.fixture
+def runs(tmp_path):
+    base = make_run(
+        tmp_path / "base",
+        task="regression",
+        summary_changes={"scores.test": {"rmse": 1.0, "r2": -0.5, "pearson": 0.5}, "time.train_s": 100.0},
+    )
+    tuned = make_run(
+        tmp_path / "tuned",
+        task="regression",
+        summary_changes={"scores.test": {"rmse": 0.75, "r2": 0.3, "pearson": 0.4}, "time.train_s": 150.0},
+    )
+    return base, tuned
+
+
+def change(report, key):
+    row = next(row for row in report.against.rows if row.key == key)
+    return row.changes[0]
+
+
+def test_changes_are_in_per_cent_of_the_baseline_with_the_better_side(runs):
+    base, tuned = runs
+    report = make([tuned], None, base)
+    assert [run.name for run in report.runs] == ["base", "tuned"]
+    # 0.75 of 1.0; 150 s of 100 s; 0.4 of 0.5; from -0.5 there is no per cent, but up is better.
+    assert change(report, "test_rmse").text == "−25.0% ↓ better"
+    assert change(report, "train_s").text == "+50.0% ↑ worse"
+    assert change(report, "test_pearson").text == "−20.0% ↓ worse"
+    assert change(report, "test_r2").text == "n/a ↑ better"
+    assert change(report, "peak_memory_largest_bytes").text == "0.0%"
+    assert not {"seed", "num_steps", "world_size"} & {row.key for row in report.against.rows}
+
+
+def test_a_baseline_among_the_runs_keeps_its_place(runs):
+    base, tuned = runs
+    report = make([tuned, base], None, base / ".." / "base")
+    assert [run.name for run in report.runs] == ["tuned", "base"]
+    assert [one.run for one in report.against.rows[0].changes] == ["tuned"]
+
+
+def test_every_format_has_the_changes(runs):
+    base, tuned = runs
+    report = make([tuned], None, base)
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(terminal_table(report))
+    for text in (console.export_text(), to_html(report), to_markdown(report)):
+        assert "−25.0% ↓ better" in text
+    assert 'class="better"' in to_html(report)
+    lines = list(csv.DictReader(io.StringIO(to_csv(report))))
+    assert [line["test_rmse_change_percent"] for line in lines] == ["", "-25.0"]
+    changes = json.loads(to_json(report))["baseline"]
+    assert changes["run"] == "base"
+    assert changes["changes"]["test_r2"]["tuned"] == {"percent": None, "better": True}
+    assert json.loads(to_json(make([tuned], None)))["baseline"] is None
+
+
+def test_an_unfinished_baseline_is_refused(runs, tmp_path):
+    unfinished = make_run(tmp_path / "half", finished=False)
+    with pytest.raises(CheckpointError, match=r"--baseline .*half is not a finished run"):
+        make([runs[1]], None, unfinished)
+
+
+def test_the_constant_answer_stands_beside_the_score(tmp_path):
+    scores = {"rmse": 1.25, "mae": 1.0, "pearson": None}
+    run = make_run(
+        tmp_path / "run",
+        task="regression",
+        summary_changes={
+            "scores.test": {"rmse": 1.0, "mae": 0.8},
+            "baseline": {"predicts": "training mean", "value": 6.5, "scores": {"test": scores}},
+        },
+    )
+    row = next(row for row in make([run], None).rows if row.key == "test_constant_rmse")
+    # 1.0 is 20% below 1.25.
+    assert row.cells[0].text == "1.2500 (run −20.0%)"
+    assert row.cells[0].source == "summary.baseline.scores.test.rmse"
