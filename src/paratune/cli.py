@@ -207,7 +207,9 @@ def schema(*, json: Json = True) -> int:
 def init(
     path: Path,
     *,
-    task: Annotated[Literal["classification", "regression"], Parameter(help="what is learned")],
+    task: Annotated[
+        Literal["classification", "multi_label", "ordinal", "regression"], Parameter(help="what is learned")
+    ],
     json: Json = False,
 ) -> int:
     """Write a commented configuration file with every option to PATH."""

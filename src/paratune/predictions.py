@@ -76,37 +76,86 @@ def prediction_columns(
     return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))
 
 
+def probabilities(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the logistic function of logits of any shape, without overflow."""
+    shares: np.ndarray[Any, Any] = 0.5 * (1 + np.tanh(logits / 2))
+    return shares
+
+
+def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray[Any, Any]:
+    """Return which classes are predicted, (N, C) booleans: those whose probability is at least `threshold`."""
+    found: np.ndarray[Any, Any] = probabilities(logits.astype(np.float64)) >= threshold
+    return found
+
+
+def multi_label_columns(
+    logits: np.ndarray[Any, Any], names: list[str], *, threshold: float, separator: str, by_name: bool = False
+) -> dict[str, Any]:
+    """Return the columns that say which classes were predicted.
+
+    Args:
+        logits: (N, C).
+        names: Of the classes.
+        threshold: As in `predicted_sets`.
+        separator: Stands between the predicted names of a row.
+        by_name: Call scores `score_<class name>`.
+
+    Returns:
+        `prediction`: the names, an empty text where there is none; `score_<class id>`: each class's own probability.
+    """
+    columns = joined_names(predicted_sets(logits, threshold), names, separator), *probabilities(logits).T
+    return dict(zip(prediction_names(names, by_name=by_name), columns, strict=True))
+
+
+def joined_names(sets: np.ndarray[Any, Any], names: list[str], separator: str) -> list[str]:
+    """Return the names of the classes of each row, (N, C) with 1 for those it has, in one text."""
+    return [separator.join(names[index] for index in np.flatnonzero(row)) for row in sets]
+
+
+def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the class id that C - 1 answers to "is it above class k?" amount to: how many of them are yes.
+
+    Args:
+        logits: (N, C - 1); above 0 is a probability above one half.
+
+    Source: Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016, equation 3.
+    """
+    ranks: np.ndarray[Any, Any] = (logits > 0).sum(axis=1)
+    return ranks
+
+
+def ordinal_columns(logits: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
+    """Return the columns that say which class was predicted.
+
+    The probability of a class is that of being above the one before less that of being above itself (Frank and Hall,
+    ECML 2001). Where the answers contradict each other - above the third but not above the second - the later one is
+    brought down to the earlier one first, so that no class has less than none and all sum to 1.
+
+    Args:
+        logits: (N, C - 1).
+        names: Of the C classes.
+        by_name: Call scores `score_<class name>`.
+    """
+    above = np.minimum.accumulate(probabilities(logits), axis=1)
+    edges = np.concatenate([np.ones_like(above[:, :1]), above, np.zeros_like(above[:, :1])], axis=1)
+    predicted = [names[rank] for rank in predicted_ranks(logits)]
+    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *-np.diff(edges, axis=1).T], strict=True))
+
+
 def write_predictions(
-    folder: Path,
-    split: str,
-    *,
-    rows: np.ndarray[Any, Any],
-    ids: list[Any] | None,
-    outputs: np.ndarray[Any, Any],
-    labels: np.ndarray[Any, Any],
-    names: list[str],
-    scale: Scale | None = None,
+    folder: Path, split: str, *, rows: np.ndarray[Any, Any], ids: list[Any] | None, columns: dict[str, Any]
 ) -> None:
     """Write `predictions.<split>.parquet` of a run.
 
     Args:
         folder: The run.
-        split: validation or test.
+        split: Its name.
         rows: (N,) row numbers in the source, from 0.
         ids: Values of `columns.id`, when there is such a column.
-        outputs: (N, C) or (N, 1).
-        labels: (N,) class ids or targets.
-        names: Class names; empty for regression.
-        scale: On which numbers are reported.
+        columns: A value for each row: `label` where it is known, and what was predicted.
     """
-    label = [names[int(index)] for index in labels] if names else labels.astype(np.float64)
-    columns = {
-        "index": rows,
-        **({"id": [str(value) for value in ids]} if ids is not None else {}),
-        "label": label,
-        **prediction_columns(outputs, names, scale=scale),
-    }
-    write_table(folder / predictions_file(split), pa.table(columns))
+    named = {"id": [str(value) for value in ids]} if ids is not None else {}
+    write_table(folder / predictions_file(split), pa.table({"index": rows, **named, **columns}))
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -11,7 +11,14 @@ import torch
 
 from paratune import predictions
 from paratune.errors import DataError
-from paratune.predictions import Scale, prediction_columns, write_predictions, write_table
+from paratune.predictions import (
+    Scale,
+    multi_label_columns,
+    ordinal_columns,
+    prediction_columns,
+    write_predictions,
+    write_table,
+)
 
 LOGITS = np.array([[0.0, np.log(3.0)], [2.0, 2.0], [1000.0, -1000.0]], dtype=np.float32)
 
@@ -49,9 +56,7 @@ def test_the_file_of_a_run_has_row_label_prediction_and_scores(tmp_path: Path):
         "test",
         rows=np.array([4, 7, 9]),
         ids=["a", 12, None],
-        outputs=LOGITS,
-        labels=np.array([1, 0, 1]),
-        names=["no", "yes"],
+        columns={"label": ["yes", "no", "yes"], **prediction_columns(LOGITS, ["no", "yes"])},
     )
     table = pyarrow.parquet.read_table(tmp_path / "predictions.test.parquet")
     assert table.column_names == ["index", "id", "label", "prediction", "score_0", "score_1"]
@@ -67,12 +72,32 @@ def test_the_file_of_a_regression_has_numbers_and_no_id_where_there_is_none(tmp_
         "validation",
         rows=np.arange(2),
         ids=None,
-        outputs=np.array([[1.0], [2.0]], dtype=np.float32),
-        labels=np.array([1.5, 2.5], dtype=np.float32),
-        names=[],
+        columns={"label": np.array([1.5, 2.5]), **prediction_columns(np.array([[1.0], [2.0]]), [])},
     )
     table = pyarrow.parquet.read_table(tmp_path / "predictions.validation.parquet")
     assert table.to_pydict() == {"index": [0, 1], "label": [1.5, 2.5], "prediction": [1.0, 2.0]}
+
+
+def test_several_classes_are_named_in_one_text_and_none_in_an_empty_one():
+    # The logistic function of 0 is one half, which is at least the threshold; that of -ln 3 is one quarter.
+    logits = np.array([[0.0, 1000.0, -1000.0], [-np.log(3), -1.0, -2.0]])
+    columns = multi_label_columns(logits, ["a", "b", "c"], threshold=0.5, separator="|")
+    assert columns["prediction"] == ["a|b", ""]
+    assert columns["score_0"].tolist() == pytest.approx([0.5, 0.25])
+    assert columns["score_1"][0] == 1.0
+    lower = multi_label_columns(logits, ["a", "b", "c"], threshold=0.2, separator="; ", by_name=True)
+    assert lower["prediction"] == ["a; b", "a; b"]
+    assert list(lower) == ["prediction", "score_a", "score_b", "score_c"]
+
+
+def test_an_ordinal_class_is_the_number_of_thresholds_passed():
+    # Probabilities of being above the first and the second class: 3/4 and 1/4; then 1/4 and 3/4, which contradict.
+    logits = np.array([[np.log(3), -np.log(3)], [-np.log(3), np.log(3)]])
+    columns = ordinal_columns(logits, ["low", "middle", "high"])
+    assert columns["prediction"] == ["middle", "middle"]
+    shares = np.stack([columns[f"score_{index}"] for index in range(3)], axis=1)
+    # 1 - 3/4, 3/4 - 1/4, 1/4; and, with the later one brought down to 1/4: 1 - 1/4, 0, 1/4.
+    assert shares == pytest.approx(np.array([[0.25, 0.5, 0.25], [0.75, 0.0, 0.25]]))
 
 
 TABLE = pa.table({"text": ['a "quoted", text\nof two lines', "<script>alert('ç')</script>"], "prediction": ["x", None]})

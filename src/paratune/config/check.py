@@ -11,8 +11,11 @@ from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import (
     ClassificationTask,
+    ClassTask,
     Config,
     DeepSpeedStrategy,
+    MultiLabelTask,
+    OrdinalTask,
     PipelineStrategy,
     RegressionTask,
     class_names,
@@ -152,14 +155,19 @@ def _split(config: Config) -> Iterator[Problem]:
     if total >= 1:
         message = f"data.split takes {total:g} of the rows; its shares must leave some to train on (sum below 1)"
         yield Problem(message, ("data.split.validation", "data.split.test"))
-    if split.stratify and not isinstance(config.task, ClassificationTask):
-        wanted = f"in {config.task.kind}, which has no labels; to keep groups together: data.split.group_by"
+    if split.stratify and not isinstance(config.task, ClassificationTask | OrdinalTask):
+        wanted = f"in {config.task.kind}, which has no labels that exclude each other; for groups: data.split.group_by"
         yield _no_effect("data.split.stratify", True, wanted, ("task.kind",))
     if split.stratify and split.group_by is not None:
         yield _both("data.split.stratify", True, "data.split.group_by", split.group_by)
 
 
-_REQUIRED_COLUMNS = {"classification": ("text", "label"), "regression": ("text", "label")}
+_REQUIRED_COLUMNS = {
+    "classification": ("text", "label"),
+    "multi_label": ("text", "label"),
+    "ordinal": ("text", "label"),
+    "regression": ("text", "label"),
+}
 
 
 def _columns(config: Config) -> Iterator[Problem]:
@@ -197,7 +205,7 @@ def _names(columns: str | list[str] | None) -> list[str]:
 
 
 def _labels(config: Config) -> Iterator[Problem]:
-    if not isinstance(config.task, ClassificationTask):
+    if not isinstance(config.task, ClassTask):
         return
     labels = config.task.labels
     names, twice = class_names(config.task), _twice(labels)
@@ -206,6 +214,20 @@ def _labels(config: Config) -> Iterator[Problem]:
     if len(names) < 2 and not twice:
         number = f"{len(names)} class" if len(names) == 1 else "no classes"
         yield Problem(f"task.labels has {number}: {one_line(labels)}; at least 2 are needed", ("task.labels",))
+    if isinstance(config.task, MultiLabelTask):
+        yield from _separator(config.task)
+
+
+def _separator(task: MultiLabelTask) -> Iterator[Problem]:
+    """Labels that would be taken for several where they are written in one text, as prediction files have them."""
+    words = [str(label) for label in task.labels] + class_names(task)
+    torn = list(dict.fromkeys(word for word in words if task.separator in word))
+    if torn:
+        yield Problem(
+            f"task.separator: {one_line(task.separator)} stands inside {', '.join(map(one_line, torn))} of "
+            "task.labels; choose another one, also where the column holds lists",
+            ("task.separator", "task.labels"),
+        )
 
 
 def _glue(config: Config) -> Iterator[Problem]:

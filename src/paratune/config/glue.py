@@ -61,6 +61,8 @@ Source: Wang et al., GLUE, ICLR 2019, Table 1 (metrics); the data card of nyu-ml
 _HEADLINES: Final[dict[str, tuple[str, ...]]] = {
     "classification": ("accuracy", "f1_macro"),
     "regression": ("rmse", "mae", "r2"),
+    "multi_label": ("f1_micro", "f1_macro"),
+    "ordinal": ("qwk", "mae", "accuracy"),
 }
 """By kind; of others, the first of their `METRICS`."""
 

@@ -19,6 +19,18 @@ METRICS: dict[str, tuple[str, ...]] = {
         "matthews",
         "loss",
     ),
+    "multi_label": (
+        "f1_micro",
+        "f1_macro",
+        "f1_weighted",
+        "f1_samples",
+        "accuracy",
+        "hamming_loss",
+        "roc_auc",
+        "average_precision",
+        "loss",
+    ),
+    "ordinal": ("accuracy", "mae", "within_one", "qwk", "spearman", "loss"),
     "regression": (
         "rmse",
         "mse",
@@ -34,7 +46,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 """The metrics of a task, by its kind; the loss is the training loss on the same split."""
 
-LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae"})
+LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss"})
 """All others are better when they are larger."""
 
 

@@ -27,6 +27,19 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.split.stratify": True,
         "evaluate.best": "accuracy",
     },
+    "multi_label": {
+        "task.kind": "multi_label",
+        "task.labels": ["praise", "complaint", "question"],
+        "data.columns.label": "labels",
+        "evaluate.best": "f1_micro",
+    },
+    "ordinal": {
+        "task.kind": "ordinal",
+        "task.labels": ["low", "medium", "high"],
+        "data.columns.label": "grade",
+        "data.split.stratify": True,
+        "evaluate.best": "qwk",
+    },
     "regression": {
         "task.kind": "regression",
         "data.columns.label": "score",
@@ -104,7 +117,7 @@ def init_text(task: str) -> str:
     """Return a configuration file to start from, with every option, what it does and its default.
 
     Args:
-        task: The kind of the task: classification or regression.
+        task: The kind of the task, such as classification.
 
     Raises:
         ConfigError: There is no such task.

@@ -47,6 +47,29 @@ class ClassificationTask(Section):
     docs/glue.md."""
 
 
+class MultiLabelTask(Section):
+    """Any number of several classes for each text or pair of texts, also none of them."""
+
+    kind: Literal["multi_label"]
+    """The task."""
+    labels: list[str | int] | dict[str | int, str]
+    """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
+    separator: Text = "|"
+    """What stands between the labels of a row where the column is text; a column of lists needs none."""
+    threshold: Part = 0.5
+    """A class is predicted when its probability is at least this."""
+
+
+class OrdinalTask(Section):
+    """One of several classes that have an order, such as grades, for each text or pair of texts."""
+
+    kind: Literal["ordinal"]
+    """The task."""
+    labels: list[str | int] | dict[str | int, str]
+    """The label values of the data from the lowest to the highest, or a mapping of each value to the name to show for
+    it."""
+
+
 class RegressionTask(Section):
     """A number for each text or pair of texts, trained with the mean squared error."""
 
@@ -65,7 +88,9 @@ class RegressionTask(Section):
     are an error."""
 
 
-Task = Annotated[ClassificationTask | RegressionTask, Field(discriminator="kind")]
+Task = Annotated[ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask, Field(discriminator="kind")]
+ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
+"""Those that name classes."""
 
 
 def class_names(task: Task) -> list[str]:
@@ -73,7 +98,7 @@ def class_names(task: Task) -> list[str]:
 
     Values that a mapping gives the same name are one class; its id is that of the first of them.
     """
-    if not isinstance(task, ClassificationTask):
+    if not isinstance(task, ClassTask):
         return []
     labels = task.labels
     return list(dict.fromkeys(labels.values() if isinstance(labels, dict) else map(str, labels)))

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask, Task
-from paratune.data.labels import check_range, class_ids, first_rows, is_missing, targets
+from paratune.config.sections import ClassTask, Columns, MultiLabelTask, Task
+from paratune.data.labels import encode, first_rows, is_missing
 from paratune.errors import DataError, did_you_mean
 
 Missing = Literal["refuse", "drop"]
@@ -29,7 +29,8 @@ class Samples:
     text_pairs: list[str] | None
     """Second texts; None where the task has single texts."""
     labels: LabelArray | None
-    """(len,): int64 class ids or float32 targets; None when they were not asked for."""
+    """(len,): int64 class ids or float32 targets; (len, C) float32 where a row may have several classes; None when they
+    were not asked for."""
     ids: list[str] | None
     """Values of `columns.id`; None when it is not given."""
     rows: IntArray
@@ -75,7 +76,7 @@ def select(
     """Take from a table what the configuration names.
 
     A text is missing when it is null, empty or white space; of joined columns, when one of them is. A label is missing
-    when it is null, an empty string or, for classes, NaN.
+    when it is null, an empty string (but where a row may have no class) or, for classes, NaN.
 
     Args:
         table: From `read_table`.
@@ -102,12 +103,7 @@ def select(
     labels: LabelArray | None = None
     if raw_labels is not None:
         known = [raw_labels[row] for row in kept]
-        where = f"{source}, column {columns.label}"
-        labels = (
-            class_ids(known, kept, task, where) if isinstance(task, ClassificationTask) else targets(known, kept, where)
-        )
-        if isinstance(task, RegressionTask) and task.range is not None:
-            check_range(labels, kept, task.range, where)
+        labels = encode(known, kept, task, f"{source}, column {columns.label}")
     every = Samples(
         texts=texts,  # type: ignore[arg-type]  # the missing ones go with `take`
         text_pairs=pairs,  # type: ignore[arg-type]
@@ -202,7 +198,10 @@ def _without_missing(
     source: str,
 ) -> tuple[list[int], dict[str, int]]:
     """Return the rows that are whole, and the number of the others by what they lack first."""
-    nan_is_missing = isinstance(task, ClassificationTask)
+    rule = {
+        "nan_is_missing": isinstance(task, ClassTask),
+        "blank_is_missing": not isinstance(task, MultiLabelTask),  # a row without any label
+    }
     lacking: dict[str, list[int]] = {"text": [], "text_pair": [], "label": []}
     kept = []
     for row, text in enumerate(texts):
@@ -210,7 +209,7 @@ def _without_missing(
             lacking["text"].append(row)
         elif pairs is not None and pairs[row] is None:
             lacking["text_pair"].append(row)
-        elif labels is not None and is_missing(labels[row], nan_is_missing=nan_is_missing):
+        elif labels is not None and is_missing(labels[row], **rule):
             lacking["label"].append(row)
         else:
             kept.append(row)

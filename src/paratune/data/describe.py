@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from paratune.config.sections import ClassificationTask, Columns, Task, class_names
+from paratune.config.sections import ClassTask, Columns, Task, class_names
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split
@@ -71,11 +71,13 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
         "tokens": _describe_tokens(split, max_length, edges),
         "repeats": asdict(repeats(split.samples)),
     }
-    if split.labels is not None and isinstance(task, ClassificationTask):
+    if split.labels is not None and isinstance(task, ClassTask):
         about["labels"] = [
             {"name": name, "num_rows": count, "share": count / split.num_rows}
             for name, count in class_counts(split.labels, class_names(task)).items()
         ]
+        if split.labels.ndim == 2:
+            about["num_without_label"] = int((split.labels.sum(axis=1) == 0).sum())
     elif split.labels is not None:
         targets = split.labels.astype(np.float64)
         # The sample standard deviation; of a single row there is none.
@@ -189,6 +191,8 @@ def _balance(splits: Mapping[str, Any]) -> Table:
             cells = [about["labels"][number] for about in abouts]
             shown = [f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells]
             table.add_row(Text(plain(label["name"])), *shown)
+        if any("num_without_label" in about for about in abouts):
+            table.add_row("(no label)", *(format_number(about.get("num_without_label")) for about in abouts))
     else:
         for key in ("mean", "sd", *_QUANTILES):
             table.add_row(key, *(format_number((about["target"] or {}).get(key)) for about in abouts))

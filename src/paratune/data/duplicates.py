@@ -67,7 +67,7 @@ def repeats(samples: Samples) -> Repeats:
     labels = [None] * len(samples) if samples.labels is None else samples.labels.tolist()
     for key, label in zip(_keys(samples), labels, strict=True):
         labels_of.setdefault(key, []).append(label)
-    conflicting = [found for found in labels_of.values() if len(set(found)) > 1]
+    conflicting = [found for found in labels_of.values() if any(other != found[0] for other in found)]
     return Repeats(len(samples) - len(labels_of), len(conflicting), sum(map(len, conflicting)))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paratune.config.sections import ClassificationTask, class_names
+from paratune.config.sections import ClassTask, MultiLabelTask, RegressionTask, Task, class_names
 from paratune.errors import DataError, did_you_mean
 
 _MANY_VALUES = 20
@@ -25,9 +25,9 @@ def first_rows(rows: Sequence[int], num_shown: int = 5) -> str:
     return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more} (counted from 0)"
 
 
-def is_missing(value: Any, *, nan_is_missing: bool) -> bool:
-    """Return whether a label is null, blank or, where that is said, NaN."""
-    if value is None or (isinstance(value, str) and not value.strip()):
+def is_missing(value: Any, *, nan_is_missing: bool, blank_is_missing: bool = True) -> bool:
+    """Return whether a label is null or, where that is said, blank or NaN."""
+    if value is None or (blank_is_missing and isinstance(value, str) and not value.strip()):
         return True
     return nan_is_missing and isinstance(value, float) and math.isnan(value)
 
@@ -36,10 +36,11 @@ def class_counts(labels: npt.NDArray[Any], names: Sequence[str]) -> dict[str, in
     """Return the rows of each class by its name, in the order of the ids.
 
     Args:
-        labels: (num_rows,) class ids.
+        labels: (num_rows,) class ids, or (num_rows, C) with 1 for each class that a row has.
         names: Of the classes.
     """
-    return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist(), strict=True))
+    counts = np.bincount(labels, minlength=len(names)) if labels.ndim == 1 else labels.sum(axis=0).astype(np.int64)
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
@@ -53,9 +54,51 @@ def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
     return [f"{split}: no row has the label {', '.join(map(repr, absent))}"] if absent else []
 
 
-def class_ids(
-    values: Sequence[Any], rows: Sequence[int], task: ClassificationTask, where: str
-) -> npt.NDArray[np.int64]:
+def encode(
+    values: Sequence[Any], rows: Sequence[int], task: Task, where: str
+) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    """Return the values of a label column as the task learns them; see `class_ids`, `label_sets` and `targets`."""
+    if isinstance(task, MultiLabelTask):
+        return label_sets(values, rows, task, where)
+    if isinstance(task, ClassTask):
+        return class_ids(values, rows, task, where)
+    numbers = targets(values, rows, where)
+    if isinstance(task, RegressionTask) and task.range is not None:
+        check_range(numbers, rows, task.range, where)
+    return numbers
+
+
+def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:
+    """Return (num_rows, C): 1 where a row has the class.
+
+    A value is a list of labels, or a text that names them with `task.separator` between; spaces around each are left
+    out. An empty list and a blank text are rows without any class.
+
+    Args:
+        values: None of them null.
+        rows: Row of each value, for messages.
+        task: Its labels and its separator.
+        where: File and column, for messages.
+
+    Raises:
+        DataError: Something in the lists is not a label of the task.
+    """
+    sets = [_members(value, task.separator) for value in values]
+    flat = [label for found in sets for label in found]
+    of_row = np.repeat(np.arange(len(sets)), [len(found) for found in sets])
+    ids = class_ids(flat, [rows[row] for row in of_row.tolist()], task, where)
+    encoded = np.zeros((len(values), len(class_names(task))), dtype=np.float32)
+    encoded[of_row, ids] = 1
+    return encoded
+
+
+def _members(value: Any, separator: str) -> list[Any]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(separator)] if value.strip() else []
+    return ["null" if item is None else item for item in value] if isinstance(value, list) else [value]
+
+
+def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where: str) -> npt.NDArray[np.int64]:
     """Return the class id of each value.
 
     A value matches a label of the task when both are the same text; integers, and floats and texts that say an integer
@@ -88,7 +131,7 @@ def class_ids(
     return found
 
 
-def _ids_by_key(task: ClassificationTask, where: str) -> dict[str, int]:
+def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
     names = class_names(task)
     ids: dict[str, int] = {}
     pairs = task.labels.items() if isinstance(task.labels, dict) else ((value, str(value)) for value in task.labels)

@@ -40,7 +40,7 @@ class Split:
 
     @property
     def labels(self) -> LabelArray | None:
-        """(num_rows,): int64 class ids or float32 targets."""
+        """(num_rows,): int64 class ids or float32 targets; (num_rows, C) float32 where a row may have several."""
         return self.samples.labels
 
     @property

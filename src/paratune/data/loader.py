@@ -61,7 +61,7 @@ class Collator:
     store: TokenStore
     """Tokens of the split."""
     labels: LabelArray | None
-    """(N,), int64 class ids or float32 targets; None where none are known."""
+    """(N,), int64 class ids or float32 targets, or (N, C) float32 sets of classes; None where none are known."""
     pad_token_id: int
     """What stands behind the last token, where the attention mask is 0."""
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.config.sections import ClassificationTask, Columns, Model, RegressionTask, Task
+from paratune.config.sections import ClassificationTask, Columns, Model, MultiLabelTask, RegressionTask, Task
 from paratune.data.columns import Missing
 from paratune.data.duplicates import count_known
 from paratune.data.load import Split
@@ -214,13 +214,13 @@ def _task(known: dict[str, Any], model: Model) -> Task:
             raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
         return task
     config = load_config(model, num_labels=None)
+    labels = [config.id2label[index] for index in sorted(config.id2label)]
     if config.problem_type == "multi_label_classification":
-        raise ConfigError(f"{model.name} gives several labels to one text (multi_label_classification); one is needed")
-    if config.problem_type == "regression" or len(config.id2label) == 1:
+        mark = next(mark for mark in ("|", ";", "\t", "\n") if not any(mark in label for label in labels))
+        return MultiLabelTask(kind="multi_label", labels=labels, separator=mark)
+    if config.problem_type == "regression" or len(labels) == 1:
         return RegressionTask(kind="regression")
-    return ClassificationTask(
-        kind="classification", labels=[config.id2label[index] for index in sorted(config.id2label)]
-    )
+    return ClassificationTask(kind="classification", labels=labels)
 
 
 def _columns(known: dict[str, Any], named: Named, target: str) -> Columns:

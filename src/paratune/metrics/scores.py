@@ -8,13 +8,20 @@ import numpy.typing as npt
 
 from paratune.config.metric_names import METRICS, direction
 from paratune.metrics.classification import classification_scores
+from paratune.metrics.multi_label import multi_label_scores
+from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 
 __all__ = ["METRICS", "SCORES", "direction", "is_better", "scores"]
 
 Score = Callable[..., dict[str, float | None]]
 
-SCORES: Final[dict[str, Score]] = {"classification": classification_scores, "regression": regression_scores}
+SCORES: Final[dict[str, Score]] = {
+    "classification": classification_scores,
+    "multi_label": multi_label_scores,
+    "ordinal": ordinal_scores,
+    "regression": regression_scores,
+}
 """What scores the outputs of each kind of task: all of its `METRICS` but the loss."""
 
 
@@ -23,8 +30,8 @@ def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **opti
 
     Args:
         task_kind: A key of `SCORES`.
-        outputs: (N, C) logits, or (N,) or (N, 1) predictions of a regression.
-        labels: (N,) class ids or targets.
+        outputs: (N, C) logits, (N, C - 1) of ordinal classes, or (N,) or (N, 1) predictions of a regression.
+        labels: (N,) class ids or targets, or (N, C) sets of classes.
         options: What the scores of this kind also take, such as the `scale` of a regression.
 
     Returns:

@@ -52,8 +52,27 @@ def _squared_error(outputs: Tensor, batch: Batch) -> Tensor:
     return (outputs.squeeze(-1) - batch.labels.to(outputs.dtype)).square()
 
 
+def _mean_over_classes(outputs: Tensor, batch: Batch) -> Tensor:
+    """As transformers with problem_type multi_label_classification, whose mean over all entries is that of the rows."""
+    assert batch.labels is not None
+    targets = batch.labels.to(outputs.dtype)
+    return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=-1)
+
+
+def _cumulative(outputs: Tensor, batch: Batch) -> Tensor:
+    """Sum of the cross-entropies of "is it above class k?", k = 0 to C - 2.
+
+    Source: Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016, equation 2 with equal weights.
+    """
+    assert batch.labels is not None
+    is_above = (batch.labels.unsqueeze(-1) > torch.arange(outputs.shape[-1], device=outputs.device)).to(outputs.dtype)
+    return functional.binary_cross_entropy_with_logits(outputs, is_above, reduction="none").sum(dim=-1)
+
+
 OBJECTIVES: Final[dict[str, Objective]] = {
     "classification": Objective(_cross_entropy),
+    "multi_label": Objective(_mean_over_classes),
+    "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),
 }
 """By kind of task."""

@@ -12,6 +12,8 @@ from paratune.tasks.protocol import Recipe
 
 TASKS: Final[dict[str, str]] = {
     "classification": "paratune.tasks.sequence:SequenceRecipe",
+    "multi_label": "paratune.tasks.sequence:SequenceRecipe",
+    "ordinal": "paratune.tasks.sequence:SequenceRecipe",
     "regression": "paratune.tasks.sequence:SequenceRecipe",
 }
 """By the kind of `paratune.config.sections.Task`."""

@@ -1,4 +1,4 @@
-"""One answer for each text or pair of texts: classes or a number.
+"""One answer for each text or pair of texts: a class, several, one of an order, or a number.
 
 Floor 4. `N` samples, `C` classes.
 """
@@ -9,30 +9,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.config.sections import ClassificationTask, Columns, Data, Model, RegressionTask, Task, class_names
+from paratune.config.sections import Columns, Data, Model, RegressionTask, class_names
 from paratune.data.columns import Missing
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_split, load_splits
 from paratune.data.loader import Collator
 from paratune.data.tokens import Tokenizing
-from paratune.metrics.scores import scores
 from paratune.models.load import Head, load_model
 from paratune.models.task_model import TaskModel, set_output_bias
 from paratune.precision import Precision
-from paratune.predictions import Scale, prediction_columns, prediction_names, write_predictions
+from paratune.predictions import prediction_names, write_predictions
+from paratune.tasks.answers import SequenceTask, answer_of, scale_of
 from paratune.tasks.protocol import Outputs, Scores
-
-_PROBLEM_TYPES = {"classification": "single_label_classification", "regression": "regression"}
-"""What transformers calls them."""
 
 
 class SequenceRecipe:
     """See `protocol.Recipe`."""
 
-    def __init__(self, task: ClassificationTask | RegressionTask) -> None:
+    def __init__(self, task: SequenceTask) -> None:
         self._task = task
+        self._answer = answer_of(task)
         self.names = class_names(task)
-        self._scale = scale_of(task)
 
     def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
         return load_splits(data, self._task, how)
@@ -47,9 +44,9 @@ class SequenceRecipe:
     ) -> TaskModel:
         head = Head(
             "AutoModelForSequenceClassification",
-            num_outputs=max(1, len(self.names)),
-            names=tuple(self.names),
-            problem_type=_PROBLEM_TYPES[self._task.kind],
+            num_outputs=max(1, len(self._answer.heads)),
+            names=tuple(self._answer.heads),
+            problem_type=self._answer.problem_type,
         )
         return load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
 
@@ -70,39 +67,19 @@ class SequenceRecipe:
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         assert split.labels is not None
-        options = {} if self.names else {"scale": self._scale}
-        return scores(self._task.kind, outputs, split.labels, **options)
+        return self._answer.scores(outputs, split.labels)
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        if not self.names:
-            return {}
-        from paratune.metrics.classification import confusion
-
         assert split.labels is not None
-        return {"confusion": confusion(split.labels, outputs.argmax(axis=1), len(self.names))}
+        return self._answer.details(outputs, split.labels)
 
     def prediction_names(self) -> list[str]:
-        return prediction_names(self.names, by_name=True, scale=self._scale)
+        return prediction_names(self.names, by_name=True, scale=scale_of(self._task))
 
     def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        return prediction_columns(outputs, self.names, by_name=True, scale=self._scale)
+        return self._answer.columns(outputs, by_name=True)
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
         assert split.labels is not None
-        write_predictions(
-            folder,
-            split.name,
-            rows=split.samples.rows,
-            ids=split.samples.ids,
-            outputs=outputs,
-            labels=split.labels,
-            names=self.names,
-            scale=self._scale,
-        )
-
-
-def scale_of(task: Task) -> Scale | None:
-    """Return the scale on which a task reports its numbers; None where they are reported as they are."""
-    if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
-        return None
-    return Scale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))
+        columns = {"label": self._answer.label_column(split.labels), **self._answer.columns(outputs, by_name=False)}
+        write_predictions(folder, split.name, rows=split.samples.rows, ids=split.samples.ids, columns=columns)

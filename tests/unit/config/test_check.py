@@ -84,9 +84,18 @@ def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what
     assert text.count("\n  ") == 1, text
 
 
+def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
+    several = ("kind: classification", "kind: multi_label")
+    text = complain("task.labels=[a|b, c, d/e]", swap=several)
+    assert 'task.separator: "|" stands inside "a|b" of task.labels' in text
+    assert "stands inside d/e of" in complain("task.labels=[a|b, c, d/e]", "task.separator=/", swap=several)
+    assert "has no effect in multi_label" in complain("data.split.stratify=true", swap=several)
+    assert "task.labels has 1 class" in complain("task.labels=[a]", swap=several)
+
+
 def test_a_regression_has_no_labels_to_stratify_by(complain):
     text = complain("data.split.stratify=true", swap=REGRESSION)
-    assert "--set: data.split.stratify: true has no effect in regression, which has no labels" in text
+    assert "--set: data.split.stratify: true has no effect in regression, which has no labels that" in text
     assert "evaluate.best: f1 is not a metric of regression" in complain("evaluate.best=f1", swap=REGRESSION)
 
 
@@ -113,7 +122,8 @@ def test_what_can_be_combined_is_not_refused(good, overrides):
 
 @pytest.mark.parametrize("task", METRICS)
 def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
-    good.write_text(good_text if task == "classification" else good_text.replace(*REGRESSION))
+    swapped = good_text.replace(*REGRESSION) if task == "regression" else good_text.replace("classification", task)
+    good.write_text(swapped)
     for metric in METRICS[task]:
         assert load_config(good, [f"evaluate.best={metric}"]).config.evaluate.best == metric
 

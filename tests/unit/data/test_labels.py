@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
-from paratune.config.sections import ClassificationTask
-from paratune.data.labels import absence_warnings, check_range, class_counts, class_ids, first_rows, targets
+from paratune.config.sections import ClassificationTask, MultiLabelTask, OrdinalTask
+from paratune.data.labels import (
+    absence_warnings,
+    check_range,
+    class_counts,
+    class_ids,
+    encode,
+    first_rows,
+    label_sets,
+    targets,
+)
 from paratune.errors import DataError
 
 
@@ -18,6 +27,37 @@ def test_classes_are_counted_also_those_that_no_row_has():
     assert counts == {"a": 1, "b": 0, "c": 2}
     assert absence_warnings("test", counts) == ["test: no row has the label 'b'"]
     assert absence_warnings("test", {"a": 1}) == []
+
+
+def sets(values, labels, **options):
+    task = MultiLabelTask(kind="multi_label", labels=labels, **options)
+    return label_sets(values, range(len(values)), task, "here.csv, column labels")
+
+
+def test_sets_of_labels_are_lists_or_texts_with_a_separator():
+    wanted = [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert sets([["a", "c"], [], ["b", "b"], []], ["a", "b", "c"]).tolist() == wanted
+    assert sets(["a| c ", "", "b", "  "], ["a", "b", "c"]).tolist() == wanted
+    assert sets(["a;c", "", "b;b", ""], ["a", "b", "c"], separator=";").tolist() == wanted
+    assert sets([[1, 3.0], 2, "3|1"], [1, 2, 3]).tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+    assert sets(["x|y"], {"x": "one", "y": "one", "z": "two"}).tolist() == [[1, 0]]
+
+
+def test_what_is_in_a_set_and_not_among_the_labels_is_named_with_its_row():
+    with pytest.raises(DataError, match=r"'d': row 1 .*; 'b;c': row 2 "):
+        sets(["a", "a|d", "b;c"], ["a", "b", "c"])
+    with pytest.raises(DataError, match=r"'': row 0 "):
+        sets(["a||b"], ["a", "b"])
+    with pytest.raises(DataError, match=r"'null': row 0 "):
+        sets([["a", None]], ["a", "b"])
+
+
+def test_the_kind_of_the_task_says_what_labels_become():
+    ordinal = OrdinalTask(kind="ordinal", labels=["low", "high"])
+    assert encode(["high", "low"], [0, 1], ordinal, "here").tolist() == [1, 0]
+    several = MultiLabelTask(kind="multi_label", labels=["low", "high"])
+    assert encode(["high", ""], [0, 1], several, "here").tolist() == [[0, 1], [0, 0]]
+    assert class_counts(np.array([[1, 0], [1, 1]]), ["low", "high"]) == {"low": 2, "high": 1}
 
 
 def test_integers_match_however_they_are_written():

@@ -6,7 +6,12 @@ import pytest
 from paratune.config.metric_names import METRICS, direction
 from paratune.metrics.scores import SCORES, is_better, scores
 
-OUTPUTS = {"classification": ([[1.0, 0.0], [0.0, 1.0]], [0, 1]), "regression": ([1.0, 2.0], [1.0, 2.5])}
+OUTPUTS = {
+    "classification": ([[1.0, 0.0], [0.0, 1.0]], [0, 1]),
+    "multi_label": ([[1.0, -1.0], [-1.0, 1.0]], [[1, 0], [1, 1]]),
+    "ordinal": ([[1.0, -1.0], [-1.0, -1.0]], [1, 2]),
+    "regression": ([1.0, 2.0], [1.0, 2.5]),
+}
 
 
 @pytest.mark.parametrize("task_kind", sorted(METRICS))
@@ -19,7 +24,7 @@ def test_every_task_with_metrics_can_be_scored():
 
 
 def test_errors_fall_and_scores_rise():
-    smaller = {"loss", "rmse", "mse", "mae"}
+    smaller = {"loss", "rmse", "mse", "mae", "hamming_loss"}
     for names in METRICS.values():
         for name in names:
             assert direction(name) == ("min" if name in smaller else "max")
