@@ -3,6 +3,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
+from paratune.config.metric_names import METRICS
 from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
 from paratune.config.sections import Config, DDPStrategy, Model, OutsideStrategy, Section, SingleStrategy, Train
 from paratune.config.traits import TRAITS
@@ -45,7 +46,9 @@ def test_kinds_are_those_that_have_sections():
     assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleStrategy, DDPStrategy)
     assert outside_kind(strategy) is OutsideStrategy
     assert outside_kind(options_of(Config)["task"]) is None
-    assert allowed_kinds(options_of(Config)["task"]) == "classification or regression"
+    *others, last = kinds(options_of(Config)["task"])
+    assert {*others, last} == set(METRICS)
+    assert allowed_kinds(options_of(Config)["task"]) == f"{', '.join(others)} or {last}"
 
 
 def test_find_key_looks_into_sections():
