@@ -143,7 +143,13 @@ def ordinal_columns(logits: np.ndarray[Any, Any], names: list[str], *, by_name: 
 
 
 def write_predictions(
-    folder: Path, split: str, *, rows: np.ndarray[Any, Any], ids: list[Any] | None, columns: dict[str, Any]
+    folder: Path,
+    split: str,
+    *,
+    rows: np.ndarray[Any, Any],
+    ids: list[Any] | None,
+    columns: dict[str, Any],
+    sources: list[str] | None = None,
 ) -> None:
     """Write `predictions.<split>.parquet` of a run.
 
@@ -153,8 +159,10 @@ def write_predictions(
         rows: (N,) row numbers in the source, from 0.
         ids: Values of `columns.id`, when there is such a column.
         columns: A value for each row: `label` where it is known, and what was predicted.
+        sources: File of each row, where they are from several.
     """
-    named = {"id": [str(value) for value in ids]} if ids is not None else {}
+    named: dict[str, Any] = {} if sources is None else {"source": sources}
+    named |= {"id": [str(value) for value in ids]} if ids is not None else {}
     write_table(folder / predictions_file(split), pa.table({"index": rows, **named, **columns}))
 
 

@@ -120,23 +120,36 @@ def _validation_set(config: Config) -> Iterator[Problem]:
             yield Problem(message, (key, "data.validation", "data.split.validation", "data.split"))
 
 
+_TAKES_SEVERAL_FILES = ("classification", "multi_label", "ordinal", "regression")
+"""Kinds of tasks whose data.train may be a list."""
+
+
 def _files(config: Config) -> Iterator[Problem]:
     data = config.data
     if data.train is None:
         yield Problem("data.train is required: the file to train on", ("data.train",))
-    names = {"data.train": data.train, "data.validation": data.validation, "data.test": data.test}
+    trains = [data.train] if isinstance(data.train, str) else data.train or []
+    names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
+    if isinstance(data.train, list) and config.task.kind not in _TAKES_SEVERAL_FILES:
+        wanted = ", ".join(_TAKES_SEVERAL_FILES)
+        message = f"data.train: {one_line(trains)} is a list of files, which {wanted} can read; name one file"
+        yield Problem(message, ("data.train", "task.kind"))
     seen: dict[str, str] = {}
-    for key, name in names.items():
+    for key, name in names:
         if name is None:
             continue
         is_file = not name.startswith(("hub:", "demo:"))
         place = os.path.abspath(name) if is_file else name  # noqa: PTH100 - takes out `..` without asking the disk
         if place in seen:
             message = f"{key} is the same as {seen[place]}: {name}; what trains, chooses and tests a model must differ"
-            yield Problem(f"{message}; cut parts with data.split", (key, seen[place]))
+            if key == seen[place]:
+                yield Problem(f"{key} names {name} twice; its rows would count double", (key,))
+            else:
+                yield Problem(f"{message}; cut parts with data.split", (key, seen[place]))
         seen.setdefault(place, key)
-    if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in names.values()):
-        yield _no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", tuple(names))
+    if data.hub_revision is not None and not any((name or "").startswith("hub:") for _, name in names):
+        keys = ("data.train", "data.validation", "data.test")
+        yield _no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
 
 
 def _split(config: Config) -> Iterator[Problem]:

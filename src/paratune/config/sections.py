@@ -148,14 +148,14 @@ class MaxRows(Section):
 class Data(Section):
     """The files, their columns, and how texts become tokens."""
 
-    train: Text | None = None
+    train: Columnar | None = None
     """CSV, TSV, JSON lines or Parquet file (also .gz), a folder saved by `datasets` (FOLDER#SPLIT where it holds
     several), `demo:sentences`, or `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub (NAME@SPLIT where it holds
-    several)."""
+    several); or a list of them, which are read one after the other."""
     validation: Text | None = None
-    """As `train`; used for evaluation during training and for keeping the best model."""
+    """As `train`, one file; used for evaluation during training and for keeping the best model."""
     test: Text | None = None
-    """As `train`; evaluated once, at the end, with the model that is kept."""
+    """As `train`, one file; evaluated once, at the end, with the model that is kept."""
     columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
     split: Split | None = None

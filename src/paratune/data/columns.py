@@ -4,7 +4,7 @@ Floor 3, without torch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -39,9 +39,20 @@ class Samples:
     """Values of `split.group_by`; None when it is not given."""
     num_dropped: dict[str, int]
     """Rows that were left out because something was missing: by text, text_pair or label."""
+    pseudo: npt.NDArray[np.bool_] | None = None
+    """(len,): whether a model gave the label (`paratune pseudo-label`); None where that was not looked at."""
+    file_of: IntArray | None = None
+    """(len,): which of `files` each sample is from; None where all are from one."""
+    files: tuple[str, ...] = ()
+    """Names of the files, where there are several; rows are counted in each from 0."""
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @property
+    def sources(self) -> list[str] | None:
+        """Name of each sample's file; None where all are from one."""
+        return None if self.file_of is None else [self.files[number] for number in self.file_of]
 
     def take(self, indices: IntArray, *, num_dropped: dict[str, int] | None = None) -> "Samples":
         """Return the samples at `indices`, in that order, with dropped rows counted as `num_dropped` says (none)."""
@@ -60,7 +71,14 @@ class Samples:
             self.rows[indices],
             pick(self.groups),
             num_dropped or {},
+            None if self.pseudo is None else self.pseudo[indices],
+            None if self.file_of is None else self.file_of[indices],
+            self.files,
         )
+
+    def marked(self, pseudo: npt.NDArray[np.bool_]) -> "Samples":
+        """Return the same samples, told whether a model gave the label of each, (len,)."""
+        return replace(self, pseudo=pseudo)
 
 
 def select(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from paratune.config.sections import Columns, Data, Task, class_names
 from paratune.data.columns import LabelArray, Missing, Samples, select
-from paratune.data.read import read_table
+from paratune.data.sources import read_samples, refuse_pseudo, source_records, sources_text, split_off_pseudo
 from paratune.data.splits import cut
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import Tokenizing, hash_texts, tokenize
@@ -54,6 +54,11 @@ class Split:
         return len(self.store)
 
     @property
+    def num_pseudo(self) -> int:
+        """Rows among them whose label a model gave."""
+        return 0 if self.samples.pseudo is None else int(self.samples.pseudo.sum())
+
+    @property
     def num_dropped(self) -> dict[str, int]:
         """Dropped rows by what they lacked; of a file that was cut they are counted at the train part."""
         return self.samples.num_dropped
@@ -62,6 +67,8 @@ class Split:
         """Return what `run.json` says of the split."""
         return {
             "source": self.source,
+            "sources": source_records(self.samples),
+            "num_pseudo": self.num_pseudo,
             "num_rows": self.num_rows,
             "num_samples": self.num_samples,
             "num_dropped": self.num_dropped,
@@ -116,9 +123,10 @@ def load_samples(data: Data, task: Task) -> dict[str, tuple[str, Samples]]:
         if source is None:
             continue
         group_by = data.split.group_by if data.split is not None and name == "train" else None
-        table = read_table(source, revision=data.hub_revision)
-        samples = select(table, data.columns, task, data.missing, source=source, group_by=group_by)
-        del table
+        samples = read_samples(source, data, task, group_by=group_by)
+        source = sources_text(source)
+        if name != "train":
+            refuse_pseudo(samples, name, source)
         cut_parts = _cut(samples, data) if name == "train" and data.split is not None else {name: samples}
         for part, rows in cut_parts.items():
             if part in parts or (part != name and getattr(data, part) is not None):
@@ -139,10 +147,25 @@ def _drawn(samples: Samples, data: Data, name: str) -> Samples:
 
 
 def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
+    """Return the parts of the training rows; what a model labelled is in none but train, and changes no other part."""
     assert data.split is not None
-    rows_by_part = cut(len(samples), data.split, samples.labels, samples.groups)
+    given, pseudo = split_off_pseudo(samples)
+    if len(given) == 0:
+        raise DataError("data.split: all rows of data.train are pseudo-labelled; there is none to evaluate on")
+    labels = None if samples.labels is None else samples.labels[given]
+    groups = None if samples.groups is None else [samples.groups[index] for index in given]
+    rows_by_part = {part: given[rows] for part, rows in cut(len(given), data.split, labels, groups).items()}
+    num_dropped = dict(samples.num_dropped)
+    if groups is not None:
+        assert samples.groups is not None
+        held_out = {samples.groups[row] for part, rows in rows_by_part.items() if part != "train" for row in rows}
+        kept = np.array([row for row in pseudo if samples.groups[row] not in held_out], dtype=np.int64)
+        if len(kept) < len(pseudo):
+            num_dropped["pseudo_of_held_out_group"] = len(pseudo) - len(kept)
+        pseudo = kept
+    rows_by_part["train"] = np.sort(np.concatenate([rows_by_part["train"], pseudo]))
     return {
-        part: samples.take(rows, num_dropped=samples.num_dropped if part == "train" else None)
+        part: samples.take(rows, num_dropped=num_dropped if part == "train" else None)
         for part, rows in rows_by_part.items()
     }
 

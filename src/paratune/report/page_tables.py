@@ -24,7 +24,9 @@ def subject(report: Report) -> str:
     models = _distinct(report, "run.model.name")
     data = _distinct(report, "run.data.train.source")
     rows = first.number("run.data.train.num_rows")
-    size = f" ({rows:,.0f} rows)" if rows is not None and len(data) == 1 else ""
+    pseudo = first.number("run.data.train.num_pseudo") or 0
+    what = f"{(rows or 0) - pseudo:,.0f} labelled + {pseudo:,.0f} pseudo-labelled" if pseudo else f"{rows or 0:,.0f}"
+    size = f" ({what} rows)" if rows is not None and len(data) == 1 else ""
     tasks = _distinct(report, "run.task.kind")
     return f"{', '.join(tasks).capitalize()}: {', '.join(models)} trained on {', '.join(data)}{size}."
 

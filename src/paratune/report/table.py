@@ -197,6 +197,7 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
     yield replace(micro, cells=tuple(cells))
     accum = _course_row(runs, "grad_accum_steps", "Accumulation steps", "run.batch.grad_accum_steps", _count)
     yield replace(accum, shown=False)
+    yield from _training_rows(runs)
     yield _number_row(runs, "num_steps", "Setup", "Optimizer steps", "summary.num_steps", _each(_count))
     yield _number_row(
         runs, "seed", "Setup", "Seed", "run.seed", _each(lambda value: NOT_AVAILABLE if value is None else str(value))
@@ -240,6 +241,27 @@ def _course_row(runs: Sequence[RunRecord], key: str, label: str, source: str, te
     texts = [value if isinstance(value, str) else NOT_AVAILABLE if value is None else text(value) for value in values]
     sources = [source.replace("run.", "run.sessions[].", 1) if _changed(run, source) else source for run in runs]
     return _row(runs, key, "Setup", label, sources, values, texts)
+
+
+def _training_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    """Yield on how many rows runs were trained, where a model labelled some of them."""
+    rows, pseudo = ([run.number(f"run.data.train.{key}") for run in runs] for key in ("num_rows", "num_pseudo"))
+    given = [None if all_rows is None else all_rows - (of or 0) for all_rows, of in zip(rows, pseudo, strict=True)]
+    texts = [
+        f"{_count(count)} labelled + {_count(of)} pseudo-labelled" if of else _count(count)
+        for count, of in zip(given, pseudo, strict=True)
+    ]
+    source = "run.data.train.num_rows, run.data.train.num_pseudo"
+    yield _row(runs, "num_train_rows", "Setup", "Training rows", source, rows, texts, shown=any(pseudo))
+    yield _number_row(
+        runs,
+        "num_pseudo_rows",
+        "Setup",
+        "Pseudo-labelled rows",
+        "run.data.train.num_pseudo",
+        _each(_count),
+        shown=False,
+    )
 
 
 def _changed(run: RunRecord, source: str) -> bool:

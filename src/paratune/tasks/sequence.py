@@ -82,4 +82,7 @@ class SequenceRecipe:
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
         assert split.labels is not None
         columns = {"label": self._answer.label_column(split.labels), **self._answer.columns(outputs, by_name=False)}
-        write_predictions(folder, split.name, rows=split.samples.rows, ids=split.samples.ids, columns=columns)
+        samples = split.samples
+        write_predictions(
+            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources
+        )

@@ -273,9 +273,10 @@ def _say_what_was_read(splits: dict[str, Split], recipe: Recipe) -> None:
     for split in splits.values():
         dropped = sum(split.num_dropped.values())
         log.info(
-            "%s: %d rows%s, %d tokens, %d truncated",
+            "%s: %d rows%s%s, %d tokens, %d truncated",
             split.name,
             split.num_rows,
+            f" ({split.num_pseudo} of them pseudo-labelled)" if split.num_pseudo else "",
             f" ({dropped} dropped: something was missing)" if dropped else "",
             split.store.num_tokens,
             split.store.num_truncated,

@@ -39,6 +39,8 @@ REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kin
         ("data.split= data.validation=train.csv", "data.validation is the same as data.train: train.csv"),
         ("data.test=./x/../train.csv", "data.test is the same as data.train: ./x/../train.csv"),
         ("data.split= data.validation=v.csv data.test=v.csv", "data.test is the same as data.validation: v.csv"),
+        ("data.train=[a.csv,./a.csv]", "data.train names ./a.csv twice; its rows would count double"),
+        ("data.split= data.train=[a.csv,v.csv] data.validation=v.csv", "data.validation is the same as data.train"),
         ("data.hub_revision=main", "data.hub_revision: main has no effect without a data set named hub:NAME"),
         ("data.validation=v.csv", "data.split.validation: 0.2 and data.validation: v.csv are both given"),
         ("data.test=t.csv data.split.test=0.1", "data.split.test: 0.1 and data.test: t.csv are both given"),

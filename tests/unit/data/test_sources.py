@@ -1,0 +1,105 @@
+"""Several training files as one, and rows whose label a model gave: counted, and never evaluated on."""
+
+import csv
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask
+from paratune.data.load import load_samples, samples_fingerprint
+from paratune.data.sources import is_pseudo, source_records
+from paratune.errors import DataError
+
+TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
+
+
+def write(path, rows, header):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header.split(), *rows])
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    given = [(f"film {number}", ("bad", "good")[number % 2], f"q{number % 10}") for number in range(40)]
+    made = [(f"guess {number}", "good", f"q{number % 10}", "true", "0.9") for number in range(15)]
+    return [
+        write(tmp_path / "given.csv", given, "text label question"),
+        write(tmp_path / "made.csv", made, "text label question pseudo confidence"),
+    ]
+
+
+def load(train, task=TASK, columns=None, **data):
+    section = Data(train=train, columns=columns or Columns(text="text", label="label"), **data)
+    return {name: samples for name, (_, samples) in load_samples(section, task).items()}
+
+
+def test_files_are_read_in_their_order_and_rows_know_their_file(files):
+    train = load(files)["train"]
+    assert len(train) == 55
+    assert train.texts[40] == "guess 0"
+    assert train.rows[38:43].tolist() == [38, 39, 0, 1, 2]
+    assert train.sources[39:41] == files
+    assert train.pseudo.sum() == 15
+    assert source_records(train) == [
+        {"source": files[0], "num_rows": 40, "num_pseudo": 0},
+        {"source": files[1], "num_rows": 15, "num_pseudo": 15},
+    ]
+    # The fingerprint is that of the rows, in one file or in two.
+    assert samples_fingerprint(train, TASK) != samples_fingerprint(load(files[0])["train"], TASK)
+    assert load(files[0])["train"].sources is None
+
+
+def test_pseudo_labelled_rows_are_in_no_part_but_train_and_change_no_other(files):
+    split = {"validation": 0.2, "test": 0.1, "seed": 3, "stratify": True}
+    alone, both = load(files[0], split=split), load(files, split=split)
+    assert {name: len(part) for name, part in both.items()} == {"train": 28 + 15, "validation": 8, "test": 4}
+    for name in ("validation", "test"):
+        assert both[name].texts == alone[name].texts
+        assert not both[name].pseudo.any()
+    assert both["train"].texts[:28] == alone["train"].texts
+
+
+def test_a_pseudo_labelled_row_of_a_held_out_group_is_left_out_and_counted(files):
+    parts = load(files, split={"validation": 0.2, "group_by": "question"})
+    held_out = set(parts["validation"].groups)
+    assert not held_out & set(parts["train"].groups)
+    # 15 rows of ten questions: 2 of q0 to q4, 1 of the others.
+    expected = sum(2 if int(group[1:]) < 5 else 1 for group in held_out)
+    assert parts["train"].num_dropped == {"pseudo_of_held_out_group": expected}
+    assert parts["train"].pseudo.sum() == 15 - expected
+
+
+def test_nothing_is_evaluated_on_labels_that_a_model_gave(files):
+    with pytest.raises(DataError, match=r"made.csv \(data.validation\) has 15 pseudo-labelled rows: rows 0, 1"):
+        load(files[0], validation=files[1])
+    with pytest.raises(DataError, match=r"all rows of data.train are pseudo-labelled"):
+        load(files[1], split={"validation": 0.2})
+
+
+def test_a_problem_is_that_of_the_file_that_has_it(files, tmp_path):
+    bad = write(tmp_path / "bad.csv", [("a film", "fine")], "text label")
+    with pytest.raises(DataError, match=r"bad.csv, column label: 1 labels are not among"):
+        load([files[0], bad])
+    short = write(tmp_path / "short.csv", [("a film",)], "text")
+    with pytest.raises(DataError, match=r"short.csv lacks a column: data.columns.label names label"):
+        load([files[0], short])
+    empty = write(tmp_path / "empty.csv", [("", "bad"), ("a", "bad")], "text label")
+    assert load([empty, files[0], empty.replace("empty", "given")], missing="drop")["train"].num_dropped == {"text": 1}
+
+
+def test_only_true_and_false_mark_rows(tmp_path):
+    assert is_pseudo(pa.table({"pseudo": [True, False, None]})).tolist() == [True, False, False]
+    assert is_pseudo(pa.table({"pseudo": ["TRUE", ""]})).tolist() == [True, False]
+    # A column of the user's own, of names.
+    assert not is_pseudo(pa.table({"pseudo": ["true", "Mark Twain"]})).any()
+    assert not is_pseudo(pa.table({"text": ["true"]})).any()
+
+
+def test_targets_of_several_files_are_one_array(tmp_path):
+    first = write(tmp_path / "a.csv", [("x", "1")], "text label")
+    second = write(tmp_path / "b.csv", [("y", "2.5")], "text label")
+    labels = load([first, second], task=RegressionTask(kind="regression"))["train"].labels
+    assert labels.dtype == np.float32
+    assert labels.tolist() == [1.0, 2.5]
