@@ -14,15 +14,14 @@ from typing import Any, Literal
 import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
-from tied_lm import MaskedBatches, tiny_tied_lm
-from tiny import tiny_model
-from tiny_data import tiny_collator
+from tiny import tiny_masked_lm, tiny_model
+from tiny_data import tiny_collator, tiny_masking
 
 from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.sections import Train
 from paratune.config.traits import traits_of
-from paratune.data.loader import TrainBatches, eval_batches
+from paratune.data.loader import Collate, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
@@ -35,9 +34,9 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 560
-Task = Literal["classification", "regression", "masked LM"]
-NUM_CLASSES = {"classification": 3, "regression": 0, "masked LM": 3}
-"""As `tiny_collator` wants it; a masked LM makes labels of its own."""
+Task = Literal["classification", "regression", "mlm"]
+NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
+"""As `tiny_collator` wants it."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Job:
 
     name: str
     task: Task = "classification"
+    whole_words: bool = False
     strategy: str = "single"
     options: dict[str, Any] = field(default_factory=dict)
     accumulation: int = 1
@@ -123,8 +123,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
             _write_tensors(folder / "first.safetensors", strategy.state().tensors())
         if step + 1 in (job.save_at, job.until):
             checkpoint.save(folder / "checkpoint", strategy.state().tensors(), {}, step=step + 1, is_writer=rank == 0)
-    if job.task != "masked LM":  # its outputs are not one row a sample
-        outcome["evaluation"] = _evaluation(job, strategy, model)
+    outcome["evaluation"] = _evaluation(job, strategy, model)
     # After the evaluation, as checkpoints are: it must leave the states whole.
     _write_tensors(folder / "last.safetensors", strategy.state().tensors())
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
@@ -132,20 +131,20 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
 
 
 def _model(job: Job) -> Any:
-    if job.task == "masked LM":
-        return tiny_tied_lm(tied=job.violation != "lost tie")
+    if job.task == "mlm":
+        return TaskModel(tiny_masked_lm(tied=job.violation != "lost tie", num_layers=4), "mlm")
     model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=job.dropout, num_layers=4)
     return TaskModel(model, job.task)
 
 
-def _batches(job: Job, strategy: Any) -> TrainBatches | MaskedBatches:
+def _batches(job: Job, strategy: Any) -> TrainBatches:
     data_rank, data_world_size = strategy.layout.data_rank, strategy.layout.data_world_size
     traits = traits_of(job.strategy, job.options) or strategy.traits
     num_micro_steps = min(max(job.accumulation, traits.num_micro_batches), GLOBAL_BATCH_SIZE // data_world_size)
     # As when a batch size is meant for all ranks together and each takes it for its own.
     size = GLOBAL_BATCH_SIZE * (2 if job.violation == "doubled batch" else 1)
-    batches = TrainBatches(
-        tiny_collator(job.num_samples, num_classes=NUM_CLASSES[job.task]),
+    return TrainBatches(
+        _collator(job, job.num_samples, seed=0),
         seed=job.seed + (data_world_size if job.violation == "order" else 0),
         global_batch_size=size,
         micro_batch_size=size // data_world_size // num_micro_steps,
@@ -154,7 +153,12 @@ def _batches(job: Job, strategy: Any) -> TrainBatches | MaskedBatches:
         data_world_size=data_world_size,
         equal_shapes=traits.equal_shapes,
     )
-    return MaskedBatches(batches) if job.task == "masked LM" else batches
+
+
+def _collator(job: Job, num_samples: int, *, seed: int) -> Collate:
+    if job.task == "mlm":
+        return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
+    return tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)
 
 
 def _spoil(job: Job, batches: list[Batch], world_size: int) -> list[Batch]:
@@ -166,7 +170,7 @@ def _spoil(job: Job, batches: list[Batch], world_size: int) -> list[Batch]:
 
 
 def _num_labelled(job: Job, batch: Batch) -> int:
-    return int((batch.labels >= 0).sum()) if job.task == "masked LM" else batch.num_samples
+    return int((batch.labels >= 0).sum()) if job.task == "mlm" else batch.num_samples
 
 
 def _evaluation(job: Job, strategy: Any, model: TaskModel) -> dict[str, Any]:
@@ -175,7 +179,7 @@ def _evaluation(job: Job, strategy: Any, model: TaskModel) -> dict[str, Any]:
         strategy,
         model,
         eval_batches(
-            tiny_collator(job.num_evaluated, num_classes=NUM_CLASSES[job.task], seed=1),
+            _collator(job, job.num_evaluated, seed=1),
             batch_size=2,
             data_rank=layout.data_rank,
             data_world_size=layout.data_world_size,

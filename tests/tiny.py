@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, PreTrainedTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
@@ -98,4 +99,25 @@ def tiny_model(
     if folder is not None:
         model.save_pretrained(folder)
         tiny_tokenizer(folder, max_length=max_length)
+    return model
+
+
+def tiny_masked_lm(
+    folder: Path | None = None, *, tied: bool = True, dropout: float = 0.0, seed: int = 0, num_layers: int = 2
+) -> BertForMaskedLM:
+    """Return a small BERT with a masked LM head on its embeddings, always the same weights for a seed.
+
+    With `tied` false the head has a copy of the embeddings, as when a tie is lost. With `folder`, it and
+    `tiny_tokenizer` are saved there.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BertForMaskedLM(tiny_config(dropout=dropout, num_layers=num_layers))
+    embeddings = model.bert.embeddings.word_embeddings.weight
+    assert model.cls.predictions.decoder.weight is embeddings
+    if not tied:
+        model.cls.predictions.decoder.weight = nn.Parameter(embeddings.detach().clone())
+    if folder is not None:
+        model.save_pretrained(folder)
+        tiny_tokenizer(folder)
     return model

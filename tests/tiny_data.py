@@ -1,9 +1,13 @@
-"""A split of random token rows without files, for tests of whole runs: `from tiny_data import tiny_collator`."""
+"""Splits of random token rows without files, for tests of whole runs: `from tiny_data import tiny_collator`."""
+
+from dataclasses import replace
 
 import numpy as np
-from tiny import VOCABULARY
+from tiny import SPECIAL, VOCABULARY
 
+from paratune.data.documents import Vocabulary
 from paratune.data.loader import Collator
+from paratune.data.masking import MaskingCollator
 from paratune.data.token_store import TokenStore
 
 
@@ -21,3 +25,19 @@ def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> C
     labels = kinds.astype(np.int64) if num_classes else (kinds - 0.5 + random.normal(0, 0.1, num_samples))
     store = TokenStore(tokens, None, offsets, lengths.astype(np.int32), 20, "0" * 64)
     return Collator(store, labels if num_classes else labels.astype(np.float32), pad_token_id=0)
+
+
+def tiny_masking(num_samples: int, *, whole_words: bool = False, seed: int = 0) -> MaskingCollator:
+    """Return the rows of `tiny_collator` as windows in which a third of the tokens is hidden.
+
+    Windows hide 1 to 7 tokens, so ranks hide another number of them. Every third token begins a word.
+    """
+    store = tiny_collator(num_samples, seed=seed).store
+    store = replace(
+        store,
+        of_rows={"num_maskable": store.lengths.astype(np.int32)},
+        of_tokens={"word_start": (np.arange(store.num_tokens) % 3 == 0).astype(np.uint8)},
+    )
+    ids = np.arange(len(VOCABULARY))
+    vocabulary = Vocabulary(VOCABULARY.index("[MASK]"), ids < len(SPECIAL), ids[len(SPECIAL) :])
+    return MaskingCollator(store, vocabulary, 0, probability=0.35, whole_words=whole_words, seed=seed)

@@ -47,6 +47,8 @@ class Batch:
     """Tokens of the longest row."""
     labels: Tensor | None = None
     """(B,) int64 class ids, (B,) float32 targets, or as the task defines; None when nothing is known."""
+    asked: Tensor | None = None
+    """(B,), int64: which token of its row is to be predicted, when a masked LM fills in masks; else None."""
 
     @property
     def is_packed(self) -> bool:
@@ -78,7 +80,7 @@ class BatchModel(Protocol):
     """
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return the outputs, (B, C) in the compute dtype: logits, or (B, 1) predictions of a regression."""
+        """Return the outputs in the compute dtype: (B, C) logits, (B, 1) predictions, or as the task defines."""
         ...
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -208,7 +208,7 @@ def init(
     path: Path,
     *,
     task: Annotated[
-        Literal["classification", "multi_label", "ordinal", "regression"], Parameter(help="what is learned")
+        Literal["classification", "mlm", "multi_label", "ordinal", "regression"], Parameter(help="what is learned")
     ],
     json: Json = False,
 ) -> int:

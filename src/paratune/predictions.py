@@ -4,6 +4,7 @@ Floor 1: no torch.
 """
 
 import contextlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,14 +171,14 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Write a table as CSV, JSON lines or Parquet by the suffix of `path`: aside, then renamed.
 
     Raises:
-        DataError: The suffix is none of these, the place cannot be written to, or CSV cannot hold such columns.
+        DataError: The suffix is none of these, the place cannot be written to, or the format cannot hold such columns.
     """
     if path.suffix not in SUFFIXES:
         raise DataError(f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}")
     aside = path.with_name(f".{path.name}.tmp")
     try:
         if path.suffix == ".csv":
-            pyarrow.csv.write_csv(table, aside)
+            pyarrow.csv.write_csv(_flattened(table), aside)
         elif path.suffix == ".parquet":
             pyarrow.parquet.write_table(table, aside)
         else:
@@ -190,9 +191,17 @@ def write_table(path: Path, table: pa.Table) -> None:
             aside.unlink(missing_ok=True)
 
 
-def _write_json_lines(path: Path, table: pa.Table) -> None:
-    import json
+def _flattened(table: pa.Table) -> pa.Table:
+    """Return the table with lists and structures as JSON text, which is all that CSV can hold of them."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            values = table.column(number).to_pylist()
+            texts = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+            table = table.set_column(number, field.name, pa.array(texts, type=pa.string()))
+    return table
 
+
+def _write_json_lines(path: Path, table: pa.Table) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row in table.to_pylist():
             file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

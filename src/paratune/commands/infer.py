@@ -97,19 +97,21 @@ def predict_command(
     for name, values in columns.items():
         table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
     write_table(output, table)
-    without_text = np.setdiff1d(np.arange(table.num_rows), split.samples.rows).tolist()
+    without = np.setdiff1d(np.arange(table.num_rows), split.samples.rows).tolist()
+    # What rows may lack besides a text: a mask to fill in.
+    lacking = " or ".join(sorted({"text", *split.num_dropped}, reverse=True))
     result = {
         "output": str(output),
         "num_rows": table.num_rows,
         "num_predicted": split.num_rows,
-        "rows_without_text": without_text,
+        "rows_without_prediction": without,
     }
     if as_json:
         print_json(result)
         return EXIT_OK
     print(plain(f"{split.num_rows} of {table.num_rows} rows predicted: {output}"))  # noqa: T201
-    if without_text:
-        print(f"{len(without_text)} without a text and without a prediction: {first_rows(without_text)}")  # noqa: T201
+    if without:
+        print(f"{len(without)} without a {lacking} and without a prediction: {first_rows(without)}")  # noqa: T201
     return EXIT_OK
 
 
@@ -158,6 +160,8 @@ def _show(result: dict[str, Any]) -> None:
     table.add_row("samples", format_number(result["num_samples"]))
     for lacking, count in result["num_dropped"].items():
         table.add_row("left out", f"{format_number(count)} without {lacking}")
+    for name, value in result.get("windows", {}).items():
+        table.add_row(name.removeprefix("num_").replace("_", " "), format_number(value))
     labels = result.get("labels", ())
     for name, value in result["scores"].items():
         if name != "f1" or len(labels) <= 2:  # of more classes it is f1_macro

@@ -14,6 +14,7 @@ from paratune.config.sections import (
     ClassTask,
     Config,
     DeepSpeedStrategy,
+    MaskedLMTask,
     MultiLabelTask,
     OrdinalTask,
     PipelineStrategy,
@@ -175,17 +176,19 @@ def _split(config: Config) -> Iterator[Problem]:
         yield _both("data.split.stratify", True, "data.split.group_by", split.group_by)
 
 
-_REQUIRED_COLUMNS = {
+REQUIRED_COLUMNS = {
     "classification": ("text", "label"),
+    "mlm": ("text",),
     "multi_label": ("text", "label"),
     "ordinal": ("text", "label"),
     "regression": ("text", "label"),
 }
+"""Which columns each kind of task cannot do without."""
 
 
 def _columns(config: Config) -> Iterator[Problem]:
     columns = config.data.columns
-    for name in _REQUIRED_COLUMNS.get(config.task.kind, ()):
+    for name in REQUIRED_COLUMNS.get(config.task.kind, ()):
         if getattr(columns, name) is None:
             what = "the text" if name == "text" else "the class label or the numeric target"
             keys = (f"data.columns.{name}", "data.columns", "data")
@@ -289,6 +292,20 @@ def is_on_scale(value: float, step: float) -> bool:
 
 def _twice(labels: Iterable[str | int]) -> list[str]:
     return [label for label, count in Counter(str(each) for each in labels).items() if count > 1]
+
+
+def _masked_lm(config: Config) -> Iterator[Problem]:
+    """What running text has no use for."""
+    if not isinstance(config.task, MaskedLMTask):
+        return
+    for name in ("label", "text_pair", "id"):
+        value = getattr(config.data.columns, name)
+        if value is not None:
+            wanted = "with task.kind: mlm, which learns from the text alone"
+            yield _no_effect(f"data.columns.{name}", value, wanted, ("task.kind",))
+    if config.data.truncation == "only_first":
+        wanted = "with task.kind: mlm, whose documents are single texts"
+        yield _no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
 
 
 def _model(config: Config) -> Iterator[Problem]:
@@ -416,6 +433,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _labels,
     _glue,
     _bands,
+    _masked_lm,
     _model,
     _memory_savers,
     _strategy,

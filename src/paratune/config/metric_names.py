@@ -19,6 +19,7 @@ METRICS: dict[str, tuple[str, ...]] = {
         "matthews",
         "loss",
     ),
+    "mlm": ("perplexity", "accuracy", "loss"),
     "multi_label": (
         "f1_micro",
         "f1_macro",
@@ -46,7 +47,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 """The metrics of a task, by its kind; the loss is the training loss on the same split."""
 
-LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss"})
+LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss", "perplexity"})
 """All others are better when they are larger."""
 
 

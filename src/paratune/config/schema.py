@@ -27,6 +27,11 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.split.stratify": True,
         "evaluate.best": "accuracy",
     },
+    "mlm": {
+        "task.kind": "mlm",
+        "data.train": "data/train.txt",
+        "evaluate.best": "perplexity",
+    },
     "multi_label": {
         "task.kind": "multi_label",
         "task.labels": ["praise", "complaint", "question"],

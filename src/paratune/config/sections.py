@@ -88,7 +88,23 @@ class RegressionTask(Section):
     are an error."""
 
 
-Task = Annotated[ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask, Field(discriminator="kind")]
+class MaskedLMTask(Section):
+    """Tokens of running text that are hidden and have to be found again: masked language modelling."""
+
+    kind: Literal["mlm"]
+    """The task."""
+    mask_probability: Part = 0.15
+    """Share of the tokens of each window that are hidden."""
+    whole_words: bool = False
+    """Hide words, with all of their tokens, and not tokens one by one; needs a fast tokenizer."""
+    windows: Literal["joined", "documents"] = "joined"
+    """joined: documents one after another, cut into windows of data.max_length; documents: each is a window of its own,
+    truncated where it is longer (a line of a .txt file is a document)."""
+
+
+Task = Annotated[
+    ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask | MaskedLMTask, Field(discriminator="kind")
+]
 ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
 """Those that name classes."""
 
@@ -149,7 +165,7 @@ class Data(Section):
     """The files, their columns, and how texts become tokens."""
 
     train: Columnar | None = None
-    """CSV, TSV, JSON lines or Parquet file (also .gz), a folder saved by `datasets` (FOLDER#SPLIT where it holds
+    """CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets` (FOLDER#SPLIT where it holds
     several), `demo:sentences`, or `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub (NAME@SPLIT where it holds
     several); or a list of them, which are read one after the other."""
     validation: Text | None = None

@@ -64,6 +64,7 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
     about: dict[str, Any] = {
         "source": split.source,
         "num_rows": split.num_rows,
+        "num_samples": split.num_samples,
         "num_dropped": split.num_dropped,
         "fingerprint": split.fingerprint,
         "labels": None,
@@ -92,8 +93,9 @@ def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str
     return {
         "num_tokens": split.store.num_tokens,
         "num_tokens_cut": int(full.sum()) - split.store.num_tokens,
+        "num_full": int((split.store.lengths == max_length).sum()),
         "num_truncated": split.store.num_truncated,
-        "share_truncated": split.store.num_truncated / split.num_rows,
+        "share_truncated": split.store.num_truncated / split.num_samples,
         "max_length": max_length,
         "full_length": {"mean": float(full.mean()), **_quantiles(full)},
         "histogram": [
@@ -144,9 +146,9 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         Text(plain(f"Columns   {columns}")),
         Text(""),
         _overview(description["splits"]),
-        Text(""),
-        _balance(description["splits"]),
     ]
+    if any(about["labels"] or about["target"] for about in description["splits"].values()):
+        parts += [Text(""), _balance(description["splits"])]
     for name, about in description["splits"].items():
         tokens = about["tokens"]
         cut = f"{format_share(tokens['share_truncated'])} longer than {tokens['max_length']}"
@@ -166,6 +168,9 @@ def _overview(splits: Mapping[str, Any]) -> Table:
     table.add_row("rows", *(format_number(about["num_rows"]) for about in abouts))
     table.add_row("left out", *(format_number(sum(about["num_dropped"].values())) for about in abouts))
     table.add_row("repeated texts", *(format_number(about["repeats"]["num_rows"]) for about in abouts))
+    if any(about["num_samples"] != about["num_rows"] for about in abouts):
+        table.add_row("windows", *(format_number(about["num_samples"]) for about in abouts))
+        table.add_row("  full ones", *(format_number(each["num_full"]) for each in tokens))
     table.add_row("tokens", *(format_number(each["num_tokens"]) for each in tokens))
     for name, key in (("median", "median"), ("95th percentile", "p95"), ("longest", "max")):
         table.add_row(f"  a sample, {name}", *(format_number(each["full_length"][key]) for each in tokens))

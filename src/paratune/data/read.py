@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune import hub
-from paratune.data.text_tables import parse_csv, parse_json, parse_tsv
+from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
 from paratune.units import GIB, MIB, format_bytes
 
 DEMO = {"sentences": "sentences.csv"}
 """Embedded data sets by name: `demo:sentences`."""
+PARAGRAPHS = "paragraphs"
+"""`corpus.txt#paragraphs`: blank lines are between documents; without it each line is one."""
 MAX_UNPACKED_BYTES = 16 * GIB
 """Most bytes of an unpacked file: all of it is held in memory, and a bomb of 16 MiB unpacks to as much."""
 MAX_UNPACKED_RATIO = 200
@@ -36,9 +38,9 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
     """Read a whole table.
 
     Args:
-        source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, each also .gz), a folder saved by `datasets`
-            (`folder#split` where it holds several splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with
-            `@SPLIT` where there are several.
+        source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, .txt, each also .gz; `file.txt#paragraphs` where
+            documents are separated by blank lines), a folder saved by `datasets` (`folder#split` where it holds several
+            splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with `@SPLIT` where there are several.
         revision: Commit, tag or branch of a hub data set.
 
     Returns:
@@ -89,11 +91,15 @@ def _absent(path: Path) -> str:
 
 
 def _read_file(path: Path, split: str | None) -> pa.Table:
-    if split is not None:
-        raise DataError(f"{path}#{split}: only a folder saved by `datasets` has splits; name the file alone")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     is_gzip = bool(suffixes) and suffixes[-1] == ".gz"
     kind = suffixes[-2] if is_gzip and len(suffixes) > 1 else suffixes[-1] if suffixes and not is_gzip else ""
+    is_paragraphs = kind == ".txt" and split == PARAGRAPHS
+    if split is not None and not is_paragraphs:
+        raise DataError(
+            f"{path}#{split}: only a folder saved by `datasets` has splits, and a .txt file {PARAGRAPHS}; name the "
+            "file alone"
+        )
     if kind not in PARSERS:
         raise DataError(
             f"{path}: {kind or 'no suffix'} is not a kind of file that can be read "
@@ -107,7 +113,8 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     if not raw:
         raise DataError(f"{path} is empty (0 bytes)")
-    return PARSERS[kind](raw, str(path))
+    parse = parse_paragraphs if is_paragraphs else PARSERS[kind]
+    return parse(raw, str(path))
 
 
 def _unpacked(path: Path) -> bytes:
@@ -140,6 +147,7 @@ PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
     ".json": parse_json,
     ".ndjson": parse_json,
     ".parquet": _parse_parquet,
+    ".txt": parse_text,
 }
 """What reads the bytes of a file, by suffix."""
 

@@ -1,4 +1,4 @@
-"""Parsing CSV, TSV and JSON lines strictly: what is malformed is an error with its line, never a shifted column.
+"""Parsing CSV, TSV, JSON lines and text strictly: what is malformed is an error with its line, never a shifted column.
 
 Floor 3, without torch.
 """
@@ -6,8 +6,9 @@ Floor 3, without torch.
 import csv
 import io
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -152,6 +153,36 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     if not columns:
         raise DataError(f"{source} is empty: it holds no object with columns")
     return pa.table({name: _column(values, f"{source}, column {name}") for name, values in columns.items()})
+
+
+def parse_text(raw: bytes, source: str) -> pa.Table:
+    """Parse plain text, a document a line; blank lines are passed over.
+
+    Returns:
+        One column, text: the lines without their ends.
+
+    Raises:
+        DataError: As `decode`.
+    """
+    lines = (line.removesuffix("\r") for line in decode(raw, source).split("\n"))
+    return _documents(line for line in lines if line.strip())
+
+
+def parse_paragraphs(raw: bytes, source: str) -> pa.Table:
+    """Parse plain text whose documents are separated by blank lines; a document keeps its line breaks.
+
+    Returns:
+        One column, text.
+
+    Raises:
+        DataError: As `decode`.
+    """
+    text = decode(raw, source).replace("\r\n", "\n")
+    return _documents(part.strip("\n") for part in re.split(r"\n(?:[^\S\n]*\n)+", text) if part.strip())
+
+
+def _documents(texts: Iterable[str]) -> pa.Table:
+    return pa.table({"text": pa.array(texts, type=pa.large_string())})
 
 
 def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:

@@ -91,7 +91,7 @@ def tokenize(samples: Samples, how: Tokenizing, *, source: str = "data") -> Toke
 
     def write(writer: StoreWriter) -> None:
         for part in chunks(samples, how, source):
-            writer.add(*_encode(samples, part, how, source))
+            writer.add(*encode(samples, part, how, source))
         writer.finish(how.max_length)
 
     return cached_store(token_fingerprint(samples, how), how, write)
@@ -261,10 +261,16 @@ def _state_kept(tokenizer: Any) -> Iterator[None]:
         inner.no_padding() if padding is None else inner.enable_padding(**padding)
 
 
-def _encode(
+def encode(
     samples: Samples, part: slice, how: Tokenizing, source: str
 ) -> tuple[list[list[int]], list[list[int]] | None, list[int]]:
-    """Return ids, types and untruncated lengths of a chunk; only samples that are too long are encoded twice."""
+    """Return ids, types (None where the model takes none) and untruncated lengths of a chunk.
+
+    Only samples that are too long are encoded twice.
+
+    Raises:
+        DataError: A sample has no tokens, or cannot be truncated as it is asked for.
+    """
     texts = samples.texts[part]
     pairs = None if samples.text_pairs is None else samples.text_pairs[part]
     rows = samples.rows[part]

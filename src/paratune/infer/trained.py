@@ -12,7 +12,16 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.config.sections import ClassificationTask, Columns, Model, MultiLabelTask, RegressionTask, Task
+from paratune.config.check import REQUIRED_COLUMNS
+from paratune.config.sections import (
+    ClassificationTask,
+    Columns,
+    MaskedLMTask,
+    Model,
+    MultiLabelTask,
+    RegressionTask,
+    Task,
+)
 from paratune.data.columns import Missing
 from paratune.data.duplicates import count_known
 from paratune.data.load import Split
@@ -153,7 +162,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
         model=task_model,
         tokenizer=tokenizer,
         recipe=recipe,
-        columns=_columns(known.get("columns", {}), named, target),
+        columns=_columns(known.get("columns", {}), named, target, task),
         max_length=known.get("max_length") or limit or 512,
         truncation=known.get("truncation", "longest_first"),
         missing=known.get("missing", "refuse"),
@@ -214,6 +223,8 @@ def _task(known: dict[str, Any], model: Model) -> Task:
             raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
         return task
     config = load_config(model, num_labels=None)
+    if any(name.endswith("ForMaskedLM") for name in config.architectures or ()):
+        return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]
     if config.problem_type == "multi_label_classification":
         mark = next(mark for mark in ("|", ";", "\t", "\n") if not any(mark in label for label in labels))
@@ -223,9 +234,15 @@ def _task(known: dict[str, Any], model: Model) -> Task:
     return ClassificationTask(kind="classification", labels=labels)
 
 
-def _columns(known: dict[str, Any], named: Named, target: str) -> Columns:
+def _columns(known: dict[str, Any], named: Named, target: str, task: Task) -> Columns:
     given = {key: value for key, value in vars(named).items() if value is not None}
-    merged = {"label": "label", **known, **given}
+    if isinstance(task, MaskedLMTask):
+        for key in ("label", "text_pair"):
+            if key in given:
+                option = f"--{key.replace('_', '-')}"
+                raise ConfigError(f"{option} {given[key]} has no effect on {target}: a masked LM takes the text alone")
+    label = {"label": "label"} if "label" in REQUIRED_COLUMNS[task.kind] else {}
+    merged = {**label, **known, **given}
     if "text" not in merged:
         raise ConfigError(f"{target} does not say which column holds the text; name it with --text COLUMN")
     try:

@@ -36,11 +36,14 @@ class TaskModel(nn.Module):
         self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ..."""
+        """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ...
+
+        Of a masked LM those of labelled tokens: see `Objective.outputs`.
+        """
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        return self._objective.outputs(self.hf(**inputs, **self._options))
+        return self._objective.outputs(self.hf(**inputs, **self._options), batch)
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32."""

@@ -22,6 +22,7 @@ PHASE_NAMES = {
 }
 MEMORY_KINDS = {"rss": "resident memory of the process", "cuda_allocated": "CUDA memory allocated by PyTorch"}
 _METRICS = {
+    "perplexity": "Perplexity",
     "accuracy": "Accuracy",
     "f1": "F1",
     "f1_macro": "F1, macro",

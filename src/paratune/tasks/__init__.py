@@ -12,6 +12,7 @@ from paratune.tasks.protocol import Recipe
 
 TASKS: Final[dict[str, str]] = {
     "classification": "paratune.tasks.sequence:SequenceRecipe",
+    "mlm": "paratune.tasks.masked_lm:MaskedLMRecipe",
     "multi_label": "paratune.tasks.sequence:SequenceRecipe",
     "ordinal": "paratune.tasks.sequence:SequenceRecipe",
     "regression": "paratune.tasks.sequence:SequenceRecipe",

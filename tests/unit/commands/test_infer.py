@@ -129,7 +129,7 @@ def test_predict_needs_no_id_and_reads_the_file_once(
     monkeypatch.setattr(read, "_read_file", count)
     output = tmp_path / "out.csv"
     assert predict(model, write(tmp_path / "in.csv"), output) == EXIT_OK
-    said = {"output": str(output), "num_rows": 5, "num_predicted": 3, "rows_without_text": [2, 4]}
+    said = {"output": str(output), "num_rows": 5, "num_predicted": 3, "rows_without_prediction": [2, 4]}
     assert json.loads(capsys.readouterr().out) == said
     assert sources == ["in.csv"]
     with output.open(newline="") as file:

@@ -95,7 +95,7 @@ def test_the_second_time_tokens_are_found(tmp_path, monkeypatch):
         samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: told.append(at)
     )
     assert told == [(4, 4)]
-    monkeypatch.setattr(tokens_module, "_encode", None)
+    monkeypatch.setattr(tokens_module, "encode", None)
     again = tokenize(
         samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: told.append(at)
     )
@@ -233,12 +233,12 @@ from paratune.data import tokens
 from paratune.data.columns import Samples
 from tiny import tiny_tokenizer
 
-made, encode = [], tokens._encode
+made, encode = [], tokens.encode
 def slow(*arguments):
     made.append(None)
     time.sleep(0.2)
     return encode(*arguments)
-tokens._encode = slow
+tokens.encode = slow
 texts = json.loads(sys.argv[2])
 samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
 store = tokens.tokenize(samples, tokens.Tokenizing(tiny_tokenizer(), max_length=8, cache_dir=Path(sys.argv[1])))

@@ -471,7 +471,7 @@ def _parts(batch: Batch, num_parts: int) -> list[Batch]:
     for start in range(0, rows, size):
         taken = {
             name: value[start : start + size]
-            for name in ("input_ids", "attention_mask", "token_type_ids", "labels", "row_weight", "index")
+            for name in ("input_ids", "attention_mask", "token_type_ids", "labels", "asked", "row_weight", "index")
             if (value := getattr(batch, name)) is not None
         }
         parts.append(replace(batch, **taken))

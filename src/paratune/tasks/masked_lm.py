@@ -1,0 +1,126 @@
+"""Hidden tokens of running text, found again; and, with a trained model, masks in texts filled in.
+
+Floor 4. `N` windows.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paratune.config.sections import Columns, Data, MaskedLMTask, Model
+from paratune.data.columns import Missing, Samples, select
+from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
+from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
+from paratune.data.loader import Collate
+from paratune.data.masking import MaskingCollator, QuestionCollator
+from paratune.data.tokens import Tokenizing
+from paratune.errors import DataError
+from paratune.metrics.masked_lm import masked_lm_scores
+from paratune.models.load import Head, load_model
+from paratune.models.objectives import NUM_GUESSES
+from paratune.models.task_model import TaskModel
+from paratune.precision import Precision
+from paratune.predictions import write_table
+from paratune.records import predictions_file
+from paratune.tasks.protocol import Outputs, Scores
+
+
+class MaskedLMRecipe:
+    """See `protocol.Recipe`."""
+
+    def __init__(self, task: MaskedLMTask) -> None:
+        self._task = task
+        self.names: list[str] = []
+        self._tokenizer: Any = None
+        """Of the split that was loaded last: names the words that are filled in."""
+
+    def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
+        check_tokenizer(how.tokenizer, whole_words=self._task.whole_words)
+        parts = parts_in_turn(load_samples(data, self._task), how)
+        return {name: self._split(name, source, samples, told) for name, source, samples, told in parts}
+
+    def load_split(
+        self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
+    ) -> Split:
+        check_tokenizer(how.tokenizer, whole_words=self._task.whole_words)
+        samples = select(table, columns, self._task, missing, source=source, require_labels=require_labels)
+        if require_labels:
+            return self._split("data", source, samples, how)
+        self._tokenizer = how.tokenizer
+        samples, store = make_questions(samples, how, source=source)
+        return Split("data", source, samples, store, samples_fingerprint(samples, self._task))
+
+    def _split(self, name: str, source: str, samples: Samples, how: Tokenizing) -> Split:
+        store = make_windows(samples, how, self._task.windows, whole_words=self._task.whole_words, source=source)
+        if not store.of_rows["num_maskable"].any():
+            special = how.tokenizer.unk_token or how.tokenizer.mask_token
+            raise DataError(f"{source}: all tokens are special ones, such as {special}: there is nothing to hide")
+        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+
+    def load_model(
+        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+    ) -> TaskModel:
+        head = Head("AutoModelForMaskedLM")
+        return load_model(model, "mlm", head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+
+    def initialise(self, model: TaskModel, train: Split) -> None:
+        return
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
+        if "asked" in split.store.of_rows:
+            return QuestionCollator(split.store, tokenizer.pad_token_id)
+        return MaskingCollator(
+            split.store,
+            vocabulary_of(tokenizer),
+            tokenizer.pad_token_id,
+            probability=self._task.mask_probability,
+            whole_words=self._task.whole_words,
+            seed=seed,
+        )
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+        found = []
+        for split in splits.values():
+            without = int((split.store.of_rows["num_maskable"] == 0).sum())
+            if without:
+                found.append(f"{split.name}: {without} windows have special tokens alone; nothing is hidden in them")
+        return found
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        return masked_lm_scores(outputs)
+
+    def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        num_full = int((split.store.lengths == split.store.max_length).sum())
+        counts = {"num_windows": split.num_samples, "num_full": num_full, "num_truncated": split.store.num_truncated}
+        hidden = {"num_hidden_tokens": int(outputs[:, 1].sum()), "num_found_tokens": int(outputs[:, 2].sum())}
+        return {"windows": {**counts, **hidden}}
+
+    def prediction_names(self) -> list[str]:
+        return ["prediction", "tokens", "scores"]
+
+    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        """Return of each text the best word of each mask, and for each mask the best words and their probabilities."""
+        edges = np.flatnonzero(np.diff(split.store.of_rows["document"])) + 1
+        ids, shares = outputs[:, :NUM_GUESSES].astype(np.int64), outputs[:, NUM_GUESSES:]
+        words = [[self._tokenizer.decode([number]).strip() for number in row] for row in ids.tolist()]
+        words_of = [words[begin:end] for begin, end in zip([0, *edges], [*edges, len(words)], strict=True)]
+        return {
+            "prediction": [" ".join(mask[0] for mask in masks) for masks in words_of],
+            "tokens": words_of,
+            "scores": [part.tolist() for part in np.split(shares, edges)],
+        }
+
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
+        """Write a row for each window: where it begins, its loss, and what was hidden and found."""
+        num_hidden = outputs[:, 1].astype(np.int64)
+        columns = {
+            "index": np.arange(len(outputs)),
+            "row": split.samples.rows[split.store.of_rows["document"]],
+            "loss_sum": outputs[:, 0].astype(np.float64),
+            "num_hidden": num_hidden,
+            "num_found": outputs[:, 2].astype(np.int64),
+        }
+        write_table(folder / predictions_file(split.name), pa.table(columns))
