@@ -19,6 +19,7 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
         from paratune.models.load import load_tokenizer
         from paratune.models.task_model import takes_token_types
         from paratune.tasks import recipe_of
+        from paratune.tasks.further import load_further
 
         config = loaded.config
         tokenizer = load_tokenizer(config.model)
@@ -33,7 +34,8 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
             progress=lambda done, total: bar.update(done, total=total),
         )
         # Missing values are counted here, whatever a training would do about them.
-        splits = recipe_of(config.task).load_splits(config.data.model_copy(update={"missing": "drop"}), how)
+        recipe, data = recipe_of(config.task), config.data.model_copy(update={"missing": "drop"})
+        splits = recipe.load_splits(data, how) | load_further(recipe, data, how)
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
     num_dropped = sum(sum(split.num_dropped.values()) for split in splits.values())
     if num_dropped and config.data.missing == "refuse":

@@ -1,6 +1,7 @@
 """Checks of the sections against each other: a setting that cannot take effect is an error, not a silence."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -135,6 +136,8 @@ def _files(config: Config) -> Iterator[Problem]:
         wanted = ", ".join(_TAKES_SEVERAL_FILES)
         message = f"data.train: {one_line(trains)} is a list of files, which {wanted} can read; name one file"
         yield Problem(message, ("data.train", "task.kind"))
+    names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
+    names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
     seen: dict[str, str] = {}
     for key, name in names:
         if name is None:
@@ -151,6 +154,26 @@ def _files(config: Config) -> Iterator[Problem]:
     if data.hub_revision is not None and not any((name or "").startswith("hub:") for _, name in names):
         keys = ("data.train", "data.validation", "data.test")
         yield _no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
+
+
+def _further(config: Config) -> Iterator[Problem]:
+    """Names of further sets, which become names of files and keys of records."""
+    data, split = config.data, config.data.split
+    has_test = data.test is not None or (split is not None and split.test is not None)
+    taken = {"train", "validation"} | ({"test"} if has_test else set())
+    for key, sets, others in (
+        ("extra", data.extra, taken | {"test"}),
+        ("predict", data.predict, taken | {*data.extra}),
+    ):
+        for name in sets:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+                message = f"data.{key}: {one_line(name)} is not a name; allowed: letters, digits, '_' and '-'"
+                yield Problem(message, (f"data.{key}",))
+            elif name in others:
+                yield Problem(
+                    f"data.{key}.{name}: {name} is the name of another set; give this one a name of its own",
+                    (f"data.{key}.{name}", f"data.{key}"),
+                )
 
 
 def _split(config: Config) -> Iterator[Problem]:
@@ -428,6 +451,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _choosing,
     _validation_set,
     _files,
+    _further,
     _split,
     _columns,
     _labels,

@@ -172,6 +172,12 @@ class Data(Section):
     """As `train`, one file; used for evaluation during training and for keeping the best model."""
     test: Text | None = None
     """As `train`, one file; evaluated once, at the end, with the model that is kept."""
+    extra: dict[str, Text] = Field(default_factory=dict)
+    """Further labelled sets, a name and a source each, such as {validation_mismatched: FILE}; evaluated once, at the
+    end, with scores of their own."""
+    predict: dict[str, Text] = Field(default_factory=dict)
+    """Sets without labels, a name and a source each, such as {test: FILE}; predicted once, at the end, and not scored.
+    A label column in them is not looked at."""
     columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
     split: Split | None = None

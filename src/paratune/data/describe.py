@@ -192,9 +192,11 @@ def _balance(splits: Mapping[str, Any]) -> Table:
     table = _table("Labels" if is_class else "Target", splits)
     abouts = list(splits.values())
     if is_class:
-        for number, label in enumerate(abouts[0]["labels"]):
-            cells = [about["labels"][number] for about in abouts]
-            shown = [f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells]
+        for number, label in enumerate(next(about["labels"] for about in abouts if about["labels"] is not None)):
+            cells = [about["labels"] and about["labels"][number] for about in abouts]
+            shown = [
+                f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" if cell else "" for cell in cells
+            ]
             table.add_row(Text(plain(label["name"])), *shown)
         if any("num_without_label" in about for about in abouts):
             table.add_row("(no label)", *(format_number(about.get("num_without_label")) for about in abouts))

@@ -28,7 +28,7 @@ class Split:
     """Samples and their tokens; a position in one is the same position in the other."""
 
     name: str
-    """train, validation or test."""
+    """train, validation, test, or as the configuration calls it."""
     source: str
     """Where the rows are from, as the configuration says it."""
     samples: Samples
@@ -210,5 +210,6 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
 
 
 def split_records(splits: Mapping[str, Split]) -> dict[str, dict[str, Any] | None]:
-    """Return what `run.json` says of the data: each of train, validation, test, null where there is none."""
-    return {name: splits[name].record() if name in splits else None for name in SPLITS}
+    """Return what `run.json` says of the data: train, validation and test, null where there is none; then others."""
+    names = dict.fromkeys([*SPLITS, *splits])
+    return {name: splits[name].record() if name in splits else None for name in names}

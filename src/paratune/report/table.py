@@ -438,7 +438,7 @@ def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
         "summary.loss.mean_last_epoch",
         _each(_score),
     )
-    for split in ("validation", "test"):
+    for split in _splits_of(runs):
         metrics = _metrics_of(runs, split)
         for metric in metrics:
             values = [run.number(("summary", "scores", split, metric)) for run in runs]
@@ -447,7 +447,7 @@ def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
             yield _row(
                 runs,
                 f"{split}_{metric}",
-                f"{split.capitalize()} scores",
+                f"{split.capitalize().replace('_', ' ')} scores",
                 metric_name(metric),
                 source,
                 values,
@@ -482,6 +482,12 @@ def _constant(runs: Sequence[RunRecord]) -> Iterator[Row]:
 
 def _from_constant(run: RunRecord, split: str, metric: str, constant: float) -> str:
     return format_percent(percent_change(run.number(("summary", "scores", split, metric)), constant))
+
+
+def _splits_of(runs: Sequence[RunRecord]) -> list[str]:
+    """Return validation, test, and what other sets any of the runs has scores of."""
+    scored = [scores for run in runs if isinstance(scores := run.get("summary.scores"), dict)]
+    return list(dict.fromkeys(["validation", "test", *(split for scores in scored for split in scores)]))
 
 
 def _all_have_many_classes(runs: Sequence[RunRecord]) -> bool:

@@ -59,7 +59,7 @@ def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) ->
     Args:
         kind: Of the task.
         recipe: Computes the scores, as it does for the model.
-        splits: With train; validation and test are scored where they are there.
+        splits: With train; all others that have labels are scored.
 
     Returns:
         `predicts`, `value`, and `scores` by split; None for kinds whose answer is no class and no number.
@@ -69,9 +69,8 @@ def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) ->
         return None
     constant = CONSTANTS[kind](train, recipe.names)
     scores = {}
-    for name in ("validation", "test"):
-        split = splits.get(name)
-        if split is not None and split.labels is not None:
+    for name, split in splits.items():
+        if name != "train" and split.labels is not None:
             outputs = np.tile(constant.outputs, (len(split.labels), 1))
             loss = constant.loss(split.labels)
             scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}

@@ -89,5 +89,5 @@ class Recipe(Protocol):
         ...
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
-        """Write what a run keeps of a labelled split, into its folder."""
+        """Write what a run keeps of a split, into its folder; `split.labels` is None where there are no labels."""
         ...

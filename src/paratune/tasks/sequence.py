@@ -80,8 +80,8 @@ class SequenceRecipe:
         return self._answer.columns(outputs, by_name=True)
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
-        assert split.labels is not None
-        columns = {"label": self._answer.label_column(split.labels), **self._answer.columns(outputs, by_name=False)}
+        known = {} if split.labels is None else {"label": self._answer.label_column(split.labels)}
+        columns = known | self._answer.columns(outputs, by_name=False)
         samples = split.samples
         write_predictions(
             folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources

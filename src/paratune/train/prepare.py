@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from paratune.precision import Precision, precision_policy
 from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy
 from paratune.tasks import recipe_of
+from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,11 @@ class Prepared:
     @property
     def config(self) -> Config:
         return self.loaded.config
+
+    @property
+    def labelled(self) -> dict[str, Split]:
+        """The splits but those that are only predicted."""
+        return {name: split for name, split in self.splits.items() if name not in self.config.data.predict}
 
 
 def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Display) -> Prepared:
@@ -103,7 +109,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         raise Stopped(f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again") from stopped
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
-        _say_what_was_read(splits, recipe)
+        _say_what_was_read(splits, recipe, unlabelled=config.data.predict)
     num_rows = splits["train"].num_samples
     num_replicas = place.world_size // traits.ranks_per_replica
     if num_rows < num_replicas:
@@ -135,7 +141,7 @@ def _load(
             progress=lambda done, total: bar.update(done, total=total),
             stop=stop.came,
         )
-        return recipe.load_splits(config.data, how)
+        return recipe.load_splits(config.data, how) | load_further(recipe, config.data, how)
 
 
 def check_options(strategy_type: Any, config: Config) -> None:
@@ -269,7 +275,7 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> T
     )
 
 
-def _say_what_was_read(splits: dict[str, Split], recipe: Recipe) -> None:
+def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: Container[str]) -> None:
     for split in splits.values():
         dropped = sum(split.num_dropped.values())
         log.info(
@@ -282,7 +288,8 @@ def _say_what_was_read(splits: dict[str, Split], recipe: Recipe) -> None:
             split.store.num_truncated,
         )
     warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
-    for warning in [*warnings, *recipe.warnings(splits)]:
+    labelled = {name: split for name, split in splits.items() if name not in unlabelled}
+    for warning in [*warnings, *recipe.warnings(labelled)]:
         log.warning("%s", warning)
 
 

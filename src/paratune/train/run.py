@@ -321,6 +321,8 @@ class _Run:
         return prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=self._config.run.seed)
 
     def _score(self, split: str, evaluation: Evaluation) -> dict[str, float | None]:
+        if split not in self._prepared.labelled:
+            return {}
         found = self._prepared.recipe.scores(self._prepared.splits[split], evaluation.outputs)
         return {**found, "loss": evaluation.loss}
 
@@ -343,8 +345,8 @@ class _Run:
         begin = time.perf_counter()
         results: dict[str, tuple[Evaluation, dict[str, Any]]] = {
             split: self._final_evaluation(keeper, split, kept_step)
-            for split in ("validation", "test")
-            if split in self._prepared.splits
+            for split in self._prepared.splits
+            if split != "train"
         }
         progress.seconds["evaluate"] += time.perf_counter() - begin
         peaks = self._peaks()
@@ -399,13 +401,15 @@ class _Run:
         )
         median = summary["step_ms"]["median"]
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
-        summary["scores"] = {split: values for split, (_, values) in results.items()}
         prepared = self._prepared
+        summary["scores"] = {split: values for split, (_, values) in results.items() if split in prepared.labelled}
         summary["baseline"] = constant_baseline(self._config.task.kind, prepared.recipe, prepared.splits)
         summary["pipeline"]["ideal_bubble_share"] = self._prepared.traits.ideal_bubble_share(
             self._batch.grad_accum_steps
         )
         for split, (evaluation, _) in results.items():
+            if split not in prepared.labelled:
+                continue
             details = self._prepared.recipe.details(self._prepared.splits[split], evaluation.outputs)
             for key, value in details.items():
                 summary.setdefault(key, {})[split] = value

@@ -95,6 +95,29 @@ def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
     assert "task.labels has 1 class" in complain("task.labels=[a]", swap=several)
 
 
+@pytest.mark.parametrize(
+    ("override", "found"),
+    [
+        ("data.extra={test: t.csv}", "data.extra.test: test is the name of another set"),
+        ("data.predict={validation: t.csv}", "data.predict.validation: validation is the name of another set"),
+        ("data.extra={a/b: t.csv}", "data.extra: a/b is not a name; allowed: letters, digits, '_' and '-'"),
+        ("data.predict={x: train.csv}", "data.predict.x is the same as data.train"),
+        ("data.predict=[t.csv]", "data.predict is [t.csv] (a list); allowed: a mapping of texts to texts"),
+    ],
+)
+def test_further_sets_have_names_and_files_of_their_own(complain, override, found):
+    assert found in complain(override)
+
+
+def test_a_test_set_without_labels_is_called_test(good):
+    further = ["data.predict={test: t.csv}", "data.extra={second: s.csv}"]
+    assert load_config(good, further).config.data.predict == {"test": "t.csv"}
+    with pytest.raises(ConfigError, match=r"data\.predict\.test: test is the name of another set"):
+        load_config(good, [*further, "data.test=other.csv"])
+    with pytest.raises(ConfigError, match=r"data\.predict\.second: second is the name of another set"):
+        load_config(good, [*further, "data.predict.second=other.csv"])
+
+
 def test_a_regression_has_no_labels_to_stratify_by(complain):
     text = complain("data.split.stratify=true", swap=REGRESSION)
     assert "--set: data.split.stratify: true has no effect in regression, which has no labels that" in text

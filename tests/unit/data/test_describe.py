@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tiny import tiny_tokenizer
 
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask
+from paratune.config.sections import ClassificationTask, Columns, MultiLabelTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.describe import describe, render
 from paratune.data.load import Split, samples_fingerprint
@@ -20,7 +20,8 @@ CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script
 
 
 def split(tmp_path, name, texts, labels, task, max_length=8, num_dropped=None) -> Split:
-    samples = Samples(list(texts), None, np.asarray(labels), None, np.arange(len(texts)), None, num_dropped or {})
+    known = None if labels is None else np.asarray(labels)
+    samples = Samples(list(texts), None, known, None, np.arange(len(texts)), None, num_dropped or {})
     store = tokenize(samples, Tokenizing(tiny_tokenizer(), max_length, cache_dir=tmp_path))
     return Split(name, f"{name}.csv", samples, store, samples_fingerprint(samples, task))
 
@@ -86,6 +87,24 @@ def test_texts_of_the_data_do_not_act_in_the_terminal(tmp_path):
     assert r"bad\x1b[2J" in shown
     assert r"te\x1b[2Jxt" in shown
     assert r"tr\x1bain.csv" in shown
+
+
+def test_a_set_without_labels_stands_beside_others(tmp_path):
+    train = split(tmp_path, "train", ["good", "bad"], [0, 1], CLASSES)
+    hidden = split(tmp_path, "hidden", ["book"], None, CLASSES)
+    description = describe({"hidden": hidden, "train": train}, CLASSES, COLUMNS, max_length=8)
+    assert description["splits"]["hidden"]["labels"] is None
+    (line,) = [line for line in show(description).splitlines() if line.startswith("bad")]
+    assert line.split() == ["bad", "1", "(50.0%)"]
+
+
+def test_sets_of_classes_are_counted_and_so_are_rows_without_one(tmp_path):
+    several = MultiLabelTask(kind="multi_label", labels=["praise", "question"])
+    train = split(tmp_path, "train", ["good", "bad", "fine"], [[1, 1], [0, 0], [1, 0]], several)
+    description = describe({"train": train}, several, COLUMNS, max_length=8)
+    assert [label["num_rows"] for label in description["splits"]["train"]["labels"]] == [2, 1]
+    assert description["splits"]["train"]["num_without_label"] == 1
+    assert "(no label)" in show(description)
 
 
 def test_targets_are_summed_up(tmp_path):

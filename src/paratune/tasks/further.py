@@ -1,0 +1,33 @@
+"""Sets beside train, validation and test: `data.extra`, scored at the end, and `data.predict`, which has no labels.
+
+Floor 4.
+"""
+
+from dataclasses import replace
+
+from paratune.config.sections import Data
+from paratune.data.load import Split
+from paratune.data.read import read_table
+from paratune.data.tokens import Tokenizing
+from paratune.errors import ConfigError
+from paratune.tasks.protocol import Recipe
+
+
+def load_further(recipe: Recipe, data: Data, how: Tokenizing) -> dict[str, Split]:
+    """Return the sets of `data.extra`, then those of `data.predict`, by name.
+
+    Raises:
+        ConfigError: The task predicts nothing of a row.
+        DataError: Something is wrong with a file or a column.
+        Stopped: `how.stop` said so.
+    """
+    if data.predict and not recipe.prediction_names():
+        raise ConfigError(f"data.predict: {', '.join(data.predict)}: this kind of task predicts nothing of a row")
+    return {name: _load(recipe, data, how, name, source) for name, source in (data.extra | data.predict).items()}
+
+
+def _load(recipe: Recipe, data: Data, how: Tokenizing, name: str, source: str) -> Split:
+    table = read_table(source, revision=data.hub_revision if source.startswith("hub:") else None)
+    labelled = name in data.extra
+    found = recipe.load_split(source, table, data.columns, how, missing=data.missing, require_labels=labelled)
+    return replace(found, name=name)
