@@ -19,6 +19,7 @@ from paratune.errors import EXIT_OK, LaunchError, ParatuneError, Stopped
 EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
+    "sweep": "paratune sweep matrix.yaml --dry-run",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
     "config show": "paratune config show my.yaml",
@@ -82,6 +83,40 @@ def train(
 
     return train_command(
         config, set_ or [], num_processes=nproc, resume=resume, overwrite=overwrite, as_json=json, began=BEGAN
+    )
+
+
+@app.command
+def sweep(
+    matrix: Path,
+    *,
+    set_: Overrides = None,
+    dry_run: Annotated[
+        bool, Parameter(negative=(), help="show the runs and what is wrong with them; start none")
+    ] = False,
+    only: Annotated[
+        list[str] | None, Parameter(negative=(), help="AXIS=VALUE[,VALUE] or a pattern of names; all of them must hold")
+    ] = None,
+    retry_failed: Annotated[bool, Parameter(negative=(), help="train again what failed before")] = False,
+    overwrite: Annotated[
+        bool, Parameter(negative=(), help="delete, and train again, runs that the file has changed since")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Train every combination that MATRIX says, choose the best by validation, and report all over seeds.
+
+    Finished runs are skipped and interrupted ones gone on with: start it again after a crash.
+    """
+    from paratune.commands.sweep import sweep_command
+
+    return sweep_command(
+        matrix,
+        set_ or [],
+        dry_run=dry_run,
+        only_words=only or [],
+        retry_failed=retry_failed,
+        overwrite=overwrite,
+        as_json=json,
     )
 
 
@@ -165,7 +200,7 @@ def report(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Put finished runs beside each other: a table here, a page with figures in --out."""
+    """Put finished runs, or those of a matrix, beside each other: a table here, a page with figures in --out."""
     from paratune.commands.report import report_command
 
     return report_command(runs, out=out, as_json=json, baseline=baseline)

@@ -6,7 +6,9 @@ Floor 1: no torch.
 import os
 from dataclasses import dataclass
 
-from paratune.config.traits import Traits
+from paratune.config.batch_size import resolve_batch
+from paratune.config.sections import Config, strategy_options
+from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError, LaunchError
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
@@ -91,3 +93,22 @@ def check_world_size(traits: Traits, world_size: int, *, is_free: bool = True) -
             f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
             f"{'set strategy.kind: ddp, or ' if is_free else ''}start one"
         )
+
+
+def global_batch_size(config: Config, num_processes: int) -> int | None:
+    """Return the samples of a step, None with a strategy of the user's own, which says later how it shares them.
+
+    Raises:
+        ConfigError: What the processes would refuse after their start: there are too few or too many of them, or they
+            cannot share the batch.
+    """
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    if traits is None:
+        return None
+    check_world_size(traits, num_processes)
+    return resolve_batch(
+        config.batch,
+        data_world_size=num_processes // traits.ranks_per_replica,
+        num_micro_batches=traits.num_micro_batches,
+        micro_batch_multiple=traits.micro_batch_multiple,
+    ).global_batch_size

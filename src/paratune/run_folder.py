@@ -76,6 +76,15 @@ def _check_content(folder: Path, mode: Mode) -> None:
     raise CheckpointError(f"{folder} already holds {state}; change run.name, or say --overwrite to delete it")
 
 
+def is_in_use(folder: Path) -> bool:
+    """Return whether a process trains in a folder, which need not be there."""
+    try:
+        _check_free(folder)
+    except CheckpointError:
+        return True
+    return False
+
+
 def _check_free(folder: Path) -> None:
     """Look whether nobody trains there. Shared, so that ranks that look at one time do not see each other."""
     try:

@@ -12,6 +12,8 @@ import pytest
 
 from paratune import cli, errors
 from paratune.config.load import load_config
+from paratune.sweep.cells import cells_of, invalid
+from paratune.sweep.matrix import read_matrix
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "tokenizers", "numpy", "pyarrow", "pydantic", "yaml", "sklearn", "scipy", "pandas"}
@@ -29,14 +31,20 @@ def _modules_after(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES")[2].split())
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["certify"], ["report"], ["config"], ["config", "init"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["sweep"], ["certify"], ["report"], ["config"], ["config", "init"]])
 def test_help_imports_nothing_heavy(command: list[str]):
     assert _modules_after(*command, "--help") & HEAVY == set()
 
 
 def test_commands_without_a_model_do_without_torch(tmp_path: Path):
     some = str(next(iter(sorted((ROOT / "configs").rglob("*.yaml")))))
-    for arguments in (["config", "show", some], ["config", "schema"], ["report", "nowhere"], ["train", "nowhere.yaml"]):
+    for arguments in (
+        ["config", "show", some],
+        ["config", "schema"],
+        ["report", "nowhere"],
+        ["train", "x.yaml"],
+        ["sweep", "x.yaml"],
+    ):
         assert _modules_after(*arguments) & {"torch", "transformers"} == set(), arguments
 
 
@@ -63,7 +71,7 @@ def _documented() -> list[tuple[str, str]]:
 
 def test_there_are_documented_commands():
     commands = [command.split()[1] for _, command in _documented() if command.startswith("paratune")]
-    assert {"train", "certify", "data", "evaluate", "predict", "report", "doctor", "config"} <= set(commands)
+    assert {"train", "sweep", "certify", "data", "evaluate", "predict", "report", "doctor", "config"} <= set(commands)
 
 
 @pytest.mark.parametrize(("place", "line"), _documented(), ids=lambda value: value if ":" in value else "")
@@ -78,7 +86,19 @@ def test_documented_commands_are_commands(place: str, line: str):
     assert [word for word in named if not (ROOT / word).is_file()] == [], f"{place}: {line}"
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
+SWEEPS = [path for path in CONFIGS if path.parent.name == "sweeps"]
+RUNS = [path for path in CONFIGS if path not in SWEEPS]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+def test_every_matrix_can_be_trained(path: Path):
+    matrix = read_matrix(path)
+    cells = cells_of(matrix)
+    assert invalid(matrix, cells) is None
+    assert len({cell.name for cell in cells}) == len(cells)
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_configuration_loads(path: Path):
     loaded = load_config(path)
     assert loaded.config.run.name

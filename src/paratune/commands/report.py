@@ -7,6 +7,9 @@ from pathlib import Path
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, ConfigError
 from paratune.report import holds_report, make, terminal_table
+from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
+from paratune.report.sweep.export import as_dict
+from paratune.sweep_record import holds_sweep
 from paratune.text import plain
 
 
@@ -14,14 +17,19 @@ def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool, bas
     """Print the comparison, write the files where `out` says; return the exit code."""
     if not runs:
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
+    sweeps = [run for run in runs if holds_sweep(run)]
+    if sweeps and len(runs) > 1:
+        raise ConfigError(f"{sweeps[0]} is a matrix of runs: report it by itself, or its runs: {sweeps[0]}/runs/*")
     is_replaced = out is not None and holds_report(out)
-    report = make(runs, out, baseline)
+    if sweeps and baseline is not None:
+        raise ConfigError(f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
+    report = make_sweep(runs[0], out) if sweeps else make(runs, out, baseline)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:
-        print_json(report.as_dict(), indent=1)
+        print_json(as_dict(report) if isinstance(report, SweepReport) else report.as_dict(), indent=1)
         return EXIT_OK
-    print_result(terminal_table(report))
+    print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_table(report))
     for path in report.files:
         print(plain(path))  # noqa: T201
     return EXIT_OK

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from paratune.commands.threads import respect_quota
-from paratune.config.batch_size import resolve_batch
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sections import Config, run_path, strategy_options
-from paratune.config.traits import traits_of
+from paratune.config.sections import run_path
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.launch.smaller import launch_until_it_fits
-from paratune.place import RENDEZVOUS_VARIABLE, check_world_size, place_from_environment
+from paratune.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
 from paratune.records import CHECKPOINTS_FOLDER, SUMMARY_FILE, is_finished, read_json
 from paratune.run_folder import Mode, check_same_run, check_usable
 from paratune.text import plain
@@ -50,7 +48,7 @@ def train_command(
             "--nproc or torchrun"
         )
     num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
-    size = _global_batch_size(loaded.config, num_ranks)
+    size = global_batch_size(loaded.config, num_ranks)
     folder = run_path(loaded.config)
     if mode == "resume":
         check_same_run(folder, loaded.values, global_batch_size=size)
@@ -64,25 +62,6 @@ def train_command(
             _name_checkpoint(folder, since=0.0 if mode == "resume" else started)
         return code
     return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
-
-
-def _global_batch_size(config: Config, num_processes: int) -> int | None:
-    """Return the samples of a step, None with a strategy of the user's own, which says later how it shares them.
-
-    Raises:
-        ConfigError: What the processes would refuse after their start: there are too few or too many of them, or they
-            cannot share the batch.
-    """
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    if traits is None:
-        return None
-    check_world_size(traits, num_processes)
-    return resolve_batch(
-        config.batch,
-        data_world_size=num_processes // traits.ranks_per_replica,
-        num_micro_batches=traits.num_micro_batches,
-        micro_batch_multiple=traits.micro_batch_multiple,
-    ).global_batch_size
 
 
 def _name_checkpoint(folder: Path, *, since: float) -> None:

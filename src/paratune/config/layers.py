@@ -43,13 +43,64 @@ def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
     Raises:
         ConfigError: The file itself is missing or cannot be read as text.
     """
-    layer = _read_file(path, path.parent, ())
+    return expand_shorthands(read_overrides(_read_file(path, path.parent, ()), overrides))
+
+
+def read_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
+    """Return a layer under `--set`: `section.key=value` each, in the order given."""
     for override in overrides:
         layer = merge(layer, _read_override(override))
+    return layer
+
+
+def expand_shorthands(layer: Layer) -> Layer:
+    """Turn, in place, what may be written as a word into a mapping; the last thing done to merged layers."""
     for key in SHORTHAND:
         if isinstance(layer.values.get(key), str):
             _expand_shorthand(layer.values, layer.places, key)
     return layer
+
+
+def layers_within(values: Mapping[Any, Any], places: Mapping[str, Place], at: str, path: Path) -> tuple[Layer, Layer]:
+    """Return a mapping of settings that stands within a file of another kind, such as a matrix of runs.
+
+    Args:
+        values: Sections, or single settings by dotted key (`train.learning_rate: 1e-4`), and perhaps `extends`.
+        places: Of all keys of the file.
+        at: Dotted key of the mapping in it.
+        path: The file; what `extends` names is relative to it.
+
+    Returns:
+        What `extends` names, and the settings themselves.
+    """
+    own = Layer()
+    for key, value in values.items():
+        if key == EXTENDS:
+            continue
+        inside = f"{at}.{key}"
+        found = {name.removeprefix(f"{at}."): place for name, place in places.items() if _is_within(name, inside)}
+        for name in found.keys() & own.places.keys():
+            message = f"{at}.{name} is also given on line {own.places[name].line}; keep one of them"
+            own.problems.append(Problem(message, place=found[name]))
+        own = merge(own, layer_of(str(key), value, found))
+    below = Layer()
+    if EXTENDS in values:
+        place = places.get(f"{at}.{EXTENDS}", Place(label(path, path.parent), 1))
+        below = _on_top_of(below, values[EXTENDS], place, path, path.parent, (path.resolve(),))
+    return below, own
+
+
+def layer_of(key: str, value: Any, places: Mapping[str, Place]) -> Layer:
+    """Return the layer of one setting; `places` are those of its dotted key and of what is in its value."""
+    *above, last = key.split(".")
+    values: dict[Any, Any] = {last: value}
+    for part in reversed(above):
+        values = {part: values}
+    return Layer(values, dict(places))
+
+
+def _is_within(key: str, other: str) -> bool:
+    return key == other or key.startswith((f"{other}.", f"{other}["))
 
 
 def label(path: Path, folder: Path) -> str:
@@ -94,7 +145,7 @@ def _expand_shorthand(values: dict[Any, Any], places: dict[str, Place], key: str
 
 def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
     name = label(path, folder)
-    tree = read_tree(_read_text(path), name)
+    tree = read_tree(read_text(path), name)
     layer = Layer({}, tree.places, tree.problems, isinstance(tree.value, dict))
     if isinstance(tree.value, dict):
         layer.values = tree.value
@@ -131,7 +182,12 @@ def _on_top_of(layer: Layer, names: Any, place: Place, path: Path, folder: Path,
     return merge(below, layer)
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigError: It is missing, or no text.
+    """
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -167,10 +223,8 @@ def _read_override(override: str) -> Layer:
     except ValueError as error:
         message = f"{key}: {text!r} is {error}; put text with special characters in quotes"
         return Layer(problems=[Problem(message, place=SET)])
-    values: dict[Any, Any] = {parts[-1]: value}
-    for part in reversed(parts[:-1]):
-        values = {part: values}
-    return Layer(values, dict.fromkeys([".".join(parts), *_keys_inside(value, ".".join(parts))], SET))
+    name = ".".join(parts)
+    return layer_of(name, value, dict.fromkeys([name, *_keys_inside(value, name)], SET))
 
 
 def _keys_inside(value: Any, path: str) -> list[str]:

@@ -45,10 +45,24 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     Raises:
         ConfigError: The file cannot be read, or it has problems: all of them are in the text, each with its line.
     """
-    layer = read_layers(path, overrides)
-    main_file = label(path, path.parent)
+    loaded, problems = check_layer(read_layers(path, overrides), path)
+    if loaded is None:
+        raise failure(path, problems, label(path, path.parent))
+    return loaded
+
+
+def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Problem]]:
+    """Check merged layers.
+
+    Args:
+        layer: All of a configuration, with its shorthands expanded.
+        path: The file it is from; a run without a name gets that of the file.
+
+    Returns:
+        The configuration, or None and what is wrong with it, each problem with its place.
+    """
     if not layer.whole:
-        raise failure(path, [_placed(problem, layer) for problem in layer.problems], main_file)
+        return None, [_placed(problem, layer) for problem in layer.problems]
     fill_glue(layer)
     values, findings = validate(layer.values)
     _name_run(values, path, findings)
@@ -60,10 +74,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
         config = None
     problems = [*layer.problems, *findings.problems, *(_cross_problems(config, findings) if config else [])]
     if problems:
-        raise failure(path, [_placed(problem, layer) for problem in problems], main_file)
+        return None, [_placed(problem, layer) for problem in problems]
     assert config is not None
     plain = config.model_dump(mode="json", by_alias=True)
-    return LoadedConfig(config, _origins(plain, layer), plain, path)
+    return LoadedConfig(config, _origins(plain, layer), plain, path), []
 
 
 def show_text(loaded: LoadedConfig) -> str:

@@ -140,8 +140,12 @@ def _in_the_child() -> None:
     """Hold back signals until the run listens to them (`StopRequest.install`), and end with the launcher."""
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     if sys.platform == "linux":
-        # SIGTERM to this process when the launcher dies, however it dies.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        end_with_the_parent()
+
+
+def end_with_the_parent() -> None:
+    """Have the system send SIGTERM to this process when the one that started it dies, however it dies (Linux)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(ranks: _Ranks) -> list[_Rank]:

@@ -56,13 +56,13 @@ def to_markdown(report: Report) -> str:
     if report.differences:
         header = ["setting", *(run.name for run in report.runs)]
         rows = [[one.key, *(setting_text(one, run.name) for run in report.runs)] for one in report.differences]
-        parts.append("## Settings that differ\n\n" + _pipe_table(header, rows))
+        parts.append("## Settings that differ\n\n" + pipe_table(header, rows))
     parts.append(_phase_contents(report))
     parts.extend(_confusions(report))
     parts.append(_machines(report))
     if report.unfinished:
         rows = [[run.name, str(run.folder), run.reason] for run in report.unfinished]
-        parts.append("## Not finished\n\n" + _pipe_table(["run", "folder", "why"], rows))
+        parts.append("## Not finished\n\n" + pipe_table(["run", "folder", "why"], rows))
     parts.append("## Notes\n\n" + "\n".join(f"- {markdown(note)}" for note in report.notes))
     return "\n\n".join(parts) + "\n"
 
@@ -86,13 +86,13 @@ def _changes(found: Against) -> str:
     for row in found.rows:
         cells = (text for one in row.changes for text in (one.figure, one.text))
         rows.append([f"{row.group}: {row.label}", row.figure, *cells])
-    return "## Against the baseline\n\n" + _pipe_table(header, rows)
+    return "## Against the baseline\n\n" + pipe_table(header, rows)
 
 
 def _certificates(report: Report) -> Iterator[str]:
     for one in report.certificates:
         yield f"## Certificate of {markdown(one.whose(len(report.runs)))}: {markdown(one.verdict)}"
-        yield _pipe_table(COLUMNS, one.rows)
+        yield pipe_table(COLUMNS, one.rows)
         yield "\n".join(f"- {markdown(line)}" for line in (*one.reasons, one.how, one.path))
 
 
@@ -110,12 +110,12 @@ def _seeds(group: SeedGroup, rows: Sequence[Row]) -> str:
         for key, one in group.spreads.items()
     ]
     title = f"## Over {len(group.runs)} seeds: {', '.join(markdown(name) for name in group.runs)}"
-    return f"{title}\n\n" + _pipe_table(["figure", "mean", "standard deviation", "min", "max", "runs"], table)
+    return f"{title}\n\n" + pipe_table(["figure", "mean", "standard deviation", "min", "max", "runs"], table)
 
 
 def _phase_contents(report: Report) -> str:
     rows = [[kind, phase, text] for kind, phases in phase_contents(report).items() for phase, text in phases.items()]
-    return "## What each phase contains\n\n" + _pipe_table(["strategy", "phase", "contains"], rows)
+    return "## What each phase contains\n\n" + pipe_table(["strategy", "phase", "contains"], rows)
 
 
 def _confusions(report: Report) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _machines(report: Report) -> str:
     rows = [
         [label, *(column[row] for column in columns.values())] for row, label in enumerate(("hardware", "software"))
     ]
-    return "## Hardware and software\n\n" + _pipe_table(["", *columns], rows)
+    return "## Hardware and software\n\n" + pipe_table(["", *columns], rows)
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -157,12 +157,13 @@ def phase_contents(report: Report) -> dict[str, dict[str, str]]:
     return contents
 
 
-def _pipe_table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+def pipe_table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of plain texts."""
     return _lines([markdown(cell) for cell in header], [[markdown(cell) for cell in row] for row in rows], right=False)
 
 
 def _lines(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool) -> str:
-    """Return a table of cells that are Markdown already."""
+    """Return a table of cells that are Markdown already; `right` aligns all columns but the first to the right."""
 
     def written() -> Iterator[str]:
         yield "| " + " | ".join(header) + " |"

@@ -1,6 +1,6 @@
 """The report as one HTML page that needs nothing else: no script, no request, no font from elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 
 from paratune import __version__
@@ -14,26 +14,39 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 def to_html(report: Report) -> str:
     """Return the whole page."""
-    style = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
     sections = list(_sections(report))
+    content = [_header(report, sections), *(section(*each) for each in sections), _footer(report)]
+    return page(report.title, content, num_columns=len(report.runs), first="comparison")
+
+
+def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -> str:
+    """Return a page that needs nothing else.
+
+    Args:
+        title: Of the document.
+        content: What stands in it.
+        num_columns: Of its widest table.
+        first: Id of what a reader may skip to.
+    """
+    style = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
     head = join(
         [
             Html('<meta charset="utf-8">'),
             Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
             Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta name="generator" content="{GENERATOR}">'),
-            tag("title", report.title),
+            tag("title", title),
             Html(f"<style>\n{style}</style>"),
         ]
     )
     main = tag(
         "main",
         Html("\n"),
-        join([_header(report, sections), *(_section(*section) for section in sections), _footer(report)]),
+        join(content),
         id="main",
-        style=f"--num-runs: {len(report.runs)}",
+        style=f"--num-runs: {num_columns}",
     )
-    body = tag("body", tag("a", "Skip to the table", href="#comparison", class_="skip"), Html("\n"), main)
+    body = tag("body", tag("a", "Skip to the table", href=f"#{first}", class_="skip"), Html("\n"), main)
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{body}\n</html>\n'
 
 
@@ -57,7 +70,8 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Html]]:
     yield "notes", "Notes", page_tables.notes(report)
 
 
-def _section(key: str, heading: str, content: Html) -> Html:
+def section(key: str, heading: str, content: Html) -> Html:
+    """Return a section of the page under its heading."""
     return tag(
         "section",
         tag("h2", heading, id=f"{key}-heading"),

@@ -78,7 +78,7 @@ def comparison(report: Report) -> Html:
     )
     return join(
         [
-            _scroll(tag("table", head, join(bodies), class_="figures"), "Comparison of runs"),
+            scroll(tag("table", head, join(bodies), class_="figures"), "Comparison of runs"),
             *(tag("p", footnote, class_="caption") for footnote in report.footnotes),
             tag("p", caption, class_="caption"),
         ]
@@ -91,10 +91,10 @@ def certificates(report: Report) -> Html:
     parts: list[Html] = []
     for one in report.certificates:
         rows = (tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in one.rows)
-        head = _head([name.capitalize() for name in COLUMNS])
+        head = head_row([name.capitalize() for name in COLUMNS])
         parts += [
             tag("h3", f"{one.whose(len(report.runs))}: {one.verdict}"),
-            _scroll(tag("table", head, tag("tbody", *rows), class_="figures"), "Certificate"),
+            scroll(tag("table", head, tag("tbody", *rows), class_="figures"), "Certificate"),
             *(tag("p", reason, class_="caption") for reason in one.reasons),
             tag("p", f"{one.how}. {text} ", tag("code", one.path), class_="caption"),
         ]
@@ -113,13 +113,13 @@ def changes(found: Against) -> Html:
             cells = [cell for one in row.changes for cell in _change_cells(one, found.baseline)]
             lines.append(tag("tr", tag("th", row.label, scope="row"), tag("td", row.figure), *cells))
         bodies.append(tag("tbody", join(lines)))
-    head = _head(["", f"{found.baseline} (baseline)", *(name for run in runs for name in (run, "Change"))])
+    head = head_row(["", f"{found.baseline} (baseline)", *(name for run in runs for name in (run, "Change"))])
     text = (
         "A change is in per cent of the baseline's figure; none is given where that is 0 or below. Better and worse "
         "are by the metric's own direction; times and memory are better when less, rates when more."
     )
     table = tag("table", head, join(bodies), class_="figures")
-    return join([_scroll(table, "Changes against the baseline"), tag("p", text, class_="caption")])
+    return join([scroll(table, "Changes against the baseline"), tag("p", text, class_="caption")])
 
 
 def _change_cells(one: Change, baseline: str) -> tuple[Html, Html]:
@@ -154,7 +154,7 @@ def settings(report: Report) -> Html:
     """Return the configuration keys whose values differ, with where each value came from."""
     if not report.differences:
         return tag("p", "The resolved configurations are the same but for the names of the runs.")
-    head = _head(["Setting", *(run.name for run in report.runs)])
+    head = head_row(["Setting", *(run.name for run in report.runs)])
     rows = [
         tag(
             "tr",
@@ -169,7 +169,7 @@ def settings(report: Report) -> Html:
     text = "Point at a value to see the line or the option that it came from."
     return join(
         [
-            _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Settings that differ"),
+            scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Settings that differ"),
             tag("p", text, class_="caption"),
         ]
     )
@@ -201,8 +201,8 @@ def phase_contents(contents: Mapping[str, Mapping[str, str]], names: Mapping[str
         )
         for phase, name in names.items()
     ]
-    head = _head(["Phase", *(f"Under {kind} it contains" for kind in contents)])
-    return _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "What each phase contains")
+    head = head_row(["Phase", *(f"Under {kind} it contains" for kind in contents)])
+    return scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "What each phase contains")
 
 
 def _seed_table(report: Report, group: SeedGroup) -> Html:
@@ -222,11 +222,11 @@ def _seed_table(report: Report, group: SeedGroup) -> Html:
             label = "Training time (s)"
         data = (tag("td", cell, title=title, data_run=" ".join(one.runs)) for cell in (*cells, str(len(one.runs))))
         lines.append(tag("tr", tag("th", label, scope="row"), *data))
-    head = _head(["Figure", "Mean", "Standard deviation", "Lowest", "Highest", "Runs"])
+    head = head_row(["Figure", "Mean", "Standard deviation", "Lowest", "Highest", "Runs"])
     return join(
         [
             tag("h3", f"Equal but for the seed: {', '.join(group.runs)}"),
-            _scroll(tag("table", head, tag("tbody", join(lines)), class_="figures"), "Spread over seeds"),
+            scroll(tag("table", head, tag("tbody", join(lines)), class_="figures"), "Spread over seeds"),
         ]
     )
 
@@ -240,11 +240,11 @@ def _text_cell(text: str, run: str, where: str) -> Html:
     return tag("td", text, class_="na" if text == NOT_AVAILABLE else None, title=f"{run}: {where}", data_run=run)
 
 
-def _head(names: Sequence[str]) -> Html:
+def head_row(names: Sequence[str]) -> Html:
     return tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
 
 
-def _scroll(table: Html, label: str) -> Html:
+def scroll(table: Html, label: str) -> Html:
     """Return a table in a region that scrolls by keyboard where the window is too narrow."""
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
@@ -257,7 +257,7 @@ def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, str]]) -> Ht
         return tag("p", "Not recorded.")
     same = all(values == facts[report.runs[0].name] for values in facts.values())
     shown = [report.runs[0].name] if same else list(facts)
-    head = _head(["", "All runs"] if same and len(report.runs) > 1 else ["", *shown])
+    head = head_row(["", "All runs"] if same and len(report.runs) > 1 else ["", *shown])
     rows = [
         tag(
             "tr",
@@ -266,7 +266,7 @@ def _facts(report: Report, read: Callable[[RunRecord], Mapping[str, str]]) -> Ht
         )
         for key in keys
     ]
-    return _scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Facts")
+    return scroll(tag("table", head, tag("tbody", join(rows)), class_="text"), "Facts")
 
 
 def _commands(run: RunRecord) -> Html:

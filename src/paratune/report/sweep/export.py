@@ -1,0 +1,145 @@
+"""A matrix of runs as Markdown, CSV and JSON."""
+
+import csv
+import io
+import json
+from dataclasses import asdict
+from typing import Any
+
+from paratune.records import finite
+from paratune.report.export import pipe_table
+from paratune.report.model import GENERATOR
+from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.sweep.tables import runs, score_columns, tables
+from paratune.report.text import csv_text, markdown
+
+SWEEP_REPORT_SCHEMA_VERSION = 1
+
+
+def to_markdown(report: SweepReport) -> str:
+    """Return the tables as Markdown (GitHub's flavour)."""
+    record = report.record
+    parts = [f"<!-- {GENERATOR} -->", f"# {markdown(title(report))}", markdown(subject(report))]
+    for table in (*tables(report), runs(report)):
+        rows = [
+            [f"**{cell}**" if position in table.marked and cell else cell for cell in map(markdown, row)]
+            for position, row in enumerate(table.rows)
+        ]
+        parts.append(f"## {markdown(table.title)}")
+        parts.append(_aligned(table.header, rows, table.num_labels))
+        parts += ["\n".join(f"- {markdown(note)}" for note in table.notes)] * bool(table.notes)
+    parts.append(f"From the records in `{markdown(record.name)}`: sweep.json, and summary.json of each run.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _aligned(header: tuple[str, ...], rows: list[list[str]], num_labels: int) -> str:
+    first, _, *rest = pipe_table(header, []).split("\n")
+    rule = "|" + "|".join("---" if at < num_labels else "---:" for at in range(len(header))) + "|"
+    return "\n".join([first, rule, *rest, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def title(report: SweepReport) -> str:
+    """Return the title of the report."""
+    return f"{report.record.name}: {len(report.outcomes)} runs"
+
+
+def subject(report: SweepReport) -> str:
+    """Return in a line what varies and how far it came."""
+    axes = ", ".join(f"{axis.label} ({', '.join(axis.values.values())})" for axis in report.record.axes)
+    past = len(report.record.past)
+    old = f" {past} runs of earlier versions of the matrix are left out." if past else ""
+    return f"{report.num_finished} of {len(report.outcomes)} runs finished. What varies: {axes}.{old}"
+
+
+def to_csv(report: SweepReport) -> str:
+    """Return one line a run: its values, how far it came, all of its scores; unknown values are empty."""
+    columns = score_columns(report.outcomes, all_metrics=True)
+    labels = [axis.label for axis in report.record.axes]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(
+        ["run", "folder", *(csv_text(label) for label in labels), "num_processes", "task", "state", "chosen", "reason"]
+        + [csv_text(f"{split}_{metric}") for split, metric in columns]
+    )
+    chosen = chosen_names(report)
+    for outcome in report.outcomes:
+        cell = outcome.cell
+        writer.writerow(
+            [
+                *(csv_text(text) for text in (cell.name, str(outcome.folder))),
+                *(csv_text(report.shown(label, cell.values[label])) for label in labels),
+                cell.num_processes,
+                csv_text(cell.task),
+                cell.state,
+                int(cell.name in chosen),
+                csv_text(outcome.reason or ""),
+                *("" if (score := outcome.score(*column)) is None else score for column in columns),
+            ]
+        )
+    return file.getvalue()
+
+
+def chosen_names(report: SweepReport) -> set[str]:
+    """Return the names of the runs of all chosen candidates."""
+    found = [group.chosen for group in report.groups if group.chosen is not None]
+    return {outcome.cell.name for candidate in found for outcome in candidate.outcomes}
+
+
+def to_json(report: SweepReport) -> str:
+    """Return the report as JSON text, ASCII only."""
+    return json.dumps(finite(as_dict(report)), indent=1, allow_nan=False, default=str) + "\n"
+
+
+def as_dict(report: SweepReport) -> dict[str, Any]:
+    """Return the report as plain data, as in report.json; unknown values are None."""
+    record = report.record
+    return {
+        "generator": GENERATOR,
+        "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
+        "sweep": record.name,
+        "folder": str(report.folder),
+        "matrix": record.matrix,
+        "num_runs": len(report.outcomes),
+        "num_finished": report.num_finished,
+        "axes": [asdict(axis) for axis in record.axes],
+        "select_per": list(record.select_per),
+        "groups": [_group(report, group) for group in report.groups],
+        "runs": [_run(outcome) for outcome in report.outcomes],
+        "past": list(record.past),
+        "files": [str(path) for path in report.files],
+    }
+
+
+def _group(report: SweepReport, group: Group) -> dict[str, Any]:
+    return {
+        "values": dict(group.values),
+        "task": group.task,
+        "chosen_by": {"split": "validation", "metric": group.metric},
+        "chosen": None if group.chosen is None else dict(group.chosen.values),
+        "remarks": list(group.remarks),
+        "candidates": [_candidate(candidate) for candidate in group.candidates],
+    }
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    columns = score_columns(candidate.outcomes, all_metrics=True)
+    figures: dict[str, dict[str, Any]] = {}
+    for split, metric in columns:
+        figures.setdefault(split, {})[metric] = _figure(candidate.figure(split, metric))
+    runs_ = [outcome.cell.name for outcome in candidate.outcomes]
+    return {"values": dict(candidate.values), "runs": runs_, "scores": figures}
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "mean": figure.mean,
+        "standard_deviation": figure.deviation,
+        "num_runs": len(figure.known),
+        "num_planned": len(figure.values),
+        "values": list(figure.values),
+    }
+
+
+def _run(outcome: Outcome) -> dict[str, Any]:
+    cell = asdict(outcome.cell)
+    return {**cell, "folder": str(outcome.folder), "reason": outcome.reason, "scores": dict(outcome.scores)}

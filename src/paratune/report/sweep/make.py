@@ -1,0 +1,33 @@
+"""From the folder of a matrix to its tables, written or not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.report.sweep.export import to_csv, to_json, to_markdown
+from paratune.report.sweep.outcomes import SweepReport, read_outcomes
+from paratune.report.sweep.page import to_html
+from paratune.report.write import MARKER, check_folder, write_files
+
+PAGE = "index.html"
+FILES = (PAGE, "report.md", "report.csv", MARKER)
+
+
+def make_sweep(folder: Path, out: Path | None) -> SweepReport:
+    """Read a matrix of runs, and write its report where `out` says.
+
+    Args:
+        folder: Of the matrix, with sweep.json.
+        out: Folder for index.html, report.md, report.csv and report.json, made when absent; None writes nothing.
+
+    Raises:
+        CheckpointError: The folder holds no matrix, or a damaged one; or the files cannot be written.
+    """
+    if out is not None:
+        check_folder(out, list(FILES))
+    report = read_outcomes(folder)
+    if out is None:
+        return report
+    report = replace(report, files=tuple(out / name for name in FILES))
+    texts = (to_html(report), to_markdown(report), to_csv(report), to_json(report))
+    write_files(out, dict(zip(FILES, texts, strict=True)))
+    return report

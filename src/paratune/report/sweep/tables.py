@@ -1,0 +1,161 @@
+"""The tables of a matrix of runs, as plain text in cells; terminal, Markdown and page write the same ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.table import metric_name
+from paratune.units import NOT_AVAILABLE
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table."""
+
+    key: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    num_labels: int
+    """First columns, which are text; figures stand behind them."""
+    notes: tuple[str, ...] = ()
+    marked: tuple[int, ...] = ()
+    """Positions of rows to set off."""
+
+
+def tables(report: SweepReport) -> Iterator[Table]:
+    """Yield the table of chosen runs, what was chosen in each group, and the runs without scores."""
+    yield chosen(report)
+    for number, group in enumerate(report.groups):
+        yield candidates(report, group, number)
+    missing = [outcome for outcome in report.outcomes if not outcome.is_finished]
+    if missing:
+        rows = tuple((outcome.cell.name, outcome.reason or "") for outcome in missing)
+        yield Table(
+            "missing", f"Without scores: {len(missing)} of {len(report.outcomes)} runs", ("run", "why"), rows, 2
+        )
+
+
+def chosen(report: SweepReport) -> Table:
+    """Return the best of each group: a row for each model, say, and a column for each metric of each task."""
+    per = report.record.select_per
+    across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
+    down = [label for label in per if label != across]
+    columns: dict[tuple[str, str, str], str] = {}
+    rows: dict[tuple[str, ...], dict[tuple[str, str, str], str]] = {}
+    for group in report.groups:
+        row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
+        name = report.shown(across, group.values[across]) if across else ""
+        for metric in group.metrics:
+            column = (name, group.split_shown(), metric)
+            columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
+            row[column] = mean_text(group.chosen.figure(group.split_shown(), metric) if group.chosen else None)
+    cells = tuple(
+        ((*(name or (report.record.name,)), *(row.get(column, "") for column in columns))) for name, row in rows.items()
+    )
+    title = "Chosen by validation" if _is_choice(report) else "Results"
+    return Table(
+        "chosen", title, (*(down or ["matrix"]), *columns.values()), cells, max(1, len(down)), tuple(_about(report))
+    )
+
+
+def _is_choice(report: SweepReport) -> bool:
+    return any(len(group.candidates) > 1 for group in report.groups)
+
+
+def _about(report: SweepReport) -> Iterator[str]:
+    seeds = report.seeds
+    if len(seeds) > 1:
+        yield f"Mean ± sample standard deviation over {len(seeds)} seeds: {', '.join(seeds)}."
+    else:
+        yield "One seed: the spread over seeds is n/a."
+    if not _is_choice(report):
+        return
+    metrics = sorted({group.metric for group in report.groups})
+    yield f"Chosen is the best mean of {' or '.join(metrics)} on validation; test scores are not looked at for that."
+    if any(group.split_shown() == "validation" for group in report.groups):
+        yield "Without a test set the scores are those of the very validation set that chose: they flatter."
+
+
+def candidates(report: SweepReport, group: Group, number: int) -> Table:
+    """Return all candidates of a group, with the score of every run."""
+    tried = list(group.candidates[0].values)
+    test = group.split_shown() == "test"
+    seeds = next((tuple(axis.values) for axis in report.record.axes if axis.is_seed), ())
+    metric = metric_name(group.metric)
+    header = [*(tried or ["runs"]), f"validation {metric}", *(["n"] if len(report.seeds) > 1 else [])]
+    header += [f"seed {seed}" for seed in report.seeds] if len(report.seeds) > 1 else []
+    header += [f"test {metric_name(each)}" for each in group.metrics] if test else []
+    rows, marked = [], []
+    for position, candidate in enumerate(group.candidates):
+        is_chosen = candidate is group.chosen and len(group.candidates) > 1
+        marked += [position] if is_chosen else []
+        figure = candidate.figure("validation", group.metric)
+        row = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
+        row[0] = f"{'* ' if is_chosen else ''}{row[0]}"
+        row.append(mean_text(figure))
+        if len(report.seeds) > 1:
+            row.append(f"{len(figure.known)}/{len(figure.values)}")
+            row += [_of_seed(report, candidate, seed, group.metric) for seed in seeds]
+        if test:
+            row += [mean_text(candidate.figure("test", each)) for each in group.metrics]
+        rows.append(tuple(row))
+    where = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
+    num_labels = len(tried) or 1
+    return Table(f"candidates-{number}", where, tuple(header), tuple(rows), num_labels, _remarks(group), tuple(marked))
+
+
+def _remarks(group: Group) -> tuple[str, ...]:
+    mark = ("* chosen",) if group.chosen is not None and len(group.candidates) > 1 else ()
+    return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
+
+
+def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) -> str:
+    """Return the score of the run with a seed: how far it came where it has none, nothing where it is excluded."""
+    label = next(axis.label for axis in report.record.axes if axis.is_seed)
+    for outcome in candidate.outcomes:
+        if outcome.cell.values[label] == seed:
+            return score_text(outcome.score("validation", metric)) if outcome.is_finished else outcome.cell.state
+    return ""
+
+
+def mean_text(figure: Figure | None) -> str:
+    """Return mean and spread; of how many runs, where some are missing."""
+    if figure is None or figure.mean is None:
+        return NOT_AVAILABLE
+    spread = "" if figure.deviation is None else f" ± {figure.deviation:.4f}"
+    return f"{figure.mean:.4f}{spread}" + ("" if figure.is_whole else f" ({len(figure.known)} of {len(figure.values)})")
+
+
+def score_text(value: float | None) -> str:
+    """Return a score, n/a where it is unknown."""
+    return NOT_AVAILABLE if value is None else f"{value:.4f}"
+
+
+def runs(report: SweepReport) -> Table:
+    """Return every run with its scores."""
+    labels = [axis.label for axis in report.record.axes]
+    columns = score_columns(report.outcomes)
+    header = ("run", *labels, "state", *(f"{split} {metric_name(metric)}" for split, metric in columns))
+    rows = tuple(
+        (
+            outcome.cell.name,
+            *(report.shown(label, outcome.cell.values[label]) for label in labels),
+            outcome.cell.state,
+            *(score_text(outcome.score(*column)) if outcome.is_finished else NOT_AVAILABLE for column in columns),
+        )
+        for outcome in report.outcomes
+    )
+    return Table("runs", "Every run", header, rows, len(labels) + 2)
+
+
+def score_columns(outcomes: Sequence[Outcome], *, all_metrics: bool = False) -> list[tuple[str, str]]:
+    """Return the split and metric of each column of scores, validation first."""
+    found = {
+        (split, metric): None
+        for outcome in outcomes
+        for split, scores in outcome.scores.items()
+        for metric in scores
+        if all_metrics or metric in outcome.cell.metrics
+    }
+    return sorted(found, key=lambda column: column[0] != "validation")

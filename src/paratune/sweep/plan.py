@@ -1,0 +1,193 @@
+"""What is to be done: how far each cell came already, what the matrix has changed since, and what runs now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paratune import records
+from paratune.config.plain import one_line
+from paratune.errors import CheckpointError
+from paratune.run_folder import is_in_use
+from paratune.sweep.cells import Cell, compared
+from paratune.sweep.matrix import Matrix
+from paratune.sweep_record import (
+    SWEEP_FILE,
+    CellRecord,
+    SweepRecord,
+    holds_sweep,
+    read_sweep,
+    run_folder_of,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One cell, and what has become of it."""
+
+    cell: Cell
+    record: CellRecord
+    changed: tuple[str, ...] = ()
+    """What the run in its folder was trained with instead, "key: then, now" each."""
+    is_begun: bool = False
+    """Whether its folder holds a run that can be gone on with."""
+
+    def runs(self, *, retry_failed: bool) -> bool:
+        """Return whether it is to be trained now."""
+        return bool(self.changed) or self.record.state in ("pending", "interrupted", "running") or (
+            retry_failed and self.record.state == "failed"
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells, and the record of the matrix as it would be written now."""
+
+    steps: tuple[Step, ...]
+    record: SweepRecord
+
+
+def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Plan:
+    """Compare valid cells with what their folder holds; writes nothing.
+
+    Raises:
+        CheckpointError: The folder holds something else, or a damaged record.
+    """
+    before = _before(matrix.folder)
+    steps = tuple(_step(matrix, cell, before) for cell in cells)
+    past = list(before.past) + [each.name for each in before.cells] if before else []
+    names = {cell.name for cell in cells}
+    return Plan(
+        steps,
+        SweepRecord(
+            name=matrix.name,
+            created=before.created if before else now(),
+            matrix=str(matrix.source),
+            command=tuple(command),
+            axes=tuple(each.axis for each in matrix.axes),
+            select_per=matrix.select_per,
+            cells=tuple(step.record for step in steps),
+            past=tuple(
+                dict.fromkeys(
+                    each for each in past if each not in names and run_folder_of(matrix.folder, each).exists()
+                )
+            ),
+        ),
+    )
+
+
+def now() -> str:
+    """Return the time as records hold it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
+    """Refuse to train again what the matrix has changed since.
+
+    Raises:
+        CheckpointError: Names all such runs, and what differs.
+    """
+    changed = [step for step in steps if step.changed]
+    if not changed:
+        return
+    of: dict[tuple[str, ...], list[str]] = {}
+    for step in changed:
+        of.setdefault(step.changed, []).append(step.cell.name)
+    lines = []
+    for differences, names in of.items():
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        lines += [f"  {shown}:", *(f"    {each}" for each in differences)]
+    raise CheckpointError(
+        f"{matrix.folder} holds {len(changed)} {'run' if len(changed) == 1 else 'runs'} that {matrix.source} has "
+        "changed since:\n"
+        + "\n".join(lines)
+        + "\nnothing was touched: change name: to begin another matrix, or say --overwrite to delete these runs and "
+        "train them again"
+    )
+
+
+def _before(folder: Path) -> SweepRecord | None:
+    if holds_sweep(folder):
+        return read_sweep(folder)
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:")
+    if (folder / records.RUN_FILE).exists():
+        raise CheckpointError(f"{folder} is the folder of a run; change name: or folder: of the matrix")
+    others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
+    if others:
+        raise CheckpointError(
+            f"{folder} holds files but no matrix of runs ({SWEEP_FILE} is missing); nothing of it was touched: change "
+            "name: or folder:"
+        )
+    return None
+
+
+def _step(matrix: Matrix, cell: Cell, before: SweepRecord | None) -> Step:
+    old = next((each for each in before.cells if each.name == cell.name), None) if before else None
+    is_same = old is not None and old.fingerprint == cell.fingerprint
+    record = CellRecord(
+        name=cell.name,
+        values=dict(cell.values),
+        num_processes=cell.num_processes,
+        task=cell.config.task.kind,
+        metric=matrix.select_by or cell.metric,
+        metrics=cell.metrics,
+        fingerprint=cell.fingerprint,
+        attempts=old.attempts if old else (),
+    )
+    folder = run_folder_of(matrix.folder, cell.name)
+    is_begun = (folder / records.RUN_FILE).exists()
+    changed = tuple(_changes(folder, cell)) if is_begun else ()
+    if changed:
+        return Step(cell, record, changed, is_begun)
+    if records.is_finished(folder):
+        return Step(cell, replace(record, state="finished"), is_begun=is_begun)
+    if is_same and old is not None and old.state == "failed":
+        return Step(
+            cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
+        )
+    if is_begun:
+        return Step(
+            cell, replace(record, state="interrupted", reason=_why(folder, old if is_same else None)), is_begun=True
+        )
+    return Step(cell, record)
+
+
+def _why(folder: Path, old: CellRecord | None) -> str:
+    if is_in_use(folder):
+        return "still trained by another process"
+    return (old.reason if old else None) or "cut off before its end"
+
+
+def _changes(folder: Path, cell: Cell) -> list[str]:
+    """Return in what the run in a folder differs from the cell."""
+    run = records.read_json(folder / records.RUN_FILE)
+    assert cell.loaded is not None
+    try:
+        then, world_size = compared(run["config"]), run["world_size"]
+        sessions = run["sessions"]
+        if sessions:  # a run may have been gone on with otherwise, by hand
+            then, world_size = compared(sessions[-1]["config"]), sessions[-1]["world_size"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / records.RUN_FILE} is damaged: it is no record of a run ({error!r})"
+        ) from error
+    now_ = compared(cell.loaded.values)
+    found = [
+        f"{key}: {_shown(then, key)} then, {_shown(now_, key)} now"
+        for key in dict.fromkeys([*now_, *then])
+        if _plain(then.get(key)) != _plain(now_.get(key))
+    ]
+    if world_size != cell.num_processes:
+        found.append(f"nproc: {world_size} then, {cell.num_processes} now")
+    return found
+
+
+def _plain(value: Any) -> str:
+    """Return a value such that 3 and 3.0, which JSON does not keep apart, are the same."""
+    return one_line(float(value) if type(value) is int else value)
+
+
+def _shown(values: dict[str, Any], key: str) -> str:
+    return one_line(values[key]) if key in values else "no such option"

@@ -1,0 +1,150 @@
+"""Run the cells of a matrix one after the other; after each, the record says how it ended."""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from paratune import records
+from paratune.config.load import show_text
+from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, CheckpointError
+from paratune.run_folder import is_in_use
+from paratune.sweep.plan import Step, now
+from paratune.sweep_record import (
+    CONFIGS_FOLDER,
+    LOGS_FOLDER,
+    CellRecord,
+    SweepRecord,
+    run_folder_of,
+    write_sweep,
+)
+from paratune.text import plain
+
+LOCK_FILE = ".lock"
+WAIT_S = 120.0
+"""How long a run is waited for that an earlier, killed sweep had started: it saves a checkpoint and ends."""
+_INTERRUPTED = {EXIT_STOPPED, 130, 143}
+"""Exit codes of a run that a signal ended; negative ones are of a run that it killed."""
+_MAX_REASON = 500
+
+Start = Callable[[Sequence[str], Path], int]
+"""Runs `paratune ARGUMENTS`, with its output added to a file, and returns the exit code."""
+
+
+def take(folder: Path) -> FileLock:
+    """Make the folder of the matrix and hold it until the returned lock is released.
+
+    Raises:
+        CheckpointError: Another sweep runs in it, or it cannot be made.
+    """
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise CheckpointError(
+            f"{folder} is in use by another paratune sweep; wait for its end, or change name:"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change folder:") from error
+    return lock
+
+
+def run_step(
+    folder: Path, record: SweepRecord, step: Step, start: Start, *, stopped: Callable[[], bool]
+) -> SweepRecord:
+    """Train one cell, from the start or from its checkpoint, and return the record with how it ended.
+
+    Args:
+        folder: Of the matrix, which this process holds.
+        record: Of the matrix; written before and after.
+        step: The cell.
+        start: Runs the command.
+        stopped: Says whether a signal came, so that an unusual end is no failure.
+
+    Raises:
+        CheckpointError: The record or the cell's configuration cannot be written.
+    """
+    cell = replace(step.record, state="running", reason=None, exit_code=None)
+    run = run_folder_of(folder, cell.name)
+    config = folder / CONFIGS_FOLDER / f"{cell.name}.yaml"
+    log = folder / LOGS_FOLDER / f"{cell.name}.txt"
+    assert step.cell.loaded is not None
+    record = record.with_cell(cell)
+    write_sweep(folder, record)
+    log.parent.mkdir(exist_ok=True)
+    _write(config, f"# {cell.name} of {plain(record.matrix)}\n{show_text(step.cell.loaded)}")
+    began = now()
+    words = ["train", str(config), "--nproc", str(cell.num_processes), "--overwrite" if step.changed else "--resume"]
+    if _is_free(run, stopped):
+        position = log.stat().st_size if log.exists() else 0
+        code = start(words, log)
+        said = _said(log, position)
+    else:
+        code, said = EXIT_FAILED, f"{run} is in use by another process that trains"
+    cell = _ended(cell, run, code, said, was_stopped=stopped())
+    attempt = {"began": began, "ended": now(), "exit_code": code}
+    record = record.with_cell(replace(cell, attempts=(*cell.attempts, attempt)))
+    write_sweep(folder, record)
+    return record
+
+
+def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
+    """Wait for a run that a sweep before this one had started; return whether it ended."""
+    deadline = time.monotonic() + WAIT_S
+    while is_in_use(run):
+        if time.monotonic() > deadline or stopped():
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _ended(cell: CellRecord, run: Path, code: int, said: str, *, was_stopped: bool) -> CellRecord:
+    if code == EXIT_OK and records.is_finished(run):
+        return replace(cell, state="finished", exit_code=code)
+    if code == EXIT_OK:
+        return replace(cell, state="failed", exit_code=code, reason="it ended well, but its record is not finished")
+    if code < 0 or code in _INTERRUPTED or was_stopped:
+        reason = f"killed by signal {-code}" if code < 0 else said or "stopped by a signal"
+        return replace(cell, state="interrupted", exit_code=code, reason=reason)
+    return replace(cell, state="failed", exit_code=code, reason=said or f"exit code {code}, without a word")
+
+
+def _said(log: Path, position: int) -> str:
+    """Return the last message of a run: from "error:" on, or its last line."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(position, log.stat().st_size - 20_000))
+            text = file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    errors = [found.start() for found in re.finditer(r"^error: ", text, re.MULTILINE)]
+    last = text[errors[-1] + len("error: ") :] if errors else text.rpartition("\n")[2]
+    return last if len(last) <= _MAX_REASON else f"{last[:_MAX_REASON]}..."
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
+        ) from error
+
+
+def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:
+    """Return how the command ends: 0 when all that was asked for is finished, 75 after a signal, else 1."""
+    states = {cell.name: cell.state for cell in record.cells}
+    if all(states[name] == "finished" for name in asked):
+        return EXIT_OK
+    return EXIT_STOPPED if was_stopped else EXIT_FAILED

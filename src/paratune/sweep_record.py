@@ -1,0 +1,155 @@
+"""The record of a matrix of runs: `sweep.json` in its folder, which `paratune sweep` writes and reports read.
+
+    runs/<name>/
+      sweep.json        axes, cells, and how each ended; written whole after each change
+      configs/<cell>.yaml   the whole configuration of a cell; `paratune train` runs it by itself
+      runs/<cell>/      the record of each run
+      logs/<cell>.txt   what each run said
+      report/           tables of the matrix
+
+Floor 1: no torch.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from paratune import records
+from paratune.errors import CheckpointError
+from paratune.text import plain
+
+SWEEP_FILE = "sweep.json"
+SCHEMA_VERSION = 1
+CONFIGS_FOLDER = "configs"
+RUNS_FOLDER = "runs"
+LOGS_FOLDER = "logs"
+REPORT_FOLDER = "report"
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""What the name of a run or of a value is made of: it becomes the name of a folder."""
+
+State = Literal["pending", "running", "finished", "interrupted", "failed"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What varies over the matrix."""
+
+    key: str
+    """As in the matrix file."""
+    label: str
+    """As in tables."""
+    values: Mapping[str, str]
+    """How each value is shown, by its name in the names of runs; in the order of the file."""
+    is_seed: bool = False
+    """Whether it sets `run.seed`: its values are repetitions, never chosen among."""
+    is_column: bool = False
+    """Whether it changes what is learned from what, so that its values are columns of the table of chosen runs."""
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """One run of the matrix, and how far it came."""
+
+    name: str
+    """Of its run folder."""
+    values: Mapping[str, str]
+    """The name of its value on each axis, by the axis' label."""
+    num_processes: int
+    task: str
+    """Kind of its task."""
+    metric: str
+    """By which it is chosen, on validation."""
+    metrics: tuple[str, ...]
+    """What tables show of it."""
+    fingerprint: str
+    """SHA-256 of its configuration and number of processes."""
+    state: State = "pending"
+    reason: str | None = None
+    """Why it failed or was interrupted."""
+    exit_code: int | None = None
+    """Of its last process."""
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    """Each start: began, ended, exit_code."""
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """A matrix of runs."""
+
+    name: str
+    created: str
+    matrix: str
+    """The file, as it was named."""
+    command: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    select_per: tuple[str, ...]
+    """Labels of the axes for each combination of whose values a best cell is chosen."""
+    cells: tuple[CellRecord, ...]
+    past: tuple[str, ...] = field(default=())
+    """Runs in its folder that an earlier matrix had and this one has not."""
+
+    def with_cell(self, cell: CellRecord) -> "SweepRecord":
+        """Return the record with the cell of that name replaced."""
+        return replace(self, cells=tuple(cell if each.name == cell.name else each for each in self.cells))
+
+
+def write_sweep(folder: Path, sweep: SweepRecord) -> None:
+    """Write sweep.json whole or not at all.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    records.write_json(folder / SWEEP_FILE, {"schema_version": SCHEMA_VERSION, **asdict(sweep)})
+
+
+def holds_sweep(folder: Path) -> bool:
+    """Return whether a folder is that of a matrix."""
+    return (folder / SWEEP_FILE).is_file()
+
+
+def read_sweep(folder: Path) -> SweepRecord:
+    """Read sweep.json.
+
+    Raises:
+        CheckpointError: It is absent, damaged or of another schema version.
+    """
+    path = folder / SWEEP_FILE
+    found = records.read_json(path)
+    version = found.get("schema_version") if isinstance(found, dict) else None
+    if isinstance(found, dict) and version != SCHEMA_VERSION:
+        raise CheckpointError(
+            f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads {SCHEMA_VERSION}; "
+            "use the version of paratune that made it"
+        )
+    try:
+        values = {key: value for key, value in found.items() if key != "schema_version"}
+        values["axes"] = tuple(Axis(**axis) for axis in values["axes"])
+        values["cells"] = tuple(_cell(cell) for cell in values["cells"])
+        values |= {key: tuple(map(str, values[key])) for key in ("command", "select_per", "past")}
+        sweep = SweepRecord(**values)
+        labels = {axis.label: axis.values.keys() for axis in sweep.axes}
+        for cell in sweep.cells:
+            if any(cell.values[label] not in names for label, names in labels.items()):
+                raise ValueError(f"{cell.name} has a value that is on no axis")
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{plain(path)} is damaged: it is no record of a matrix ({plain(repr(error))})"
+        ) from error
+    return sweep
+
+
+def _cell(values: Mapping[str, Any]) -> CellRecord:
+    if not NAME.fullmatch(values["name"]):
+        raise ValueError(f"name {values['name']!r}")
+    if values["state"] not in get_args(State):
+        raise ValueError(f"state {values['state']!r}")
+    tuples = {key: tuple(values[key]) for key in ("metrics", "attempts")}
+    return CellRecord(**{**values, **tuples})
+
+
+def run_folder_of(folder: Path, cell: str) -> Path:
+    """Return the folder of a cell's run."""
+    return folder / RUNS_FOLDER / cell

@@ -1,0 +1,93 @@
+"""Commands one after the other, with small programs in place of paratune."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import LaunchError
+from paratune.launch.one import OneByOne
+
+SLOW = """
+    import signal, sys, time
+    from pathlib import Path
+    def stop(number, frame):
+        print("heard", signal.Signals(number).name)
+        sys.exit(75)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, stop)
+    Path("ready").write_text("")
+    time.sleep(60)
+"""
+
+
+def program(folder: Path, body: str) -> list[str]:
+    script = folder / "program.py"
+    script.write_text(textwrap.dedent(body))
+    return [sys.executable, "-S", "-E", str(script)]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_its_output_is_added_to_the_file_and_its_exit_code_returned(tmp_path: Path):
+    log = tmp_path / "log.txt"
+    log.write_text("before\n")
+    body = "import sys\nprint('out', sys.argv[1], flush=True)\nprint('err', file=sys.stderr)\nsys.exit(7)"
+    with OneByOne(program(tmp_path, body)) as children:
+        assert children.run(["x"], log) == 7
+    assert log.read_text() == "before\nout x\nerr\n"
+    assert children.signal is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_is_passed_on_and_remembered(number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(number)
+
+    def send() -> None:
+        wait_for((tmp_path / "ready").exists)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    with OneByOne(program(tmp_path, SLOW)) as children:
+        thread.start()
+        assert children.run([], tmp_path / "log.txt") == 75
+        assert children.signal == number.name
+    thread.join()
+    assert (tmp_path / "log.txt").read_text() == f"heard {number.name}\n"
+    assert signal.getsignal(number) == before
+
+
+def test_a_killed_one_says_so(tmp_path: Path):
+    with OneByOne(program(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")) as children:
+        assert children.run([], tmp_path / "log.txt") == -signal.SIGKILL
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path):
+    with OneByOne(program(tmp_path, "")) as children, pytest.raises(LaunchError, match=r"nowhere/log.txt"):
+        children.run([], tmp_path / "nowhere" / "log.txt")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
+def test_it_is_asked_to_end_when_this_process_is_killed(tmp_path: Path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom paratune.launch.one import OneByOne\n"
+        "with OneByOne(sys.argv[1:]) as children: children.run([], Path('log.txt'))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, *program(tmp_path, SLOW)], cwd=tmp_path)
+    wait_for((tmp_path / "ready").exists)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: "heard SIGTERM" in (tmp_path / "log.txt").read_text())

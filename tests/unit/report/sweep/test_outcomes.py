@@ -1,0 +1,194 @@
+"""Mean and spread over seeds, the choice by validation, and tables in every format; expected values are written out."""
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from paratune.errors import CheckpointError
+from paratune.report.sweep import make_sweep, terminal_sweep
+from paratune.report.sweep.outcomes import Figure, SweepReport, read_outcomes
+from paratune.report.sweep.tables import chosen, mean_text, tables
+from paratune.sweep_record import Axis, CellRecord, SweepRecord, run_folder_of, write_sweep
+
+SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
+RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})
+MODEL = Axis("model", "model", {"big": "big", "small": "<i>small</i>"})
+TASK = Axis("task", "task", {"mrpc": "mrpc", "stsb": "stsb"}, is_column=True)
+VALIDATION = {
+    # accuracy of the seeds 1, 2 and 3
+    "high": (0.80, 0.90, 0.85),
+    "low": (0.86, 0.86, 0.86),
+}
+
+
+def make(
+    folder: Path,
+    axes: tuple[Axis, ...] = (RATE, SEED),
+    per: tuple[str, ...] = (),
+    *,
+    missing: dict[str, str] | None = None,
+    test: bool = True,
+    scores: dict[str, tuple[float | None, ...]] | None = None,
+) -> SweepReport:
+    """Write a matrix with a run in each cell; `missing` has the state of those that are not finished."""
+    cells = []
+    for names in itertools.product(*(axis.values for axis in axes)):
+        values = {axis.label: name for axis, name in zip(axes, names, strict=True)}
+        name = "_".join(names)
+        state = (missing or {}).get(name, "finished")
+        is_stsb = values.get("task") == "stsb"
+        cells.append(
+            CellRecord(
+                name=name,
+                values=values,
+                num_processes=1,
+                task="regression" if is_stsb else "classification",
+                metric="rmse" if is_stsb else "accuracy",
+                metrics=("pearson", "rmse") if is_stsb else ("accuracy", "f1"),
+                fingerprint=name,
+                state=state,
+                reason="the loss is nan" if state == "failed" else None,
+            )
+        )
+        if state != "finished":
+            continue
+        value = (scores or VALIDATION)[values["rate"]][int(values["seed"][-1]) - 1]
+        found = {"rmse": value, "pearson": 0.5} if is_stsb else {"accuracy": value, "f1": 0.5, "loss": 0.25}
+        run = run_folder_of(folder, name)
+        run.mkdir(parents=True)
+        splits = {"validation": found} | ({"test": dict.fromkeys(found, 0.75)} if test else {})
+        (run / "summary.json").write_text(json.dumps({"scores": splits}))
+    folder.mkdir(exist_ok=True)
+    record = SweepRecord("table6", "2026-11-21", "m.yaml", ("paratune",), axes, per, tuple(cells), ("old",))
+    write_sweep(folder, record)
+    return read_outcomes(folder)
+
+
+def test_mean_and_sample_standard_deviation():
+    # (0.80 + 0.90 + 0.85) / 3 = 0.85; squares 0.0025 + 0.0025 + 0; / (3 - 1) = 0.0025; its root 0.05.
+    figure = Figure((0.80, 0.90, 0.85))
+    assert figure.mean == pytest.approx(0.85)
+    assert figure.deviation == pytest.approx(0.05)
+    assert mean_text(figure) == "0.8500 ± 0.0500"
+    assert mean_text(Figure((0.8, None, 0.9))) == "0.8500 ± 0.0707 (2 of 3)"  # root of 0.005
+    assert mean_text(Figure((0.8,))) == "0.8000"
+    assert mean_text(Figure((None, None))) == "n/a"
+
+
+def test_the_best_mean_on_validation_is_chosen_and_test_scores_are_shown(tmp_path: Path):
+    report = make(tmp_path / "m")
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "low"}  # 0.86 against 0.85, though one seed of the other has 0.90
+    assert group.remarks == ()
+    assert chosen(report).rows == (("table6", "0.7500 ± 0.0000", "0.7500 ± 0.0000"),)
+
+
+def test_of_an_error_the_smallest_is_chosen(tmp_path: Path):
+    report = make(tmp_path / "m", (TASK, RATE, SEED), ("task",))
+    assert [group.chosen.values["rate"] for group in report.groups] == ["low", "high"]
+
+
+def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
+    report = make(tmp_path / "m", missing={"low_seed-2": "failed"})
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "high"}
+    assert group.remarks == (
+        "1 of 6 runs are missing",
+        "chosen among the 1 of 2 candidates that have all of their runs",
+    )
+    _, rows, missing = tables(report)
+    assert rows.rows[1][:6] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "2/3", "0.8600", "failed", "0.8600")
+    assert missing.rows == (("low_seed-2", "failed: the loss is nan"),)
+
+
+def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
+    report = make(tmp_path / "m", missing={"low_seed-2": "pending", "high_seed-1": "interrupted"})
+    (group,) = report.groups
+    assert group.chosen is None
+    assert "nothing is chosen: no candidate has all of its runs" in group.remarks
+    assert chosen(report).rows == (("table6", "n/a", "n/a"),)
+
+
+def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
+    report = make(tmp_path / "m", scores={**VALIDATION, "low": (0.9, None, 0.9)})
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "high"}
+    assert "1 finished runs have no finite accuracy on validation" in group.remarks
+
+
+def test_equal_candidates_are_said(tmp_path: Path):
+    report = make(tmp_path / "m", scores={"high": (0.5, 0.5, 0.5), "low": (0.5, 0.5, 0.5)})
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "high"}
+    assert group.remarks == ("2 candidates are equal in accuracy on validation; the first of them is taken",)
+
+
+def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path: Path):
+    table = chosen(make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), test=False))
+    assert table.header == (
+        "model",
+        *(
+            "mrpc validation Accuracy ↑",
+            "mrpc validation F1 ↑",
+            "stsb validation Pearson r ↑",
+            "stsb validation RMSE ↓",
+        ),
+    )
+    assert [row[0] for row in table.rows] == ["big", "<i>small</i>"]
+    assert table.rows[0][1:] == ("0.8600 ± 0.0000", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.8500 ± 0.0500")
+    assert any("they flatter" in note for note in table.notes)
+
+
+def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
+    make(tmp_path / "m")
+    (run_folder_of(tmp_path / "m", "low_seed-1") / "summary.json").write_text("{")
+    report = read_outcomes(tmp_path / "m")
+    assert report.num_finished == 5
+    assert "summary.json is damaged" in next(each.reason for each in report.outcomes if each.reason)
+
+
+def test_all_formats_are_written(tmp_path: Path):
+    make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), missing={"big_mrpc_low_seed-2": "failed"})
+
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+
+    assert [path.name for path in report.files] == ["index.html", "report.md", "report.csv", "report.json"]
+    html, markdown, text, found = (path.read_text() for path in report.files)
+    assert "<i>small</i>" not in html + markdown
+    assert "&lt;i&gt;small&lt;/i&gt;" in html
+    assert "<script" not in html
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert len(lines) == 24
+    failed = next(line for line in lines if line["run"] == "big_mrpc_low_seed-2")
+    assert (failed["state"], failed["validation_accuracy"], failed["chosen"]) == ("failed", "", "0")
+    assert [line["validation_accuracy"] for line in lines[:3]] == ["0.8", "0.9", "0.85"]
+    assert [line["chosen"] for line in lines[:6]] == ["1", "1", "1", "0", "0", "0"]
+    values = json.loads(found)
+    assert values["num_finished"] == 23
+    first = values["groups"][0]["candidates"][0]["scores"]["validation"]["accuracy"]
+    assert first["mean"] == pytest.approx(0.85)
+    assert first["standard_deviation"] == pytest.approx(0.05)
+    assert (first["num_runs"], first["values"]) == (3, [0.80, 0.90, 0.85])
+    assert values["past"] == ["old"]
+    make_sweep(tmp_path / "m", tmp_path / "out")  # an earlier report is replaced
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_terminal_holds_every_figure_at_any_width(width: int, tmp_path: Path):
+    report = make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(terminal_sweep(report))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("0.8500 ± 0.0500") == 4
+    assert "<i>small</i>" in text
+
+
+def test_a_folder_without_a_matrix(tmp_path: Path):
+    with pytest.raises(CheckpointError, match=r"sweep.json does not exist"):
+        make_sweep(tmp_path, None)

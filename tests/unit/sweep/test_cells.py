@@ -1,0 +1,178 @@
+"""The cells of a matrix: combinations, names, what each is trained with, and what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import ConfigError
+from paratune.sweep.cells import Cell, cells_of, invalid, only
+from paratune.sweep.matrix import read_matrix
+
+
+def _cells(path: Path, *overrides: str) -> tuple[Cell, ...]:
+    return cells_of(read_matrix(path), overrides)
+
+
+def _add(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+def test_every_combination_in_order(matrix_file: Path):
+    cells = _cells(matrix_file)
+
+    assert [cell.name for cell in cells] == [
+        "learning_rate-0.0001_seed-41",
+        "learning_rate-0.0001_seed-42",
+        "learning_rate-1e-05_seed-41",
+        "learning_rate-1e-05_seed-42",
+    ]
+    last = cells[-1].config
+    assert (last.train.learning_rate, last.run.seed) == (1e-5, 42)
+    assert (last.run.folder, last.run.name) == ("runs/m/runs", "learning_rate-1e-05_seed-42")
+    assert cells[0].loaded.origin["train.learning_rate"] == "matrix.yaml:9"
+
+
+def test_exclusions_and_overrides(matrix_file: Path):
+    _add(matrix_file, "exclude:\n  - {learning_rate: 1e-5, run.seed: [41]}\n")
+    cells = _cells(matrix_file, "train.max_steps=7")
+    assert [cell.name for cell in cells if "1e-05" in cell.name] == ["learning_rate-1e-05_seed-42"]
+    assert {cell.config.train.max_steps for cell in cells} == {7}
+
+
+@pytest.mark.parametrize(
+    ("more", "overrides", "says"),
+    [
+        ("exclude: [{seed: 41}, {seed: 41, learning_rate: 1e-4}]\n", (), None),
+        ("exclude: [{seed: [41, 42]}]\n", (), "exclude leaves no run of 4"),
+        ("exclude: [{seed: [41], learning_rate: []}]\n", (), r"exclude\[0\] leaves nothing out"),
+        ("", ("run.seed=3",), "--set run.seed: the axis run.seed sets it in each run"),
+        ("", ("run={seed: 3}",), "--set run.*: the axis run.seed sets it"),
+        ("", ("run.name=x",), "the matrix gives each run its name and folder"),
+        (
+            "  batch.micro_batch_size: [" + ", ".join(map(str, range(1, 2600))) + "]\n",
+            (),
+            "10,396 runs; at most 10,000",
+        ),
+    ],
+)
+def test_what_makes_no_matrix(more: str, overrides: tuple[str, ...], says: str | None, matrix_file: Path):
+    _add(matrix_file, more)
+    if says is None:
+        assert len(_cells(matrix_file, *overrides)) == 2
+        return
+    with pytest.raises(ConfigError, match=says):
+        _cells(matrix_file, *overrides)
+
+
+def test_a_task_that_one_cell_names_stays_with_it(matrix_file: Path):
+    # What the name of a task stands for is filled in; cells share the rest of their values.
+    text = matrix_file.read_text().replace("  task: {kind: classification, labels: [a, b]}\n", "")
+    text = text.replace(", columns: {text: text, label: label}", "").replace(
+        "  run.seed: [41, 42]", "  task: [mrpc, rte, cola]"
+    )
+    matrix_file.write_text(text)
+
+    cells = _cells(matrix_file)
+
+    assert [cell.problems for cell in cells] == [()] * 6
+    assert cells[0].config.task.labels != cells[1].config.task.labels
+    assert [cell.config.data.columns.text for cell in cells[:3]] == ["sentence1", "sentence1", "sentence"]
+    assert [cell.metrics for cell in cells[:3]] == [("accuracy", "f1"), ("accuracy",), ("matthews",)]
+    assert read_matrix(matrix_file).select_per == ("task",)
+
+
+def test_problems_are_said_once_with_their_cells(matrix_file: Path):
+    text = matrix_file.read_text().replace("1e-5", "-1").replace("data.csv", "dota.csv")
+    matrix_file.write_text(text)
+    matrix = read_matrix(matrix_file)
+
+    error = str(invalid(matrix, cells_of(matrix)))
+
+    assert "train.learning_rate is -1" in error
+    assert "(in learning_rate--1_seed-41, learning_rate--1_seed-42)" in error
+    # The file is looked for where nothing else is wrong.
+    assert "line 4: data.train: dota.csv does not exist" in error
+    assert "2 of 4 runs" not in error
+    assert "4 of 4 runs cannot be trained" in error
+
+
+def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
+    _add(matrix_file, "nproc: 3\n")
+    matrix = read_matrix(matrix_file)
+    error = str(invalid(matrix, cells_of(matrix)))
+    assert "strategy.kind: single runs in 1 process, and 3 were started" in error
+    assert "(in all 4 runs)" in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("split: {validation: 0.2}, ", "", "that needs a validation set"),
+        ("axes:", "select_by: rmse\naxes:", "select_by: rmse is not a metric of classification"),
+        (
+            "  run.seed: [41, 42]",
+            "  evaluate.best: [f1, accuracy]",
+            r"evaluate.best differs .* \(accuracy, f1\); say select_by",
+        ),
+        ("  run.seed: [41, 42]", "  data.split.seed: [1, 2]\nselect_per: []", "different validation sets"),
+        (
+            "  run.seed: [41, 42]",
+            "  kind:\n    a: {evaluate.best: f1}\n    b: {task: regression}\nselect_per: []",
+            "runs of different tasks is asked for",
+        ),
+    ],
+)
+def test_what_cannot_be_chosen_among(old: str, new: str, says: str, matrix_file: Path):
+    text = matrix_file.read_text()
+    assert old in text
+    matrix_file.write_text(text.replace(old, new))
+    matrix = read_matrix(matrix_file)
+    with pytest.raises(ConfigError, match=says):
+        raise invalid(matrix, cells_of(matrix))
+
+
+def test_seeds_alone_need_no_validation_set(matrix_file: Path):
+    text = matrix_file.read_text().replace("split: {validation: 0.2}, ", "").replace("[1e-4, 1e-5]", "[1e-4]")
+    matrix_file.write_text(text)
+    assert invalid(read_matrix(matrix_file), _cells(matrix_file)) is None
+
+
+def test_long_names_are_cut_and_stay_apart(matrix_file: Path):
+    long = "x" * 150
+    _add(matrix_file, f"  model.name: [{long}a, {long}b]\n")
+    names = [cell.name for cell in _cells(matrix_file)]
+    assert len(set(names)) == 8
+    assert max(map(len, names)) == 120
+
+
+def test_names_that_would_be_the_same(matrix_file: Path):
+    _add(matrix_file, "  x: {a_b: {train.eps: 1e-6}, a: {train.eps: 1e-7}}\n")
+    _add(matrix_file, "  y: {c: {train.weight_decay: 0.1}, b_c: {train.weight_decay: 0.2}}\n")
+    with pytest.raises(ConfigError, match=r"two runs would be called learning_rate-0.0001_seed-41_a_b_c"):
+        _cells(matrix_file)
+
+
+def test_only(matrix_file: Path):
+    matrix = read_matrix(matrix_file)
+    cells = cells_of(matrix)
+
+    def names(*words: str) -> list[str]:
+        return [cell.name for cell in only(matrix, cells, words)]
+
+    assert names("seed=41", "train.learning_rate=1e-4") == ["learning_rate-0.0001_seed-41"]
+    assert names("seed=41,42") == [cell.name for cell in cells]
+    assert names("*_seed-42") == ["learning_rate-0.0001_seed-42", "learning_rate-1e-05_seed-42"]
+    for word, says in (
+        ("sed=41", "sed is not an axis; did you mean seed?"),
+        ("seed=43", "43 is not on the axis seed; it has: 41, 42"),
+        ("nothing*", "none of the 4 runs is meant"),
+    ):
+        with pytest.raises(ConfigError, match=says.replace("?", r"\?")):
+            names(word)
+
+
+def test_a_fingerprint_is_that_of_what_is_trained(matrix_file: Path):
+    before = {cell.name: cell.fingerprint for cell in _cells(matrix_file)}
+    assert len(set(before.values())) == 4
+    assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
+    assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, "train.max_steps=4")}

@@ -1,0 +1,130 @@
+"""Running cells: what is started, how its end is told, and what the record says; no run is made."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from paratune.config.load import load_config
+from paratune.errors import CheckpointError
+from paratune.run_folder import LOCK_FILE
+from paratune.sweep import run
+from paratune.sweep.cells import cells_of
+from paratune.sweep.matrix import read_matrix
+from paratune.sweep.plan import plan_of
+from paratune.sweep.run import exit_code, run_step, take
+from paratune.sweep_record import CellRecord, read_sweep, run_folder_of
+
+FOLDER = Path("runs/m")
+Trainer = Callable[[Sequence[str], Path], int]
+
+
+def ends(code: int, text: str = "", *, finished: bool = False) -> Trainer:
+    """Return what stands in for `paratune train`: it writes its run, says something, and ends."""
+
+    def start(words: Sequence[str], log: Path) -> int:
+        start.words = list(words)
+        with log.open("a") as file:
+            file.write(text)
+        folder = run_folder_of(FOLDER, Path(words[1]).stem)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "run.json").write_text("{}")
+        if finished:
+            (folder / "summary.json").write_text("{}")
+        return code
+
+    return start
+
+
+def run_first(path: Path, start: Trainer, *, stopped: bool = False) -> CellRecord:
+    matrix = read_matrix(path)
+    plan = plan_of(matrix, cells_of(matrix), ["paratune"])
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    record = run_step(FOLDER, plan.record, plan.steps[0], start, stopped=lambda: stopped)
+    assert read_sweep(FOLDER).cells[0].state == record.cells[0].state
+    return record.cells[0]
+
+
+@pytest.mark.parametrize(
+    ("start", "state", "reason"),
+    [
+        (ends(0, finished=True), "finished", None),
+        (ends(0), "failed", "it ended well, but its record is not finished"),
+        (ends(7, "step 1\nerror: the loss is nan\ntry less\n"), "failed", "the loss is nan\ntry less"),
+        (ends(1), "failed", "exit code 1, without a word"),
+        (ends(75, "stopped by SIGTERM at step 3\n"), "interrupted", "stopped by SIGTERM at step 3"),
+        (ends(-9), "interrupted", "killed by signal 9"),
+        (ends(130, "interrupted\n"), "interrupted", "interrupted"),
+    ],
+)
+def test_how_a_run_ended(start: Trainer, state: str, reason: str | None, matrix_file: Path):
+    cell = run_first(matrix_file, start)
+    assert (cell.state, cell.reason) == (state, reason)
+    assert [attempt["exit_code"] for attempt in cell.attempts] == [cell.exit_code]
+
+
+def test_what_is_started(matrix_file: Path):
+    start = ends(0, finished=True)
+    name = run_first(matrix_file, start).name
+
+    config = FOLDER / "configs" / f"{name}.yaml"
+    assert start.words == ["train", str(config), "--nproc", "1", "--resume"]
+    loaded = load_config(config)
+    assert (loaded.config.run.name, loaded.config.run.seed, loaded.config.train.learning_rate) == (name, 41, 1e-4)
+
+
+def test_a_changed_run_is_overwritten(matrix_file: Path):
+    run_first(matrix_file, ends(0, finished=True))
+    path = run_folder_of(FOLDER, "learning_rate-0.0001_seed-41") / "run.json"
+    path.write_text(json.dumps({"config": {}, "world_size": 1, "sessions": []}))
+    start = ends(0, finished=True)
+    run_first(matrix_file, start)
+    assert start.words[-1] == "--overwrite"
+
+
+def test_an_error_while_a_signal_ends_it_is_no_failure(matrix_file: Path):
+    assert run_first(matrix_file, ends(5, "error: lost a rank\n"), stopped=True).state == "interrupted"
+
+
+def test_only_what_it_said_this_time_is_its_reason(matrix_file: Path):
+    run_first(matrix_file, ends(1, "error: first\n"))
+    (run_folder_of(FOLDER, "learning_rate-0.0001_seed-41") / "run.json").unlink()
+    cell = run_first(matrix_file, ends(1, "second\n"))
+    assert cell.reason == "second"
+    assert len(cell.attempts) == 2
+
+
+def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run, "WAIT_S", 0.1)
+    matrix = read_matrix(matrix_file)
+    plan = plan_of(matrix, cells_of(matrix), [])
+    folder = run_folder_of(FOLDER, "learning_rate-0.0001_seed-41")
+    folder.mkdir(parents=True)
+    with FileLock(folder / LOCK_FILE):
+        record = run_step(FOLDER, plan.record, plan.steps[0], ends(0, finished=True), stopped=lambda: False)
+    assert record.cells[0].state == "failed"
+    assert "in use by another process that trains" in (record.cells[0].reason or "")
+
+
+def test_the_folder_is_held(matrix_file: Path):
+    lock = take(FOLDER)
+    try:
+        with pytest.raises(CheckpointError, match="in use by another paratune sweep"):
+            take(FOLDER)
+    finally:
+        lock.release()
+    take(FOLDER).release()
+
+
+def test_exit_codes(matrix_file: Path):
+    matrix = read_matrix(matrix_file)
+    plan = plan_of(matrix, cells_of(matrix), [])
+    names = [cell.name for cell in plan.record.cells]
+    FOLDER.mkdir(parents=True)
+    record = run_step(FOLDER, plan.record, plan.steps[0], ends(0, finished=True), stopped=lambda: False)
+    assert exit_code(record, names[:1], was_stopped=False) == 0
+    assert exit_code(record, names[:1], was_stopped=True) == 0
+    assert exit_code(record, names, was_stopped=False) == 1
+    assert exit_code(record, names, was_stopped=True) == 75
