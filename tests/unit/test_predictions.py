@@ -1,3 +1,4 @@
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -150,11 +151,16 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path, monkey
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_columns_that_a_csv_cannot_hold_are_said(tmp_path: Path):
-    with pytest.raises(DataError, match=r"out\.csv could not be written"):
-        write_table(tmp_path / "out.csv", pa.table({"tokens": [[1, 2], [3]]}))
-    assert list(tmp_path.iterdir()) == []
-    write_table(tmp_path / "out.jsonl", pa.table({"tokens": [[1, 2], [3]]}))
+def test_lists_stand_in_a_csv_as_json(tmp_path: Path):
+    table = pa.table({"tokens": [[["golo", "é"]], None], "number": [1, 2]})
+    write_table(tmp_path / "out.csv", table)
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.DictReader(file)) == [
+            {"tokens": '[["golo", "é"]]', "number": "1"},
+            {"tokens": "", "number": "2"},
+        ]
+    write_table(tmp_path / "out.jsonl", table)
+    assert (tmp_path / "out.jsonl").read_text().splitlines()[0] == '{"tokens": [["golo", "é"]], "number": 1}'
 
 
 @pytest.mark.parametrize("place", ["absent/out.csv", "file/out.csv"])

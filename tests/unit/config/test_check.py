@@ -10,6 +10,7 @@ from paratune.config.traits import TRAITS
 from paratune.errors import ConfigError
 
 REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kind: regression\n")
+MASKED_LM = "task=mlm", "data.columns.label="
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,28 @@ def test_what_can_be_combined_is_not_refused(good, overrides):
 @pytest.mark.parametrize("task", METRICS)
 def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
     swapped = good_text.replace(*REGRESSION) if task == "regression" else good_text.replace("classification", task)
-    good.write_text(swapped)
+    good.write_text(good_text if task == "mlm" else swapped)
+    overrides = MASKED_LM if task == "mlm" else ()
     for metric in METRICS[task]:
-        assert load_config(good, [f"evaluate.best={metric}"]).config.evaluate.best == metric
+        assert load_config(good, [*overrides, f"evaluate.best={metric}"]).config.evaluate.best == metric
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what"),
+    [
+        ("data.columns.label=label", "data.columns.label: label has no effect with task.kind: mlm, which learns from"),
+        ("data.columns.text_pair=b", "data.columns.text_pair: b has no effect with task.kind: mlm"),
+        ("data.columns.id=row", "data.columns.id: row has no effect with task.kind: mlm"),
+        ("data.columns.text=", "data.columns.text is required with task.kind: mlm: the column of the text"),
+        ("data.truncation=only_first", "data.truncation: only_first has no effect with task.kind: mlm"),
+        ("data.split.stratify=true", "data.split.stratify: true has no effect in mlm, which has no labels"),
+        ("evaluate.best=f1", "evaluate.best: f1 is not a metric of mlm; allowed: perplexity, accuracy, loss"),
+        ("task.mask_probability=1.0", "task.mask_probability"),
+        ("task.windows=lines", "task.windows"),
+    ],
+)
+def test_what_running_text_has_no_use_for(complain, overrides, what):
+    assert what in complain(*MASKED_LM, *overrides.split())
 
 
 @pytest.mark.parametrize(

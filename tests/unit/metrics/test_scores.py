@@ -14,17 +14,18 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("task_kind", sorted(METRICS))
+@pytest.mark.parametrize("task_kind", sorted(SCORES))
 def test_scores_are_the_named_metrics_but_the_loss(task_kind):
     assert (*scores(task_kind, *OUTPUTS[task_kind]), "loss") == METRICS[task_kind]
 
 
 def test_every_task_with_metrics_can_be_scored():
-    assert set(SCORES) == set(METRICS)
+    # Outputs of a masked LM hold what was right already; see metrics/masked_lm.py.
+    assert set(METRICS) - set(SCORES) == {"mlm"}
 
 
 def test_errors_fall_and_scores_rise():
-    smaller = {"loss", "rmse", "mse", "mae", "hamming_loss"}
+    smaller = {"loss", "rmse", "mse", "mae", "hamming_loss", "perplexity"}
     for names in METRICS.values():
         for name in names:
             assert direction(name) == ("min" if name in smaller else "max")
