@@ -46,9 +46,13 @@ class Batch:
     max_seqlen: int = 0
     """Tokens of the longest row."""
     labels: Tensor | None = None
-    """(B,) int64 class ids, (B,) float32 targets, or as the task defines; None when nothing is known."""
+    """(B,) int64 class ids, (B,) float32 targets, (B, 2) int64 first and last token of an answer, or as the task
+    defines; None when nothing is known."""
     asked: Tensor | None = None
     """(B,), int64: which token of its row is to be predicted, when a masked LM fills in masks; else None."""
+    row_bounds: Tensor | None = None
+    """(B, 3), int64, question answering only: the token that stands for "no answer", the first token of the context,
+    and the one behind its last."""
 
     @property
     def is_packed(self) -> bool:

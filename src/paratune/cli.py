@@ -243,7 +243,8 @@ def init(
     path: Path,
     *,
     task: Annotated[
-        Literal["classification", "mlm", "multi_label", "ordinal", "regression"], Parameter(help="what is learned")
+        Literal["classification", "mlm", "multi_label", "ordinal", "qa", "regression"],
+        Parameter(help="what is learned"),
     ],
     json: Json = False,
 ) -> int:

@@ -196,7 +196,7 @@ def _flattened(table: pa.Table) -> pa.Table:
     for number, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
             values = table.column(number).to_pylist()
-            texts = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+            texts = [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values]
             table = table.set_column(number, field.name, pa.array(texts, type=pa.string()))
     return table
 

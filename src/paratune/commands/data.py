@@ -37,6 +37,8 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
         recipe, data = recipe_of(config.task), config.data.model_copy(update={"missing": "drop"})
         splits = recipe.load_splits(data, how) | load_further(recipe, data, how)
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
+    labelled = {name: split for name, split in splits.items() if name not in config.data.predict}
+    description["warnings"] += [text for text in recipe.warnings(labelled) if text not in description["warnings"]]
     num_dropped = sum(sum(split.num_dropped.values()) for split in splits.values())
     if num_dropped and config.data.missing == "refuse":
         description["warnings"].append(

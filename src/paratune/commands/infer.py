@@ -13,11 +13,14 @@ from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.predictions import SUFFIXES, write_table
+from paratune.records import write_json
 from paratune.text import plain
 from paratune.units import format_number, format_share
 
 log = logging.getLogger(__name__)
 
+DOCUMENT_SUFFIX = ".json"
+"""Of a file in the layout of a task's own, such as SQuAD's object of answers by id."""
 ROW = "row"
 """Column that numbers the rows of a file that has no column for it."""
 
@@ -35,7 +38,8 @@ def evaluate_command(
 
         table = read_table(data)
         trained = load_trained(target, Named(**named), device)
-    split, evaluation = _apply(trained, data, table, batch_size, require_labels=True)
+    split = trained.read(data, table, require_labels=True)
+    evaluation = _apply(trained, split, batch_size)
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:
         log.warning(
@@ -90,13 +94,15 @@ def predict_command(
     taken = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if taken:
         raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")
-    split, evaluation = _apply(trained, source, table, batch_size, require_labels=False)
-    if not {trained.columns.id, ROW} & set(table.column_names):  # else the file names its rows itself
-        table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
-    columns = trained.recipe.prediction_columns(split, evaluation.outputs)
-    for name, values in columns.items():
-        table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
-    write_table(output, table)
+    split = trained.read(source, table, require_labels=False)
+    is_document = output.suffix == DOCUMENT_SUFFIX
+    if is_document and (reason := trained.recipe.why_no_document(split)):
+        raise ConfigError(f"--output {output}: {reason}; write {', '.join(SUFFIXES)}")
+    evaluation = _apply(trained, split, batch_size)
+    if is_document:
+        write_json(output, trained.recipe.document(split, evaluation.outputs))
+    else:
+        write_table(output, _with_predictions(table, trained, split, evaluation))
     without = np.setdiff1d(np.arange(table.num_rows), split.samples.rows).tolist()
     # What rows may lack besides a text: a mask to fill in.
     lacking = " or ".join(sorted({"text", *split.num_dropped}, reverse=True))
@@ -115,6 +121,16 @@ def predict_command(
     return EXIT_OK
 
 
+def _with_predictions(table: pa.Table, trained: Any, split: Any, evaluation: Any) -> pa.Table:
+    """Return the table with what was predicted beside it, null in rows that were left out."""
+    if not {trained.columns.id, ROW} & set(table.column_names):  # else the file names its rows itself
+        table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
+    columns = trained.recipe.prediction_columns(split, evaluation.outputs)
+    for name, values in columns.items():
+        table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
+    return table
+
+
 def _check_batch_size(batch_size: int) -> None:
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: at least 1")
@@ -122,8 +138,11 @@ def _check_batch_size(batch_size: int) -> None:
 
 def _check_output(output: Path, overwrite: bool) -> None:
     """Refuse a file that could not be written once all is computed."""
-    if output.suffix not in SUFFIXES:
-        raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}")
+    if output.suffix not in (*SUFFIXES, DOCUMENT_SUFFIX):
+        raise ConfigError(
+            f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}, or {DOCUMENT_SUFFIX} for the answers "
+            "of question answering"
+        )
     if output.is_dir():
         raise ConfigError(f"--output {output} cannot be written: it is a folder; name a file in it")
     if output.exists() and not overwrite:
@@ -138,10 +157,9 @@ def _check_output(output: Path, overwrite: bool) -> None:
         raise ConfigError(f"--output {output} cannot be written: {error.strerror}; choose another folder") from error
 
 
-def _apply(trained: Any, source: str, table: pa.Table, batch_size: int, *, require_labels: bool) -> tuple[Any, Any]:
-    split = trained.read(source, table, require_labels=require_labels)
+def _apply(trained: Any, split: Any, batch_size: int) -> Any:
     with Display(speaks=True).bar("predict", trained.num_batches(split, batch_size)) as bar:
-        return split, trained.apply(split, batch_size, bar.update)
+        return trained.apply(split, batch_size, bar.update)
 
 
 def _at_rows(values: Any, rows: np.ndarray[Any, Any], num_rows: int) -> pa.Array:
@@ -166,6 +184,8 @@ def _show(result: dict[str, Any]) -> None:
     for name, value in result["scores"].items():
         if name != "f1" or len(labels) <= 2:  # of more classes it is f1_macro
             table.add_row(name, format_number(value))
+    for name, value in result.get("answers", {}).items():
+        table.add_row(name, format_number(value))
     print_result(table)
     if "confusion" in result:
         print_result(confusion_view(labels, result["confusion"], Console().width))

@@ -19,6 +19,7 @@ from paratune.config.sections import (
     MultiLabelTask,
     OrdinalTask,
     PipelineStrategy,
+    QuestionAnsweringTask,
     RegressionTask,
     class_names,
     strategy_options,
@@ -205,15 +206,22 @@ REQUIRED_COLUMNS = {
     "multi_label": ("text", "label"),
     "ordinal": ("text", "label"),
     "regression": ("text", "label"),
+    "qa": ("text", "text_pair", "label"),
 }
 """Which columns each kind of task cannot do without."""
+
+
+_COLUMNS = (
+    {"text": "the text", "label": "the class label or the numeric target"},
+    {"text": "the question", "text_pair": "the context", "label": "the gold answers"},
+)
 
 
 def _columns(config: Config) -> Iterator[Problem]:
     columns = config.data.columns
     for name in REQUIRED_COLUMNS.get(config.task.kind, ()):
         if getattr(columns, name) is None:
-            what = "the text" if name == "text" else "the class label or the numeric target"
+            what = _COLUMNS[config.task.kind == "qa"][name]
             keys = (f"data.columns.{name}", "data.columns", "data")
             yield Problem(
                 f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {what}", keys
@@ -235,6 +243,35 @@ def _columns(config: Config) -> Iterator[Problem]:
     if config.data.truncation == "only_second" and not pair:
         wanted = "without data.columns.text_pair"
         yield _no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
+
+
+def _questions(config: Config) -> Iterator[Problem]:
+    """What question answering has and other tasks have not."""
+    task, columns = config.task, config.data.columns
+    if not isinstance(task, QuestionAnsweringTask):
+        if columns.answer_start is not None:
+            wanted = f"in {task.kind}; it is for task.kind: qa"
+            yield _no_effect("data.columns.answer_start", columns.answer_start, wanted, ("task.kind",))
+        return
+    if isinstance(columns.text_pair, list):
+        yield Problem(
+            f"data.columns.text_pair: {one_line(columns.text_pair)} joins columns, and the place of an answer counts "
+            "in one; name the one column of the context",
+            ("data.columns.text_pair",),
+        )
+    if config.data.truncation != "longest_first":
+        wanted = "in qa: contexts are cut into windows (task.stride), and nothing is truncated"
+        yield _no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
+    limit = config.data.max_length
+    if limit is not None and task.stride >= limit:
+        yield Problem(
+            f"task.stride: {task.stride} tokens that neighbouring windows share leave no new ones in windows of "
+            f"data.max_length: {limit}; a third of it is usual",
+            ("task.stride", "data.max_length"),
+        )
+    if task.unanswerable is False and task.null_threshold is not None:
+        wanted = "with task.unanswerable: false, where every question has an answer"
+        yield _no_effect("task.null_threshold", task.null_threshold, wanted, ("task.unanswerable",))
 
 
 def _names(columns: str | list[str] | None) -> list[str]:
@@ -454,6 +491,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _further,
     _split,
     _columns,
+    _questions,
     _labels,
     _glue,
     _bands,

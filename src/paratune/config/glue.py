@@ -7,6 +7,7 @@ with the same tasks say what differs.
 from dataclasses import dataclass
 from typing import Any, Final
 
+from paratune.config.implied import put_under
 from paratune.config.layers import Layer
 from paratune.config.metric_names import METRICS
 from paratune.config.problems import Place
@@ -63,6 +64,7 @@ _HEADLINES: Final[dict[str, tuple[str, ...]]] = {
     "regression": ("rmse", "mae", "r2"),
     "multi_label": ("f1_micro", "f1_macro"),
     "ordinal": ("qwk", "mae", "accuracy"),
+    "qa": ("exact", "f1"),
 }
 """By kind; of others, the first of their `METRICS`."""
 
@@ -93,21 +95,4 @@ def fill_glue(layer: Layer) -> None:
         task.setdefault("kind", "classification")
         return
     for key, value in GLUE[name].options().items():
-        _put_under(layer, key, value, Place(f"task.glue: {name}"))
-
-
-def _put_under(layer: Layer, dotted: str, value: Any, place: Place) -> None:
-    """Set a key that is not set; a section that is none is left to the checks."""
-    *path, key = dotted.split(".")
-    section = layer.values
-    for name in path:
-        if section.get(name) is None:
-            section[name] = {}
-        section = section[name]
-        if not isinstance(section, dict):
-            return
-    if key not in section:
-        section[key] = value
-        layer.places[dotted] = place
-        if isinstance(value, dict):
-            layer.places.update({f"{dotted}.{each}": place for each in value})
+        put_under(layer, key, value, Place(f"task.glue: {name}"))

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from paratune.config.check import check
 from paratune.config.differences import flatten
 from paratune.config.glue import fill_glue
+from paratune.config.implied import fill_columns
 from paratune.config.layers import Layer, label, read_layers
 from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap
@@ -64,6 +65,7 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
     if not layer.whole:
         return None, [_placed(problem, layer) for problem in layer.problems]
     fill_glue(layer)
+    fill_columns(layer)
     values, findings = validate(layer.values)
     _name_run(values, path, findings)
     try:

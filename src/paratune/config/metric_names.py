@@ -44,6 +44,17 @@ METRICS: dict[str, tuple[str, ...]] = {
         "adjacent_agreement",
         "loss",
     ),
+    "qa": (
+        "exact",
+        "f1",
+        "has_answer_exact",
+        "has_answer_f1",
+        "no_answer_exact",
+        "no_answer_f1",
+        "best_exact",
+        "best_f1",
+        "loss",
+    ),
 }
 """The metrics of a task, by its kind; the loss is the training loss on the same split."""
 

@@ -50,6 +50,16 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.columns.label": "score",
         "evaluate.best": "rmse",
     },
+    "qa": {
+        "task.kind": "qa",
+        "data.train": "data/train.csv",
+        "data.columns.text": "question",
+        "data.columns.text_pair": "context",
+        "data.columns.label": "answers",
+        "data.columns.id": "id",
+        "data.split.group_by": "context",
+        "evaluate.best": "f1",
+    },
 }
 """What the file to start from says, by task."""
 _FILLED_ALWAYS: dict[str, Any] = {

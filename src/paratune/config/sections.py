@@ -102,8 +102,31 @@ class MaskedLMTask(Section):
     truncated where it is longer (a line of a .txt file is a document)."""
 
 
+class QuestionAnsweringTask(Section):
+    """The passage of a context that answers a question: extractive question answering, as in SQuAD."""
+
+    kind: Literal["qa"]
+    """The task."""
+    stride: Annotated[int, Field(ge=0)] = 128
+    """Tokens that two neighbouring windows of a context share, where it is longer than `data.max_length` leaves room
+    for."""
+    max_answer_tokens: Positive = 30
+    """Most tokens of an answer."""
+    num_best: Positive = 20
+    """Answers that are kept of each window, and of each question in nbest files."""
+    unanswerable: bool | None = None
+    """Whether a question may have no answer in its context (SQuAD 2.0); null: when the data has such a question."""
+    null_threshold: Finite | None = None
+    """A question counts as unanswerable when the score of "no answer" is by more than this above that of its best
+    answer; the threshold with the best F1 on the validation set when not given."""
+    articles: list[Text] = Field(default_factory=lambda: ["a", "an", "the"])
+    """Words that do not count when an answer is compared with a gold answer; the English ones, as in SQuAD, when not
+    given."""
+
+
 Task = Annotated[
-    ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask | MaskedLMTask, Field(discriminator="kind")
+    ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask | MaskedLMTask | QuestionAnsweringTask,
+    Field(discriminator="kind"),
 ]
 ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
 """Those that name classes."""
@@ -128,7 +151,9 @@ class Columns(Section):
     text_pair: Columnar | None = None
     """Column of the second text of a pair."""
     label: Text | None = None
-    """Column of the class label or of the numeric target."""
+    """Column of the class label, of the numeric target, or of the gold answers (task `qa`)."""
+    answer_start: Text | None = None
+    """Column of the character at which the answer begins, where that of `label` has its text alone (task `qa`)."""
     id: Text | None = None
     """Column that names each row in prediction files; row numbers when not given."""
     separator: str = "\n"

@@ -5,7 +5,7 @@ Floor 3, without torch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,21 @@ from paratune.errors import DataError, did_you_mean
 
 Missing = Literal["refuse", "drop"]
 IntArray = npt.NDArray[np.int64]
+Value = TypeVar("Value")
 LabelArray = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+
+class Answer(NamedTuple):
+    """A passage of a context that answers a question."""
+
+    text: str
+    start: int
+    """Character of the context at which it begins, from 0."""
+
+    @property
+    def end(self) -> int:
+        """The character behind it."""
+        return self.start + len(self.text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +52,15 @@ class Samples:
     groups: list[str] | None
     """Values of `split.group_by`; None when it is not given."""
     num_dropped: dict[str, int]
-    """Rows that were left out because something was missing: by text, text_pair or label."""
+    """Rows that were left out, by what they lacked: text, text_pair or label, or what a task needs besides."""
     pseudo: npt.NDArray[np.bool_] | None = None
     """(len,): whether a model gave the label (`paratune pseudo-label`); None where that was not looked at."""
     file_of: IntArray | None = None
     """(len,): which of `files` each sample is from; None where all are from one."""
     files: tuple[str, ...] = ()
     """Names of the files, where there are several; rows are counted in each from 0."""
+    answers: list[tuple[Answer, ...]] | None = None
+    """The gold answers of each question; none where it has no answer. None in other tasks, and when not asked for."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -57,7 +73,7 @@ class Samples:
     def take(self, indices: IntArray, *, num_dropped: dict[str, int] | None = None) -> "Samples":
         """Return the samples at `indices`, in that order, with dropped rows counted as `num_dropped` says (none)."""
 
-        def pick(values: list[str] | None) -> list[str] | None:
+        def pick(values: list[Value] | None) -> list[Value] | None:
             return None if values is None else [values[index] for index in indices]
 
         texts = pick(self.texts)
@@ -74,6 +90,7 @@ class Samples:
             None if self.pseudo is None else self.pseudo[indices],
             None if self.file_of is None else self.file_of[indices],
             self.files,
+            pick(self.answers),
         )
 
     def marked(self, pseudo: npt.NDArray[np.bool_]) -> "Samples":
@@ -110,11 +127,13 @@ def select(
             the task's, a target is not a finite number, or no row is left.
     """
     assert columns.text is not None
-    _require_columns(table, columns, source, group_by, require_labels)
-    texts = _joined(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
+    require_columns(table, columns, source, group_by, require_labels)
+    texts = joined_texts(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
     pairs = None
     if columns.text_pair is not None:
-        pairs = _joined(table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=require_labels)
+        pairs = joined_texts(
+            table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=require_labels
+        )
     raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
     kept, num_dropped = _without_missing(texts, pairs, raw_labels, task, columns, missing, source)
@@ -126,21 +145,24 @@ def select(
         texts=texts,  # type: ignore[arg-type]  # the missing ones go with `take`
         text_pairs=pairs,  # type: ignore[arg-type]
         labels=None,
-        ids=None if columns.id is None else _as_strings(table, columns.id),
+        ids=None if columns.id is None else as_strings(table, columns.id),
         rows=np.arange(table.num_rows, dtype=np.int64),
-        groups=None if group_by is None else _groups(table, group_by, source),
+        groups=None if group_by is None else groups_of(table, group_by, source),
         num_dropped={},
     )
     some = every.take(np.asarray(kept, dtype=np.int64))
     return Samples(some.texts, some.text_pairs, labels, some.ids, some.rows, some.groups, num_dropped)
 
 
-def _require_columns(
-    table: pa.Table, columns: Columns, source: str, group_by: str | None, require_labels: bool
-) -> None:
+def require_columns(table: pa.Table, columns: Columns, source: str, group_by: str | None, require_labels: bool) -> None:
+    """Look whether the columns that are named are there, once each.
+
+    Raises:
+        DataError: They are not; the text has what may have been meant.
+    """
     named = {"text": columns.text, "text_pair": columns.text_pair, "id": columns.id}
-    if require_labels and columns.label is not None:
-        named["label"] = columns.label
+    if require_labels:
+        named |= {"label": columns.label, "answer_start": columns.answer_start}
     wanted = [
         (f"data.columns.{key}", name)
         for key, value in named.items()
@@ -157,7 +179,7 @@ def _require_columns(
         raise DataError(f"{source}: column {', '.join(repeated)} occurs more than once; rename one")
 
 
-def _joined(
+def joined_texts(
     table: pa.Table, names: str | list[str], separator: str, source: str, key: str, *, refuse_numbers: bool
 ) -> list[str | None]:
     """Return the texts of a column or of several joined ones; None where one is missing."""
@@ -250,11 +272,17 @@ def _listed(names: str | list[str] | None) -> str:
     return " + ".join(names) if isinstance(names, list) else str(names)
 
 
-def _as_strings(table: pa.Table, name: str) -> list[str]:
+def as_strings(table: pa.Table, name: str) -> list[str]:
+    """Return the values of a column as text, empty where they are null."""
     return ["" if value is None else str(value) for value in table.column(name).to_pylist()]
 
 
-def _groups(table: pa.Table, name: str, source: str) -> list[str]:
+def groups_of(table: pa.Table, name: str, source: str) -> list[str]:
+    """Return the values of the column `data.split.group_by` as text.
+
+    Raises:
+        DataError: One is missing.
+    """
     values = table.column(name).to_pylist()
     absent = [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]
     if absent:

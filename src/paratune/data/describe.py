@@ -17,6 +17,7 @@ from paratune.config.sections import ClassTask, Columns, Task, class_names
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split
+from paratune.data.windows import describe_questions
 from paratune.text import plain
 from paratune.units import format_number, format_share
 
@@ -72,6 +73,8 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
         "tokens": _describe_tokens(split, max_length, edges),
         "repeats": asdict(repeats(split.samples)),
     }
+    if split.samples.answers is not None:
+        about["questions"] = describe_questions(split.samples, split.store)
     if split.labels is not None and isinstance(task, ClassTask):
         about["labels"] = [
             {"name": name, "num_rows": count, "share": count / split.num_rows}
@@ -149,6 +152,8 @@ def render(description: Mapping[str, Any]) -> RenderableType:
     ]
     if any(about["labels"] or about["target"] for about in description["splits"].values()):
         parts += [Text(""), _balance(description["splits"])]
+    if any("questions" in about for about in description["splits"].values()):
+        parts += [Text(""), _questions(description["splits"])]
     for name, about in description["splits"].items():
         tokens = about["tokens"]
         cut = f"{format_share(tokens['share_truncated'])} longer than {tokens['max_length']}"
@@ -203,6 +208,29 @@ def _balance(splits: Mapping[str, Any]) -> Table:
     else:
         for key in ("mean", "sd", *_QUANTILES):
             table.add_row(key, *(format_number((about["target"] or {}).get(key)) for about in abouts))
+    return table
+
+
+def _questions(splits: Mapping[str, Any]) -> Table:
+    """Return what is particular to questions about contexts, one column a split."""
+    table = _table("Questions", splits)
+    abouts = [about.get("questions", {}) for about in splits.values()]
+    table.add_row("contexts", *(format_number(about.get("num_contexts")) for about in abouts))
+    shown = (
+        f"{format_number(about.get('num_with_answer'))} ({format_share(about.get('share_with_answer'))})"
+        for about in abouts
+    )
+    table.add_row("with an answer", *shown)
+    for name, key in (
+        ("gold answers of one, at most", "most_answers"),
+        ("answers in no window", "num_out_of_reach"),
+        ("windows of one, at most", "most_windows"),
+        ("characters of an answer, median", "median_answer_chars"),
+        ("characters of an answer, most", "most_answer_chars"),
+    ):
+        table.add_row(name, *(format_number(about.get(key)) for about in abouts))
+    several = (format_share(about.get("share_of_several_windows")) for about in abouts)
+    table.add_row("of several windows", *several)
     return table
 
 

@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from paratune.config.sections import Columns, Data, Task, class_names
 from paratune.data.columns import LabelArray, Missing, Samples, select
-from paratune.data.sources import read_samples, refuse_pseudo, source_records, sources_text, split_off_pseudo
+from paratune.data.sources import (
+    Selector,
+    read_samples,
+    refuse_pseudo,
+    selector_of,
+    source_records,
+    sources_text,
+    split_off_pseudo,
+)
 from paratune.data.splits import cut
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import Tokenizing, hash_texts, tokenize
@@ -111,19 +119,25 @@ def parts_in_turn(
         done += len(samples)
 
 
-def load_samples(data: Data, task: Task) -> dict[str, tuple[str, Samples]]:
+def load_samples(data: Data, task: Task, selector: Selector | None = None) -> dict[str, tuple[str, Samples]]:
     """Return (source, samples) of each split, before any tokenizing.
+
+    Args:
+        data: The section of the configuration.
+        task: Says what labels mean.
+        selector: Takes the samples from a table; that of most tasks when not given.
 
     Raises:
         DataError: As `load_splits`.
     """
+    selector = selector or selector_of(data, task)
     parts: dict[str, tuple[str, Samples]] = {}
     for name in SPLITS:
         source = getattr(data, name)
         if source is None:
             continue
         group_by = data.split.group_by if data.split is not None and name == "train" else None
-        samples = read_samples(source, data, task, group_by=group_by)
+        samples = read_samples(source, data, selector, group_by=group_by)
         source = sources_text(source)
         if name != "train":
             refuse_pseudo(samples, name, source)
@@ -200,12 +214,14 @@ def load_split(
 
 
 def samples_fingerprint(samples: Samples, task: Task) -> str:
-    """Return the SHA-256, in hexadecimal, over texts, labels and the names of the classes, in their order."""
+    """Return the SHA-256, in hexadecimal, over texts, labels, answers and names of classes, in their order."""
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
     if samples.labels is not None:
         sha.update(np.ascontiguousarray(samples.labels).data)
+    if samples.answers is not None:
+        sha.update(json.dumps(samples.answers).encode())
     return sha.hexdigest()
 
 

@@ -3,7 +3,7 @@
 Floor 3, without torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ PSEUDO = "pseudo"
 """Column whose true values mark labels that a model gave; `paratune pseudo-label` writes it."""
 
 IntArray = npt.NDArray[np.int64]
+Selector = Callable[..., Samples]
+"""Takes the samples from a table; called with it, and `source` and `group_by` by name."""
 
 
 def sources_of(source: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -34,8 +36,25 @@ def sources_text(source: str | Sequence[str]) -> str:
     return " + ".join(sources_of(source))
 
 
-def read_samples(source: str | Sequence[str], data: Data, task: Task, *, group_by: str | None = None) -> Samples:
+def selector_of(data: Data, task: Task) -> Selector:
+    """Return what takes the samples of most tasks from a table."""
+
+    def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        return select(table, data.columns, task, data.missing, source=source, group_by=group_by)
+
+    return selected
+
+
+def read_samples(
+    source: str | Sequence[str], data: Data, selector: Selector, *, group_by: str | None = None
+) -> Samples:
     """Read one file or several, one after the other; each must have all columns that the configuration names.
+
+    Args:
+        source: As in the configuration.
+        data: Its section, for the revision on the hub.
+        selector: Takes the samples from a table.
+        group_by: Column whose values say what belongs together in a split.
 
     Raises:
         DataError: Something is wrong with a file or a column.
@@ -44,7 +63,7 @@ def read_samples(source: str | Sequence[str], data: Data, task: Task, *, group_b
     parts = []
     for file in files:
         table = read_table(file, revision=data.hub_revision)
-        samples = select(table, data.columns, task, data.missing, source=file, group_by=group_by)
+        samples = selector(table, source=file, group_by=group_by)
         parts.append(samples.marked(is_pseudo(table)[samples.rows]))
     return parts[0] if len(parts) == 1 else _joined(parts, files)
 
@@ -116,6 +135,7 @@ def _joined(parts: Sequence[Samples], files: tuple[str, ...]) -> Samples:
         pseudo=np.concatenate([part.pseudo for part in parts if part.pseudo is not None]),
         file_of=np.repeat(np.arange(len(parts)), [len(part) for part in parts]).astype(np.int64),
         files=files,
+        answers=None if parts[0].answers is None else [gold for part in parts for gold in part.answers or ()],
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from paratune.data.squad import is_squad, squad_table
 from paratune.errors import DataError
 
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -128,13 +129,21 @@ def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[t
 
 
 def parse_json(raw: bytes, source: str) -> pa.Table:
-    """Parse one JSON object a line, or one list of objects; a key that an object lacks is null there.
+    """Parse one JSON object a line, one list of objects, or SQuAD's layout; a key that an object lacks is null there.
+
+    A list may also stand alone under `data`, as `datasets` reads it with `field="data"`.
 
     Raises:
-        DataError: A line is not a JSON object.
+        DataError: A line is not a JSON object, or a part of SQuAD's layout is absent.
     """
     text = decode(raw, source)
-    objects = _listed(text, source) if text.lstrip().startswith("[") else _lines(text, source)
+    whole = _whole_object(text, source)
+    if is_squad(whole):
+        return squad_table(whole, source)
+    if whole is not None and isinstance(whole.get("data"), list) and set(whole) <= {"data", "version"}:
+        objects = _numbered(whole["data"])
+    else:
+        objects = _listed(text, source) if text.lstrip().startswith("[") else _lines(text, source)
     columns: dict[str, list[Any]] = {}
     num_rows = 0
     for place, value in objects:
@@ -185,6 +194,23 @@ def _documents(texts: Iterable[str]) -> pa.Table:
     return pa.table({"text": pa.array(texts, type=pa.large_string())})
 
 
+def _whole_object(text: str, source: str) -> dict[str, Any] | None:
+    """Return the object that the whole text is; None where it is something else, such as an object a line."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        # Of an object a line the first one is whole, and then there is more.
+        if error.msg != "Extra data" and '"paragraphs"' in text:
+            raise DataError(
+                f"{source}, line {error.lineno}: not JSON ({error}); it seems to have SQuAD's layout, and is damaged "
+                "or cut off"
+            ) from error
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: texts may hold U+2028
         if not line.strip():
@@ -200,6 +226,10 @@ def _listed(text: str, source: str) -> Iterator[tuple[str, Any]]:
         values = json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{source}, line {error.lineno}: not JSON ({error})") from error
+    yield from _numbered(values)
+
+
+def _numbered(values: list[Any]) -> Iterator[tuple[str, Any]]:
     for number, value in enumerate(values):
         yield f"item {number}", value
 

@@ -147,7 +147,7 @@ def cached_store(
             dtype, has_types = _dtype(how.tokenizer), how.need_token_type_ids
             with (
                 StoreWriter(folder, dtype, has_type_ids=has_types, of_tokens=of_tokens) as writer,
-                _state_kept(how.tokenizer),
+                state_kept(how.tokenizer),
             ):
                 write(writer)
     return open_store(folder)
@@ -247,7 +247,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 @contextmanager
-def _state_kept(tokenizer: Any) -> Iterator[None]:
+def state_kept(tokenizer: Any) -> Iterator[None]:
     """Give a fast tokenizer its truncation and padding back, which calls change and saving would write down."""
     if not tokenizer.is_fast:
         yield

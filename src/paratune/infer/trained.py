@@ -13,12 +13,14 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
+from paratune.config.implied import QA_COLUMNS
 from paratune.config.sections import (
     ClassificationTask,
     Columns,
     MaskedLMTask,
     Model,
     MultiLabelTask,
+    QuestionAnsweringTask,
     RegressionTask,
     Task,
 )
@@ -85,7 +87,8 @@ class Trained:
             truncation=self.truncation,
             need_token_type_ids=takes_token_types(self.tokenizer),
         )
-        columns = self.columns.model_copy(update={"id": None})  # rows keep their place; ids are for a run's record
+        name = self.columns.id  # rows keep their place, and a file for prediction needs no ids
+        columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
         missing: Missing = self.missing if require_labels else "drop"
         return self.recipe.load_split(source, table, columns, how, missing=missing, require_labels=require_labels)
 
@@ -223,6 +226,8 @@ def _task(known: dict[str, Any], model: Model) -> Task:
             raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
         return task
     config = load_config(model, num_labels=None)
+    if any("ForQuestionAnswering" in name for name in config.architectures or ()):
+        return QuestionAnsweringTask(kind="qa")
     if any(name.endswith("ForMaskedLM") for name in config.architectures or ()):
         return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]
@@ -242,7 +247,8 @@ def _columns(known: dict[str, Any], named: Named, target: str, task: Task) -> Co
                 option = f"--{key.replace('_', '-')}"
                 raise ConfigError(f"{option} {given[key]} has no effect on {target}: a masked LM takes the text alone")
     label = {"label": "label"} if "label" in REQUIRED_COLUMNS[task.kind] else {}
-    merged = {**label, **known, **given}
+    implied = QA_COLUMNS if task.kind == "qa" else label
+    merged = {**implied, **known, **given}
     if "text" not in merged:
         raise ConfigError(f"{target} does not say which column holds the text; name it with --text COLUMN")
     try:

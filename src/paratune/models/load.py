@@ -15,6 +15,7 @@ import torch
 from paratune import hub
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
+from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.precision import Precision
 
@@ -129,6 +130,7 @@ def load_model(
     seed: int,
     *,
     head_must_exist: bool = False,
+    objective: Objective | None = None,
 ) -> TaskModel:
     """Return the model with a head for a task, on the CPU, in the policy's parameter dtype.
 
@@ -140,6 +142,7 @@ def load_model(
         precision: Gives the dtype of the weights.
         seed: Of new weights, so that every process and every strategy starts from the same.
         head_must_exist: Refuse a model that would get new weights, for use without training.
+        objective: As for `TaskModel`.
 
     Raises:
         ConfigError: The architecture has no such head, there are no safetensors weights, or another vocabulary.
@@ -155,7 +158,7 @@ def load_model(
     torch.manual_seed(seed)
     hf, new = _build(model, config, head.auto_class, head_must_exist)
     hf = hf.to(precision.param_dtype)
-    return TaskModel(hf, task_kind, new_weights=new)
+    return TaskModel(hf, task_kind, new_weights=new, objective=objective)
 
 
 def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:

@@ -5,6 +5,7 @@ Floor 3. `B` rows, `S` padded length, `M` labelled tokens, `C` classes, `V` word
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
+from paratune.models.spans import best_spans, span_logits, span_losses
 
 NUM_GUESSES: Final = 5
 """Words that are kept of each mask that a masked LM fills in."""
@@ -122,11 +124,23 @@ def _word_outputs(outputs: Tensor, batch: Batch) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
+def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Objective:
+    """Return the objective of extractive question answering; outputs are (B, S, 2): logits of first and last tokens.
+
+    Args:
+        num_best: Answers that an evaluation keeps of each window.
+        max_answer_tokens: Most tokens of an answer.
+    """
+    keep = partial(best_spans, num_best=num_best, max_answer_tokens=max_answer_tokens)
+    return Objective(span_losses, span_logits, keep)
+
+
 OBJECTIVES: Final[dict[str, Objective]] = {
     "classification": Objective(_cross_entropy),
     "mlm": Objective(_word_losses, _words, _word_outputs),
     "multi_label": Objective(_mean_over_classes),
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),
+    "qa": question_answering(),
 }
 """By kind of task."""

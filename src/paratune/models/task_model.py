@@ -12,25 +12,28 @@ from torch import Tensor, nn
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError
-from paratune.models.objectives import OBJECTIVES, weighted_sum
+from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 
 
 class TaskModel(nn.Module):
     """A `BatchModel` around a model of transformers with the head of a task."""
 
-    def __init__(self, hf: Any, task_kind: str, new_weights: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, hf: Any, task_kind: str, new_weights: tuple[str, ...] = (), objective: Objective | None = None
+    ) -> None:
         """Wrap a model.
 
         Args:
             hf: With the head that fits the task, such as an `AutoModelForSequenceClassification`.
             task_kind: A key of `OBJECTIVES`.
             new_weights: Names in `hf` of the weights that were not loaded.
+            objective: That of the task under its options, where it is not the one in `OBJECTIVES`.
         """
         super().__init__()
         self.new_weights = new_weights
         self.hf = hf
         self.task_kind = task_kind
-        self._objective = OBJECTIVES[task_kind]
+        self._objective = objective or OBJECTIVES[task_kind]
         # A decoder would keep keys and values for generating text: memory for nothing, and twice with blocks that
         # compute their activations again.
         self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}

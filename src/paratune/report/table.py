@@ -45,6 +45,13 @@ _METRICS = {
     "qwk": "Quadratic weighted kappa",
     "exact_agreement": "Exact agreement",
     "adjacent_agreement": "Adjacent agreement",
+    "exact": "Exact match",
+    "has_answer_exact": "Exact match, with an answer",
+    "has_answer_f1": "F1, with an answer",
+    "no_answer_exact": "Exact match, without an answer",
+    "no_answer_f1": "F1, without an answer",
+    "best_exact": "Exact match at its best threshold",
+    "best_f1": "F1 at its best threshold",
     "loss": "Loss",
 }
 """Names of metrics in the order in which they are shown; others follow by their own names."""

@@ -16,6 +16,7 @@ TASKS: Final[dict[str, str]] = {
     "multi_label": "paratune.tasks.sequence:SequenceRecipe",
     "ordinal": "paratune.tasks.sequence:SequenceRecipe",
     "regression": "paratune.tasks.sequence:SequenceRecipe",
+    "qa": "paratune.tasks.question_answering:QuestionAnsweringRecipe",
 }
 """By the kind of `paratune.config.sections.Task`."""
 

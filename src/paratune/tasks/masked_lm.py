@@ -37,6 +37,10 @@ class MaskedLMRecipe:
         self._tokenizer: Any = None
         """Of the split that was loaded last: names the words that are filled in."""
 
+    @property
+    def task(self) -> MaskedLMTask:
+        return self._task
+
     def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
         check_tokenizer(how.tokenizer, whole_words=self._task.whole_words)
         parts = parts_in_turn(load_samples(data, self._task), how)
@@ -89,6 +93,9 @@ class MaskedLMRecipe:
                 found.append(f"{split.name}: {without} windows have special tokens alone; nothing is hidden in them")
         return found
 
+    def settled(self, validation: tuple[Split, Outputs] | None) -> "MaskedLMRecipe":
+        return self
+
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         return masked_lm_scores(outputs)
 
@@ -112,6 +119,12 @@ class MaskedLMRecipe:
             "tokens": words_of,
             "scores": [part.tolist() for part in np.split(shares, edges)],
         }
+
+    def why_no_document(self, split: Split) -> str | None:
+        return f"{self._task.kind} has no JSON layout of its own"
+
+    def document(self, split: Split, outputs: Outputs) -> Any:
+        raise NotImplementedError(self.why_no_document(split))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
         """Write a row for each window: where it begins, its loss, and what was hidden and found."""

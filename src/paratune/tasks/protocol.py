@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, Model, Task
 from paratune.data.columns import Missing
 from paratune.data.load import Split
 from paratune.data.loader import Collate
@@ -25,6 +25,11 @@ Scores = dict[str, float | None]
 
 class Recipe(Protocol):
     """How a kind of task reads its data, makes its model, and says how good it is."""
+
+    @property
+    def task(self) -> Task:
+        """What is asked for; where it leaves something to the data, as the data that was read has it."""
+        ...
 
     @property
     def names(self) -> list[str]:
@@ -72,6 +77,14 @@ class Recipe(Protocol):
         """Return a sentence for all in the data that somebody should know before training."""
         ...
 
+    def settled(self, validation: tuple[Split, Outputs] | None) -> "Recipe":
+        """Return the recipe by which a trained model is applied: with what is chosen on its validation set.
+
+        Args:
+            validation: The split and what the kept model says of it; None where there is no such split.
+        """
+        ...
+
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         """Return the metrics of the task but the loss; None where a value is undefined."""
         ...
@@ -86,6 +99,14 @@ class Recipe(Protocol):
 
     def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         """Return the columns that say what was predicted, a value for each of `split.samples`, by their names."""
+        ...
+
+    def why_no_document(self, split: Split) -> str | None:
+        """Say why predictions of a split cannot be written as one JSON document; None where they can."""
+        ...
+
+    def document(self, split: Split, outputs: Outputs) -> Any:
+        """Return the predictions in the JSON layout that the task is known for."""
         ...
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:

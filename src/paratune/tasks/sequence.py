@@ -31,6 +31,10 @@ class SequenceRecipe:
         self._answer = answer_of(task)
         self.names = class_names(task)
 
+    @property
+    def task(self) -> SequenceTask:
+        return self._task
+
     def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
         return load_splits(data, self._task, how)
 
@@ -65,6 +69,9 @@ class SequenceRecipe:
             found += absence_warnings(split.name, class_counts(split.labels, self.names))
         return found
 
+    def settled(self, validation: tuple[Split, Outputs] | None) -> "SequenceRecipe":
+        return self
+
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         assert split.labels is not None
         return self._answer.scores(outputs, split.labels)
@@ -78,6 +85,12 @@ class SequenceRecipe:
 
     def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         return self._answer.columns(outputs, by_name=True)
+
+    def why_no_document(self, split: Split) -> str | None:
+        return f"{self._task.kind} has no JSON layout of its own"
+
+    def document(self, split: Split, outputs: Outputs) -> Any:
+        raise NotImplementedError(self.why_no_document(split))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
         known = {} if split.labels is None else {"label": self._answer.label_column(split.labels)}

@@ -13,7 +13,7 @@ from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
-from paratune.config.sections import Config, class_names, strategy_options
+from paratune.config.sections import Config, Task, class_names, strategy_options
 from paratune.data.load import split_records
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
@@ -154,12 +154,17 @@ def add_session(folder: Path, session: dict[str, Any]) -> None:
     records.write_json(path, record)
 
 
-def task_record(prepared: Prepared) -> dict[str, Any]:
-    """Return what stands beside a saved model, so that it can be evaluated and used without the configuration."""
+def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:
+    """Return what stands beside a saved model, so that it can be evaluated and used without the configuration.
+
+    Args:
+        prepared: What was loaded.
+        task: With what was chosen on the validation set.
+    """
     values = prepared.loaded.values
     return {
         "schema_version": records.SCHEMA_VERSION,
-        "task": values["task"],
+        "task": task.model_dump(mode="json"),
         "columns": values["data"]["columns"],
         "max_length": prepared.max_length,
         "truncation": prepared.config.data.truncation,

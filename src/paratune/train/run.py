@@ -85,6 +85,7 @@ class _Run:
         began: float,
     ) -> None:
         self._prepared = prepared
+        self._recipe = prepared.recipe
         self._config = prepared.config
         self._mode = mode
         self._stop = stop
@@ -323,7 +324,7 @@ class _Run:
     def _score(self, split: str, evaluation: Evaluation) -> dict[str, float | None]:
         if split not in self._prepared.labelled:
             return {}
-        found = self._prepared.recipe.scores(self._prepared.splits[split], evaluation.outputs)
+        found = self._recipe.scores(self._prepared.splits[split], evaluation.outputs)
         return {**found, "loss": evaluation.loss}
 
     def _evaluation_due(self, step: int) -> bool:
@@ -343,11 +344,7 @@ class _Run:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
         kept_step = keeper.load_best(progress)
         begin = time.perf_counter()
-        results: dict[str, tuple[Evaluation, dict[str, Any]]] = {
-            split: self._final_evaluation(keeper, split, kept_step)
-            for split in self._prepared.splits
-            if split != "train"
-        }
+        results = self._final_evaluations(keeper, kept_step)
         progress.seconds["evaluate"] += time.perf_counter() - begin
         peaks = self._peaks()
         self._memory.begins("writing the model")
@@ -355,14 +352,14 @@ class _Run:
         summary: dict[str, Any] = {}
         if self._is_writer:
             for split, (evaluation, _) in results.items():
-                self._prepared.recipe.write_predictions(self._folder, self._prepared.splits[split], evaluation.outputs)
+                self._recipe.write_predictions(self._folder, self._prepared.splits[split], evaluation.outputs)
             write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
             save_model(
                 self._folder / records.MODEL_FOLDER,
                 model,
                 self._prepared.tokenizer,
                 {name: value for name, value in weights.items() if value is not None},
-                task_record(self._prepared),
+                task_record(self._prepared, self._recipe.task),
             )
             summary = self._summary(results, recorder, progress, peaks)
             records.write_json(self._folder / records.SUMMARY_FILE, summary)
@@ -371,9 +368,20 @@ class _Run:
         self._strategy.close()
         return summary
 
-    def _final_evaluation(self, keeper: RunKeeper, split: str, kept_step: int) -> tuple[Evaluation, dict[str, Any]]:
-        kept = keeper.evaluation_at(kept_step) if split == "validation" else None
-        return keeper.evaluate_split(split) if kept is None else (kept, self._score(split, kept))
+    def _final_evaluations(
+        self, keeper: RunKeeper, kept_step: int
+    ) -> dict[str, tuple[Evaluation, dict[str, float | None]]]:
+        """Evaluate the kept model, and let its validation set decide what the recipe leaves to it. Collective."""
+        found: dict[str, Evaluation] = {}
+        for split in self._prepared.splits:
+            kept = keeper.evaluation_at(kept_step) if split == "validation" else None
+            if split != "train":
+                found[split] = kept if kept is not None else keeper.evaluate_split(split)[0]
+        validation = found.get("validation")
+        self._recipe = self._recipe.settled(
+            None if validation is None else (self._prepared.splits["validation"], validation.outputs)
+        )
+        return {split: (evaluation, self._score(split, evaluation)) for split, evaluation in found.items()}
 
     def _peaks(self) -> list[dict[str, Any]]:
         peak = hardware_peak(self._prepared.device)
@@ -410,7 +418,7 @@ class _Run:
         for split, (evaluation, _) in results.items():
             if split not in prepared.labelled:
                 continue
-            details = self._prepared.recipe.details(self._prepared.splits[split], evaluation.outputs)
+            details = self._recipe.details(self._prepared.splits[split], evaluation.outputs)
             for key, value in details.items():
                 summary.setdefault(key, {})[split] = value
         return summary

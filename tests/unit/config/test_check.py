@@ -148,7 +148,9 @@ def test_what_can_be_combined_is_not_refused(good, overrides):
 
 @pytest.mark.parametrize("task", METRICS)
 def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
-    swapped = good_text.replace(*REGRESSION) if task == "regression" else good_text.replace("classification", task)
+    has_labels = task not in ("regression", "qa")
+    of_task = ("classification", task) if has_labels else (REGRESSION[0], f"  kind: {task}\n")
+    swapped = good_text.replace(*of_task)
     good.write_text(good_text if task == "mlm" else swapped)
     overrides = MASKED_LM if task == "mlm" else ()
     for metric in METRICS[task]:
@@ -252,3 +254,56 @@ def test_stages_are_held_to_the_blocks(stages: int, chunks: int, balance: Any, n
 def test_as_many_stages_as_blocks_are_fine():
     check_stages(3, 2, [1] * 6, 6)
     check_stages(6, 1, "estimated", 6)
+
+
+QA = """\
+task: {kind: qa}
+data: {train: train.json}
+model: {name: some-model}
+train: {epochs: 2}
+batch: {global: 32}
+"""
+
+
+def test_a_file_of_squad_needs_no_columns(good):
+    good.write_text(QA)
+    loaded = load_config(good)
+    columns = loaded.config.data.columns
+    assert (columns.text, columns.text_pair, columns.label, columns.id) == ("question", "context", "answers", "id")
+    assert loaded.origin["data.columns.text"] == "task.kind: qa"
+    good.write_text(QA.replace("{kind: qa}", "qa"))
+    overrides = ["data.columns={text: q, label: answer, answer_start: start, id: null}"]
+    columns = load_config(good, overrides).config.data.columns
+    assert (columns.text, columns.text_pair, columns.label, columns.id) == ("q", "context", "answer", None)
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("data.columns.text_pair=[a, b]", "joins columns, and the place of an answer counts in one"),
+        (
+            "data.truncation=only_second",
+            "data.truncation: only_second has no effect in qa: contexts are cut into windows",
+        ),
+        (
+            "data.max_length=128",
+            "task.stride: 128 tokens that neighbouring windows share leave no new ones in windows of",
+        ),
+        (
+            "task={kind: qa, unanswerable: false, null_threshold: 1.0}",
+            "task.null_threshold: 1.0 has no effect with task.unanswerable: false",
+        ),
+        (
+            "data.columns.label=null",
+            "data.columns.label is required with task.kind: qa: the column of the gold answers",
+        ),
+        ("data.split={validation: 0.1, stratify: true}", "data.split.stratify: true has no effect in qa"),
+    ],
+)
+def test_what_does_not_fit_question_answering(complain, override, what):
+    assert what in complain(override, text=QA)
+
+
+def test_places_of_answers_are_for_question_answering(complain):
+    text = complain("data.columns.answer_start=start")
+    assert "data.columns.answer_start: start has no effect in classification; it is for task.kind: qa" in text

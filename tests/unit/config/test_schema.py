@@ -12,7 +12,7 @@ from paratune.config.schema import init_text, json_schema, options_markdown
 from paratune.config.sections import Config
 from paratune.errors import ConfigError
 
-TASKS = ["classification", "regression"]
+TASKS = ["classification", "regression", "qa"]
 DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 

@@ -1,0 +1,94 @@
+"""SQuAD's own JSON layout, versions 1.1 and 2.0, as a table with one row for each question.
+
+Floor 3, without torch.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from paratune.errors import DataError
+
+ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64()))])
+"""As `datasets` has them: texts and their places of one question."""
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("title", pa.string()),
+        ("context", pa.string()),
+        ("question", pa.string()),
+        ("answers", ANSWERS),
+        ("is_impossible", pa.bool_()),
+    ]
+)
+
+
+def is_squad(value: Any) -> bool:
+    """Say whether a JSON value has SQuAD's layout: an object whose `data` is a list of articles with paragraphs."""
+    articles = value.get("data") if isinstance(value, dict) else None
+    return isinstance(articles, list) and any(isinstance(each, dict) and "paragraphs" in each for each in articles)
+
+
+def squad_table(value: Any, source: str) -> pa.Table:
+    """Return id, title, context, question, answers and is_impossible of each question, null where they are not given.
+
+    Raises:
+        DataError: A part is absent or of another type; the text says which.
+    """
+    rows = list(_questions(value["data"], source))
+    if not rows:
+        raise DataError(f"{source} has SQuAD's layout and no question in it")
+    try:
+        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{source}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}") from error
+
+
+def _questions(articles: list[Any], source: str) -> Iterator[dict[str, Any]]:
+    for number, article in enumerate(articles):
+        where = f"{source}, data[{number}]"
+        title = _part(article, "title", str, where, needed=False)
+        for place, paragraph in enumerate(_part(article, "paragraphs", list, where)):
+            inner = f"{where}.paragraphs[{place}]"
+            context = _part(paragraph, "context", str, inner)
+            for index, question in enumerate(_part(paragraph, "qas", list, inner)):
+                here = f"{inner}.qas[{index}]"
+                yield {
+                    "id": str(_part(question, "id", (str, int), here)),
+                    "title": title,
+                    "context": context,
+                    "question": _part(question, "question", str, here),
+                    "answers": _answers(_part(question, "answers", list, here, needed=False), here),
+                    "is_impossible": _part(question, "is_impossible", bool, here, needed=False),
+                }
+
+
+def _answers(answers: list[Any] | None, where: str) -> dict[str, list[Any]] | None:
+    if answers is None:
+        return None
+    found: dict[str, list[Any]] = {"text": [], "answer_start": []}
+    for number, answer in enumerate(answers):
+        here = f"{where}.answers[{number}]"
+        found["text"].append(_part(answer, "text", str, here))
+        found["answer_start"].append(_part(answer, "answer_start", int, here))
+    return found
+
+
+def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -> Any:
+    if not isinstance(value, dict):
+        raise DataError(f"{where} is {_shown(value)} and not an object with {key!r}")
+    found = value.get(key)
+    if found is None and not needed:
+        return None
+    # True is an int to Python, and no id or place in a text.
+    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        wanted = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        state = "is absent" if key not in value else f"is {_shown(found)}"
+        raise DataError(f"{where}.{key} {state}; expected {wanted}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,0 +1,65 @@
+"""Extractive question answering on logits of first and last tokens: the loss, and the best answers of a row.
+
+Floor 3. `B` rows, `S` padded length, `L` tokens of an answer.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paratune.batch import Batch
+
+
+def span_logits(found: Any, batch: Batch) -> Tensor:
+    """Return the logits of first and last tokens, (B, S, 2), of what the transformers model returns."""
+    return torch.stack((found.start_logits, found.end_logits), dim=-1)
+
+
+def span_losses(outputs: Tensor, batch: Batch) -> Tensor:
+    """Return the mean of the cross-entropies of first and last token, (B,), over the tokens of each row.
+
+    Padding takes no part: a loss must not depend on how far a batch is padded. (The heads of transformers include it,
+    and give the same where nothing is padded.)
+    """
+    assert batch.labels is not None
+    if batch.attention_mask is not None:
+        lowest = torch.finfo(outputs.dtype).min
+        outputs = outputs.masked_fill(batch.attention_mask.unsqueeze(-1) == 0, lowest)
+    both = functional.cross_entropy(outputs, batch.labels, reduction="none")  # (B, S, 2) against (B, 2)
+    return both.mean(dim=1)
+
+
+def best_spans(outputs: Tensor, batch: Batch, *, num_best: int, max_answer_tokens: int) -> Tensor:
+    """Return the best answers of each row, (B, 4 * num_best + 2).
+
+    They are logits of the first tokens, logits of the last tokens, first tokens, last tokens, `num_best` each from the
+    best downwards, then both logits of the token of "no answer". An answer is in the context, ends where it starts or
+    behind, and has at most `max_answer_tokens`; all such pairs are compared. Where there are fewer, logits are -inf and
+    tokens -1.
+    """
+    assert batch.row_bounds is not None
+    outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+    null_B1, first_B1, behind_B1 = batch.row_bounds.unsqueeze(-1).unbind(1)
+    places_S = torch.arange(outputs.shape[1], device=outputs.device)
+    outside_BS = (places_S < first_B1) | (places_S >= behind_B1)
+    start_BS, end_BS = outputs.masked_fill(outside_BS.unsqueeze(-1), -torch.inf).unbind(-1)
+    longest = min(max_answer_tokens, outputs.shape[1])
+    ends_BSL = functional.pad(end_BS, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)
+    scores = (start_BS.unsqueeze(-1) + ends_BSL).flatten(1)
+    top = scores.topk(min(num_best, scores.shape[1]), dim=1)
+    first, more = top.indices // longest, top.indices % longest
+    last = (first + more).clamp(max=outputs.shape[1] - 1)
+    none = top.values.isneginf()
+    found = [
+        start_BS.gather(1, first).masked_fill(none, -torch.inf),
+        end_BS.gather(1, last).masked_fill(none, -torch.inf),
+        first.masked_fill(none, -1).to(outputs.dtype),
+        last.masked_fill(none, -1).to(outputs.dtype),
+    ]
+    missing = num_best - none.shape[1]
+    fill = (-torch.inf, -torch.inf, -1.0, -1.0)
+    padded = [functional.pad(part, (0, missing), value=value) for part, value in zip(found, fill, strict=True)]
+    null_B2 = outputs.gather(1, null_B1.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
+    return torch.cat([*padded, null_B2], dim=1)

@@ -1,0 +1,312 @@
+"""The passage of a context that answers a question: windows, spans, "no answer", and the scores of SQuAD.
+
+Floor 4. `W` windows, `N` questions.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from paratune.batch import Batch
+from paratune.config.sections import Columns, Data, Model, QuestionAnsweringTask
+from paratune.data.columns import Missing, Samples
+from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
+from paratune.data.loader import Collator
+from paratune.data.questions import select_questions
+from paratune.data.token_store import TokenStore
+from paratune.data.tokens import Tokenizing
+from paratune.data.windows import BOUNDS, answer_tokens, are_too_long, count_out_of_reach, room, tokenize_windows
+from paratune.errors import DataError
+from paratune.metrics.squad import (
+    NAMES,
+    RawScores,
+    best_threshold,
+    chosen_threshold,
+    raw_scores,
+    squad_scores,
+    with_threshold,
+)
+from paratune.metrics.values import all_none
+from paratune.models.load import Head, load_model
+from paratune.models.objectives import question_answering
+from paratune.models.task_model import TaskModel
+from paratune.precision import Precision
+from paratune.predictions import write_table
+from paratune.records import predictions_file, write_json
+from paratune.tasks.protocol import Outputs, Scores
+from paratune.tasks.spans import Answers, best_answers, nbest_lists
+from paratune.units import format_share
+
+log = logging.getLogger(__name__)
+
+IntArray = npt.NDArray[np.int64]
+PREDICTION_NAMES = ("prediction", "null_odds", "best_answer")
+
+
+@dataclass(frozen=True, eq=False)
+class WindowCollator:
+    """A `Collator` of windows, which also says where the context of each is."""
+
+    inner: Collator
+
+    @property
+    def store(self) -> TokenStore:
+        return self.inner.store
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return self.inner.loss_denominator(indices, epoch=epoch)
+
+    def __call__(
+        self,
+        indices: IntArray,
+        loss_denominator: float,
+        *,
+        epoch: int | None = None,
+        num_rows: int | None = None,
+        length: int | None = None,
+    ) -> Batch:
+        """Return the windows at `indices` as one batch; see `Collator`."""
+        batch = self.inner(indices, loss_denominator, epoch=epoch, num_rows=num_rows, length=length)
+        # A filler row is shorter than the window it is made of, and its answer may not be in it.
+        bounds = np.tile(np.asarray([0, 0, 1], dtype=np.int64), (len(batch.index), 1))
+        bounds[: len(indices)] = self.store.of_rows[BOUNDS][indices]
+        labels = batch.labels
+        if labels is not None:
+            labels[len(indices) :] = 0
+        return replace(batch, row_bounds=torch.from_numpy(bounds))
+
+
+class QuestionAnsweringRecipe:
+    """See `protocol.Recipe`."""
+
+    def __init__(self, task: QuestionAnsweringTask) -> None:
+        self._task = task
+        self.names: list[str] = []
+        self._answer_tokens: dict[str, IntArray] = {}
+        """By the fingerprint of a split; an evaluation needs them each time."""
+
+    @property
+    def task(self) -> QuestionAnsweringTask:
+        """What is asked for; once data was read, with `unanswerable` as the data has it."""
+        return self._task
+
+    def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
+        selector = partial(self._select, columns=data.columns, how=how, missing=data.missing, require_labels=True)
+        parts = load_samples(data, self._task, selector)
+        splits = {
+            name: self._split(name, source, samples, told) for name, source, samples, told in parts_in_turn(parts, how)
+        }
+        self._resolve(splits)
+        return splits
+
+    def load_split(
+        self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
+    ) -> Split:
+        samples = self._select(
+            table, source=source, columns=columns, how=how, missing=missing, require_labels=require_labels
+        )
+        split = self._split("data", source, samples, how)
+        self._resolve({"data": split})
+        return split
+
+    def _select(
+        self,
+        table: pa.Table,
+        *,
+        source: str,
+        columns: Columns,
+        how: Tokenizing,
+        missing: Missing,
+        require_labels: bool,
+        group_by: str | None = None,
+    ) -> Samples:
+        return select_questions(
+            table,
+            columns,
+            missing,
+            source=source,
+            too_long=partial(are_too_long, how=how, room=room(how, self._task.stride)),
+            group_by=group_by,
+            require_labels=require_labels,
+            may_lack_answers=self._task.unanswerable is not False,
+        )
+
+    def _split(self, name: str, source: str, samples: Samples, how: Tokenizing) -> Split:
+        if samples.file_of is not None and samples.ids is not None and len(set(samples.ids)) < len(samples.ids):
+            twice, _ = Counter(samples.ids).most_common(1)[0]
+            raise DataError(f"{source}: the id {twice} is in several files; make it another one in all but one of them")
+        store = tokenize_windows(samples, how, self._task.stride, source=source)
+        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+
+    def _resolve(self, splits: Mapping[str, Split]) -> None:
+        """Decide whether there are questions without an answer, where the configuration leaves it to the data."""
+        if self._task.unanswerable is None:
+            found = any(not gold for split in splits.values() for gold in split.samples.answers or ())
+            self._task = self._task.model_copy(update={"unanswerable": found})
+
+    def load_model(
+        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+    ) -> TaskModel:
+        objective = question_answering(num_best=self._task.num_best, max_answer_tokens=self._task.max_answer_tokens)
+        # Two outputs a token: heads of some architectures take their number from it.
+        head = Head("AutoModelForQuestionAnswering", num_outputs=2)
+        return load_model(
+            model, "qa", head, tokenizer, precision, seed, head_must_exist=head_must_exist, objective=objective
+        )
+
+    def initialise(self, model: TaskModel, train: Split) -> None:
+        pass
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WindowCollator:
+        return WindowCollator(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
+
+    def _positions(self, split: Split) -> IntArray | None:
+        if split.samples.answers is None:
+            return None
+        key = f"{split.fingerprint} {split.store.fingerprint}"
+        if key not in self._answer_tokens:
+            self._answer_tokens[key] = answer_tokens(split.store, split.samples.answers)
+        return self._answer_tokens[key]
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+        found = []
+        for split in splits.values():
+            positions, answers = self._positions(split), split.samples.answers
+            assert positions is not None
+            assert answers is not None
+            if count := count_out_of_reach(split.store, positions, answers):
+                found.append(
+                    f"{split.name}: {count} of {split.num_rows} questions have an answer that no window has all of, "
+                    "and count as unanswerable in the loss; a larger task.stride or data.max_length may mend it"
+                )
+            if self._task.unanswerable and all(answers):
+                found.append(
+                    f"{split.name}: every question has an answer, and task.unanswerable is true: nothing in it shows "
+                    "what has none"
+                )
+        return found + _shared_contexts(splits)
+
+    def settled(self, validation: tuple[Split, Outputs] | None) -> "QuestionAnsweringRecipe":
+        if not self._task.unanswerable or self._task.null_threshold is not None:
+            return self
+        threshold = 0.0
+        if validation is None:
+            log.warning("no validation set to choose task.null_threshold on: 0 is used")
+        elif not np.isnan(validation[1]).any():
+            answers, raw = self._judged(*validation)
+            threshold = chosen_threshold(raw, answers.null_odds)
+        made = QuestionAnsweringRecipe(self._task.model_copy(update={"null_threshold": threshold}))
+        made._answer_tokens = self._answer_tokens
+        return made
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        if np.isnan(outputs).any():
+            return all_none(NAMES)
+        answers, raw = self._judged(split, outputs)
+        return squad_scores(raw, answers.null_odds if self._task.unanswerable else None, self._threshold(answers, raw))
+
+    def _judged(self, split: Split, outputs: Outputs) -> tuple[Answers, RawScores]:
+        golds = split.samples.answers
+        assert golds is not None
+        answers = best_answers(split, outputs)
+        texts = [[answer.text for answer in gold] for gold in golds]
+        return answers, raw_scores(answers.texts, texts, self._task.articles)
+
+    def _threshold(self, answers: Answers, raw: RawScores | None) -> float:
+        """Return the threshold that is set, or else the best one of these answers; 0 where nothing tells."""
+        if self._task.null_threshold is not None:
+            return self._task.null_threshold
+        return 0.0 if raw is None else chosen_threshold(raw, answers.null_odds)
+
+    def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        if np.isnan(outputs).any():
+            return {}
+        answers, raw = self._judged(split, outputs)
+        num_with = int(raw.has_answer.sum())
+        found: dict[str, Any] = {"num_with_answer": num_with, "num_without_answer": split.num_rows - num_with}
+        if self._task.unanswerable:
+            found["null_threshold"] = self._threshold(answers, raw)
+            found["best_exact_thresh"] = best_threshold(raw.exact, raw, answers.null_odds)[1]
+            found["best_f1_thresh"] = best_threshold(raw.f1, raw, answers.null_odds)[1]
+        return {"answers": found}
+
+    def prediction_names(self) -> list[str]:
+        return list(PREDICTION_NAMES if self._task.unanswerable is not False else PREDICTION_NAMES[:1])
+
+    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        answers = best_answers(split, outputs)
+        if not self._task.unanswerable:
+            return {"prediction": answers.texts}
+        chosen = self._chosen(answers, None)
+        return dict(zip(PREDICTION_NAMES, (chosen, answers.null_odds, answers.texts), strict=True))
+
+    def _chosen(self, answers: Answers, raw: RawScores | None) -> list[str]:
+        """Return the answer of each question, the empty text where it counts as unanswerable."""
+        if not self._task.unanswerable:
+            return answers.texts
+        is_null = answers.null_odds > self._threshold(answers, raw)
+        return ["" if null else text for null, text in zip(is_null.tolist(), answers.texts, strict=True)]
+
+    def why_no_document(self, split: Split) -> str | None:
+        ids = split.samples.ids
+        if ids is None or len(set(ids)) == len(ids):
+            return None
+        return f"{split.source} has the same id twice ({Counter(ids).most_common(1)[0][0]})"
+
+    def document(self, split: Split, outputs: Outputs) -> dict[str, str]:
+        texts = self.prediction_columns(split, outputs)["prediction"]
+        return dict(zip(_ids(split), texts, strict=True))
+
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
+        answers, ids = best_answers(split, outputs), _ids(split)
+        golds = split.samples.answers
+        raw = None if golds is None else self._judged(split, outputs)[1]
+        chosen = self._chosen(answers, raw)
+        odds = answers.null_odds if self._task.unanswerable else None
+        columns: dict[str, Any] = {"index": split.samples.rows, "id": ids}
+        if golds is not None:
+            columns["label"] = [gold[0].text if gold else "" for gold in golds]
+        columns["prediction"] = chosen
+        if raw is not None:
+            threshold = self._threshold(answers, raw)
+            for name, scores in (("exact", raw.exact), ("f1", raw.f1)):
+                columns[name] = scores if odds is None else with_threshold(scores, raw, odds, threshold)
+        if odds is not None:
+            columns["null_odds"] = odds
+        write_table(folder / predictions_file(split.name), pa.table(columns))
+        write_json(folder / f"predictions.{split.name}.json", dict(zip(ids, chosen, strict=True)))
+        lists = nbest_lists(split, outputs, may_lack_answers=bool(self._task.unanswerable))
+        write_json(folder / f"nbest_{split.name}.json", dict(zip(ids, lists, strict=True)))
+        if odds is not None:
+            write_json(folder / f"null_odds_{split.name}.json", dict(zip(ids, odds.tolist(), strict=True)))
+
+
+def _ids(split: Split) -> list[str]:
+    """Return the ids of the questions; their rows where the file has none."""
+    return split.samples.ids or [str(row) for row in split.samples.rows.tolist()]
+
+
+def _shared_contexts(splits: Mapping[str, Split]) -> list[str]:
+    """Say which splits ask about contexts that were trained on: answers may be known by heart."""
+    train = splits.get("train")
+    known = set(train.samples.text_pairs or ()) if train is not None else set()
+    found = []
+    for split in splits.values():
+        if split is train:
+            continue
+        count = sum(context in known for context in split.samples.text_pairs or ())
+        if count:
+            found.append(
+                f"{count} of {split.num_rows} questions of {split.name} ({format_share(count / split.num_rows)}) are "
+                "about a context that is also in train; data.split.group_by: context keeps them apart"
+            )
+    return found

@@ -1,0 +1,162 @@
+"""Questions, contexts and gold answers from tables, and what is wrong with them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from paratune.config.sections import Columns
+from paratune.data.columns import Answer, Samples
+from paratune.data.questions import select_questions
+from paratune.errors import DataError
+
+COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
+PLACED = Columns(text="question", text_pair="context", label="answer", answer_start="start")
+CONTEXT = "O João vive em Évora 😀 desde 1999."
+
+
+def table(answers: Sequence[Any], **columns: Any) -> pa.Table:
+    count = len(answers)
+    given = {
+        "id": [f"q{number}" for number in range(count)],
+        "question": [f"Question {number}?" for number in range(count)],
+        "context": [CONTEXT] * count,
+        "answers": list(answers),
+    }
+    return pa.table({**given, **columns})
+
+
+def select(data: pa.Table, columns: Columns = COLUMNS, missing: Any = "refuse", **options: Any) -> Samples:
+    return select_questions(
+        data,
+        columns,
+        missing,
+        source="x.json",
+        too_long=lambda questions: ["long" in question for question in questions],
+        **options,
+    )
+
+
+def said(data: pa.Table, columns: Columns = COLUMNS, **options: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        select(data, columns, **options)
+    return str(caught.value)
+
+
+def gold(text: str, start: Any = None) -> dict[str, list[Any]]:
+    return {"text": [text], "answer_start": [CONTEXT.index(text) if start is None else start]}
+
+
+def test_offsets_count_characters_whatever_their_bytes():
+    samples = select(table([gold("Évora"), gold("1999"), {"text": [], "answer_start": []}]))
+    assert samples.answers == [(Answer("Évora", 15),), (Answer("1999", 29),), ()]
+    assert samples.texts == ["Question 0?", "Question 1?", "Question 2?"]
+    assert samples.text_pairs == [CONTEXT] * 3
+    assert samples.ids == ["q0", "q1", "q2"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"text": ["João", "O João"], "answer_start": [2, 0]},
+        [{"text": "João", "answer_start": 2}, {"text": "O João", "answer_start": 0}],
+        '{"text": ["João", "O João"], "answer_start": [2, 0]}',
+        {"text": ["João", "O João"], "answer_start": [2.0, 0.0]},
+    ],
+)
+def test_answers_come_in_several_forms(value: Any):
+    assert select(table([value])).answers == [(Answer("João", 2), Answer("O João", 0))]
+
+
+def test_a_text_has_its_place_in_another_column():
+    data = table([None] * 4, answer=["João", "", None, "Évora"], start=["2", "", None, " 15 "])
+    assert select(data, PLACED).answers == [(Answer("João", 2),), (), (), (Answer("Évora", 15),)]
+    data = table([None], answer=[["João", "O"]], start=[[2, 0]])
+    assert select(data, PLACED).answers == [(Answer("João", 2), Answer("O", 0))]
+
+
+def test_an_unanswerable_question_may_lack_its_answers():
+    data = table([None, gold("João")], is_impossible=[True, False])
+    assert select(data).answers == [(), (Answer("João", 2),)]
+    data = table([None, gold("João")], is_impossible=["True", "false"])
+    assert select(data).answers == [(), (Answer("João", 2),)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "others", "count", "expected"),
+    [
+        (gold("João", 3), {}, "matching offset", "row 0: 'João' at 3, where 'oão ' stands, and it stands at 2"),
+        # Counted in UTF-16, where the emoji is two units.
+        (gold("1999", 30), {}, "matching offset", "'1999' at 30, where '999.' stands, and it stands at 29"),
+        (gold("2000", 29), {}, "matching offset", "and it stands nowhere in the context"),
+        (gold("1999", 99), {}, "matching offset", "where the context has ended"),
+        (gold("1999", -5), {}, "matching offset", "'1999' at -5"),
+        (gold(" ", 1), {}, "matching offset", "an empty text at 1"),
+        (None, {}, "answers", "1 with no gold answers, not even an empty list, row 0"),
+        ("João", {}, "readable answers", "'João' is no JSON; of a text alone, data.columns.answer_start must name"),
+        ({"text": ["a", "b"], "answer_start": [1]}, {}, "readable answers", "as many `answer_start` as `text`"),
+        (gold("a", "x"), {}, "readable answers", "'a' at 'x'"),
+        (gold("1999"), {"is_impossible": True}, "matching is_impossible", "is_impossible is True with 1 answers"),
+        (gold("1999"), {"context": " "}, "context", "1 with no context, row 0"),
+        (gold("1999"), {"question": None}, "question", "1 with no question, row 0"),
+        (gold("1999"), {"question": "too long"}, "room for the context", "'too long'"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_refused_or_counted(
+    answers: Any, others: dict[str, Any], count: str, expected: str
+):
+    good = {"question": "Who?", "context": CONTEXT, "answers": json.dumps(gold("João")), "is_impossible": False}
+    answers = answers if answers is None or isinstance(answers, str) else json.dumps(answers)
+    bad = {**good, "answers": answers, "is_impossible": None, **others}
+    data = pa.Table.from_pylist([{"id": "bad", **bad}, {"id": "good", **good}])
+    message = said(data)
+    assert expected in message
+    assert "1 of 2 questions cannot be used" in message
+    assert "leave them out with data.missing: drop" in message
+    samples = select(data, missing="drop")
+    assert samples.num_dropped == {count: 1}
+    assert samples.ids == ["good"]
+    assert samples.rows.tolist() == [1]
+
+
+def test_an_id_must_be_its_own():
+    data = table([gold("João")] * 3, id=["a", "b", "a"])
+    assert "1 with the id of an earlier question, row 2 (counted from 0) (row 2: 'a')" in said(data)
+    assert select(data, missing="drop").rows.tolist() == [0, 1]
+
+
+def test_of_many_problems_three_are_shown():
+    message = said(table([gold("João", 7)] * 9 + [gold("João")]))
+    assert "9 with an answer that does not stand at its place in the context" in message
+    assert message.count("and it stands at 2") == 3
+    assert "rows 0, 1, 2, 3, 4 and 4 more" in message
+
+
+def test_a_question_without_an_answer_is_refused_where_all_must_have_one():
+    data = table([gold("João"), {"text": [], "answer_start": []}])
+    assert "1 with no answer, and task.unanswerable is false, row 1" in said(data, may_lack_answers=False)
+
+
+def test_a_flag_must_be_true_or_false():
+    assert "column is_impossible holds 'maybe'; expected true or false" in said(
+        table([gold("João")], is_impossible=["maybe"])
+    )
+
+
+def test_for_prediction_answers_are_not_looked_at():
+    data = table([gold("João", 99)] * 2, id=["same", "same"])
+    samples = select(data, missing="drop", require_labels=False)
+    assert samples.answers is None
+    assert samples.rows.tolist() == [0, 1]
+
+
+def test_nothing_left_is_an_error():
+    assert "no question is left: 1 with no context" in said(table([None], context=[""]), missing="drop")
+
+
+def test_a_missing_column_is_named():
+    assert "data.columns.text names question; did you mean questions?" in said(
+        pa.table({"questions": ["x"], "context": ["y"], "answers": ["z"], "id": ["1"]})
+    )

@@ -1,0 +1,187 @@
+"""Windows of contexts: what the tokenizer cuts, which characters tokens stand for, where answers are."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import VOCABULARY, tiny_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from paratune.data.columns import Answer, Samples
+from paratune.data.token_store import TokenStore
+from paratune.data.tokens import Tokenizing
+from paratune.data.windows import (
+    BOUNDS,
+    CHAR_END,
+    CHAR_START,
+    EXAMPLE,
+    answer_tokens,
+    are_too_long,
+    count_out_of_reach,
+    room,
+    tokenize_windows,
+)
+from paratune.errors import ConfigError, DataError
+
+QUESTION = "the film is"
+CONTEXT = "one two three four five six seven eight nine ten"
+
+
+def samples(*pairs: tuple[str, str]) -> Samples:
+    rows = np.arange(len(pairs))
+    return Samples([pair[0] for pair in pairs], [pair[1] for pair in pairs], None, None, rows, None, {})
+
+
+@pytest.fixture
+def how(tmp_path: Path) -> Tokenizing:
+    return Tokenizing(tiny_tokenizer(), 12, need_token_type_ids=True, cache_dir=tmp_path)
+
+
+def tokens(store: TokenStore, window: int) -> list[str]:
+    return [VOCABULARY[token] for token in store.tokens[store.offsets[window] : store.offsets[window + 1]]]
+
+
+def spans(store: TokenStore, window: int, context: str) -> list[str]:
+    inside = slice(store.offsets[window], store.offsets[window + 1])
+    pairs = zip(store.of_tokens[CHAR_START][inside].tolist(), store.of_tokens[CHAR_END][inside].tolist(), strict=True)
+    return ["-" if start < 0 else context[start:end] for start, end in pairs]
+
+
+def test_windows_hold_the_question_and_share_the_stride(how: Tokenizing):
+    store = tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "good")), how, 2)
+    # 12 tokens: [CLS], 3 of the question, [SEP], 6 of the context, [SEP]; the next window begins 2 before the end.
+    assert [" ".join(tokens(store, window)) for window in range(3)] == [
+        "[CLS] the film is [SEP] one two three four five six [SEP]",
+        "[CLS] the film is [SEP] five six seven eight nine ten [SEP]",
+        "[CLS] the film is [SEP] good [SEP]",
+    ]
+    assert store.of_rows[EXAMPLE].tolist() == [0, 0, 1]
+    assert store.of_rows[BOUNDS].tolist() == [[0, 5, 11], [0, 5, 11], [0, 5, 6]]
+    assert store.lengths.tolist() == store.full_lengths.tolist() == [12, 12, 7]
+    assert store.type_ids is not None
+    assert store.type_ids[:12].tolist() == [0] * 5 + [1] * 7
+    assert spans(store, 1, CONTEXT) == ["-"] * 5 + ["five", "six", "seven", "eight", "nine", "ten", "-"]
+
+
+def test_they_are_made_once(how: Tokenizing):
+    first = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
+    again = tokenize_windows(samples((QUESTION, CONTEXT)), replace(how, tokenizer=tiny_tokenizer()), 2)
+    assert again.fingerprint == first.fingerprint
+    assert again.of_rows[BOUNDS].tolist() == first.of_rows[BOUNDS].tolist()
+    assert tokenize_windows(samples((QUESTION, CONTEXT)), how, 3).fingerprint != first.fingerprint
+
+
+def test_the_tokenizer_is_left_as_it_was(how: Tokenizing):
+    tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
+    are_too_long([QUESTION], how, room(how, 2))
+    assert how.tokenizer.backend_tokenizer.truncation is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("three", [[7, 7], [0, 0]]),
+        ("two three four", [[6, 8], [0, 0]]),
+        ("five six", [[9, 10], [5, 6]]),
+        ("six seven", [[0, 0], [6, 7]]),
+        ("ten", [[0, 0], [10, 10]]),
+        ("hre", [[7, 7], [0, 0]]),  # a part of a word
+        (" three ", [[7, 7], [0, 0]]),
+        ("four five six seven", [[0, 0], [0, 0]]),  # longer than what windows share
+    ],
+)
+def test_an_answer_is_where_a_window_has_all_of_it(how: Tokenizing, answer: str, found: list[list[int]]):
+    store = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
+    answers = [(Answer(answer, CONTEXT.index(answer)), Answer("one", 0))]
+    positions = answer_tokens(store, answers)
+    assert positions.tolist() == found
+    assert count_out_of_reach(store, positions, answers) == int(found == [[0, 0], [0, 0]])
+
+
+def test_a_question_without_an_answer_points_at_cls(how: Tokenizing):
+    store = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
+    positions = answer_tokens(store, [()])
+    assert positions.tolist() == [[0, 0], [0, 0]]
+    assert count_out_of_reach(store, positions, [()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "found"),
+    [
+        ("o joa\u0303o e\u0301 bom 😀 good", "joa\u0303o", "joa\u0303o"),  # letters and combining marks
+        ("É bom 😀 good", "good", "good"),
+        ("um 👩‍💻 bom", "👩‍💻", "👩‍💻"),
+        ("\u200bgood\u00a0\u3000 bad\n", "bad", "bad"),
+    ],
+)
+def test_offsets_are_characters_of_the_text_as_it_is(how: Tokenizing, context: str, answer: str, found: str):
+    store = tokenize_windows(samples(("good", context)), replace(how, max_length=40), 8)
+    start = context.index(answer)
+    ((first, last),) = answer_tokens(store, [(Answer(answer, start),)]).tolist()
+    assert first >= store.of_rows[BOUNDS][0, 1]
+    assert context[store.of_tokens[CHAR_START][first] : store.of_tokens[CHAR_END][last]] == found
+
+
+def byte_tokenizer(**special: Any) -> PreTrainedTokenizerFast:
+    """GPT-2's kind: bytes, and tokens that begin with the space before a word."""
+    ids = {letter: number for number, letter in enumerate(["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    merges = [("Ġ", "t"), ("w", "o"), ("Ġt", "wo")]
+    ids |= {first + second: len(ids) + number for number, (first, second) in enumerate(merges)}
+    inner = Tokenizer(models.BPE(vocab=ids, merges=merges))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.post_processor = processors.ByteLevel(trim_offsets=False)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", pad_token="<end>", **special)
+
+
+def test_without_cls_an_end_token_stands_for_no_answer(tmp_path: Path):
+    how = Tokenizing(byte_tokenizer(), 12, cache_dir=tmp_path)
+    context = "a two b😀  two"
+    store = tokenize_windows(samples(("q?", context)), how, 4)
+    assert len(store) > 1
+    for window, (null, begin, end) in enumerate(store.of_rows[BOUNDS].tolist()):
+        ids = store.tokens[store.offsets[window] : store.offsets[window + 1]].tolist()
+        assert len(ids) <= 12
+        assert (null, ids[null], begin, end) == (len(ids) - 1, 0, 2, len(ids) - 1)
+    # "Ġtwo" is " two" to the tokenizer and "two" here; each of the emoji's four bytes stands for all of it.
+    assert spans(store, 0, context)[:8] == ["-", "-", "a", "two", "", "b", "😀", "😀"]
+    answers = [(Answer("😀", 7),)]
+    assert answer_tokens(store, answers)[0].tolist() == [6, 9]
+
+
+def test_without_cls_and_end_it_is_the_first_token(tmp_path: Path):
+    tokenizer = byte_tokenizer()
+    tokenizer.eos_token = None
+    store = tokenize_windows(samples(("q?", "two")), Tokenizing(tokenizer, 12, cache_dir=tmp_path), 4)
+    assert store.of_rows[BOUNDS].tolist() == [[0, 2, 4]]  # t, wo
+
+
+def test_a_question_is_too_long_when_no_new_token_of_the_context_fits(how: Tokenizing):
+    left = room(how, 2)
+    assert left.max_question == 12 - 3 - 2 - 1
+    at_most = " ".join(["one"] * left.max_question)
+    assert are_too_long([at_most, at_most + " two"], how, left) == [False, True]
+    store = tokenize_windows(samples((at_most, CONTEXT)), how, 2)
+    assert store.of_rows[BOUNDS][:, 2].max() - store.of_rows[BOUNDS][:, 1].max() == 3
+    assert are_too_long([], how, left) == []
+
+
+def test_a_stride_without_room_is_refused(how: Tokenizing):
+    with pytest.raises(ConfigError, match=r"task\.stride: 8 and 3 special tokens leave no room .* 12 tokens .*most 7"):
+        room(how, 8)
+    assert room(how, 7).max_question == 1
+
+
+def test_a_slow_tokenizer_is_refused(how: Tokenizing):
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ConfigError, match=r"Slow is a slow tokenizer, which does not say which characters"):
+        room(replace(how, tokenizer=Slow()), 2)
+
+
+def test_a_context_without_tokens_is_named(how: Tokenizing):
+    with pytest.raises(DataError, match=r"data: the tokenizer makes no token of the context of row 1 "):
+        tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "\u200b")), how, 2)

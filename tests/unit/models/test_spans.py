@@ -1,0 +1,119 @@
+"""The loss of first and last tokens, and the best answers of a row."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_config
+from tiny_questions import tiny_qa_model, tiny_windows
+
+from paratune.batch import Batch
+from paratune.models.objectives import OBJECTIVES, Objective, question_answering, weighted_sum
+from paratune.models.task_model import TaskModel
+
+QA = OBJECTIVES["qa"]
+
+
+def batch(num_windows: int, *, num_rows: int | None = None, length: int | None = None) -> Batch:
+    collator = tiny_windows(20)
+    return collator(np.arange(num_windows), 1.0, num_rows=num_rows, length=length)
+
+
+def test_the_loss_is_that_of_transformers_where_nothing_is_padded():
+    model = tiny_qa_model(tiny_config(dropout=0.0)).double().eval()
+    wrapped = TaskModel(model, "qa")
+    for number in range(6):
+        (one,) = [tiny_windows(20)(np.asarray([number]), 1.0)]
+        with torch.no_grad():
+            found = wrapped.loss_sum(wrapped(one), one)
+            start, end = one.labels.T
+            expected = model(one.input_ids, one.attention_mask, start_positions=start, end_positions=end).loss
+        assert float(found) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_padding_and_filler_take_no_part_in_it():
+    model = TaskModel(tiny_qa_model(tiny_config(dropout=0.0)).double().eval(), "qa")
+    plain, padded = batch(4), batch(4, num_rows=7, length=40)
+    with torch.no_grad():
+        first, second = (float(model.loss_sum(model(each), each)) for each in (plain, padded))
+        singles = [tiny_windows(20)(np.asarray([number]), 1.0) for number in range(4)]
+        alone = sum(float(model.loss_sum(model(each), each)) for each in singles)
+    assert first == pytest.approx(second, rel=1e-9)
+    assert first == pytest.approx(alone, rel=1e-9)
+
+
+def test_by_hand():
+    one = Batch(
+        input_ids=torch.zeros((1, 3), dtype=torch.int64),
+        row_weight=torch.ones(1),
+        index=torch.zeros(1, dtype=torch.int64),
+        num_samples=1,
+        num_tokens=2,
+        num_padded_tokens=3,
+        loss_denominator=1.0,
+        attention_mask=torch.tensor([[1, 1, 0]]),
+        labels=torch.tensor([[0, 1]]),
+    )
+    outputs = torch.tensor([[[np.log(3), 0.0], [0.0, 0.0], [50.0, 50.0]]])
+    # First token: softmax (3/4, 1/4), so -log 3/4; last token: (1/2, 1/2), so log 2; the padding has no part.
+    expected = (-np.log(3 / 4) + np.log(2)) / 2
+    assert float(weighted_sum(QA, outputs, one)) == pytest.approx(expected)
+
+
+def by_trying(outputs: np.ndarray[Any, Any], bounds: list[int], longest: int) -> list[tuple[float, int, int]]:
+    """Return (score, first, last) of every answer, the best first."""
+    _, begin, behind = bounds
+    spans = [
+        (outputs[first, 0] + outputs[last, 1], first, last)
+        for first in range(begin, behind)
+        for last in range(first, min(first + longest, behind))
+    ]
+    return sorted(spans, reverse=True)
+
+
+@pytest.mark.parametrize(("num_best", "longest"), [(4, 3), (20, 1), (5, 1000), (200, 30)])
+def test_the_best_answers_are_those_of_trying_all(num_best: int, longest: int):
+    rows = batch(6, length=30)
+    outputs = torch.randn((6, 30, 2), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    kept = question_answering(num_best=num_best, max_answer_tokens=longest).row_outputs(outputs, rows).numpy()
+    assert kept.shape == (6, 4 * num_best + 2)
+    for row in range(6):
+        starts, ends, first, last = kept[row, :-2].reshape(4, num_best)
+        bounds = rows.row_bounds[row].tolist()
+        wanted = by_trying(outputs[row].numpy(), bounds, longest)[:num_best]
+        found = np.stack([starts + ends, first, last], axis=1)[: len(wanted)]
+        assert found == pytest.approx(np.asarray(wanted))
+        assert np.isneginf(starts[len(wanted) :]).all()
+        assert (first[len(wanted) :] == -1).all()
+        assert kept[row, -2:] == pytest.approx(outputs[row, bounds[0]].numpy())
+
+
+def test_half_precision_is_kept_as_float32():
+    rows = batch(2)
+    outputs = torch.zeros((2, rows.input_ids.shape[1], 2), dtype=torch.bfloat16)
+    kept = QA.row_outputs(outputs, rows)
+    assert kept.dtype == torch.float32
+    assert kept.shape == (2, 82)
+
+
+def test_a_model_takes_the_objective_of_its_options():
+    own: Objective = question_answering(num_best=2)
+    model = TaskModel(tiny_qa_model(tiny_config()).eval(), "qa", objective=own)
+    rows = batch(3)
+    with torch.no_grad():
+        outputs = model(rows)
+    assert outputs.shape == (3, rows.input_ids.shape[1], 2)
+    assert model.row_outputs(outputs, rows).shape == (3, 10)
+
+
+def test_filler_rows_have_a_context_of_their_own():
+    # The first window is longer than a filler row, and its answer may lie behind it.
+    for collator in (tiny_windows(20, seed=seed) for seed in range(5)):
+        filler = collator(np.zeros(0, dtype=np.int64), 1.0)
+        assert filler.row_bounds.tolist() == [[0, 0, 1]]
+        assert filler.labels.tolist() == [[0, 0]]
+        outputs = torch.zeros((*filler.input_ids.shape, 2))
+        assert float(weighted_sum(QA, outputs, filler)) == 0
+        assert torch.isfinite(QA.row_outputs(outputs, replace(filler, labels=None))[:, 0]).all()

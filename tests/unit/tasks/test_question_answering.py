@@ -1,0 +1,272 @@
+"""The recipe of question answering: from files to scores, thresholds and prediction files."""
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny import VOCABULARY, tiny_config, tiny_tokenizer
+from tiny_questions import squad, tiny_qa_model, write_squad
+from transformers import (
+    AutoModelForQuestionAnswering,
+    DebertaV2Config,
+    DistilBertConfig,
+    ElectraConfig,
+    GPT2Config,
+    ModernBertConfig,
+    RobertaConfig,
+)
+
+from paratune.config.sections import Columns, Data, MaxRows, Model, QuestionAnsweringTask
+from paratune.data.load import Split
+from paratune.data.loader import eval_batches
+from paratune.data.read import read_table
+from paratune.data.tokens import Tokenizing
+from paratune.data.windows import BOUNDS
+from paratune.engine.evaluate import evaluate
+from paratune.errors import DataError
+from paratune.infer.trained import ForwardOnly
+from paratune.precision import POLICIES
+from paratune.tasks import recipe_of
+from paratune.tasks.question_answering import QuestionAnsweringRecipe
+
+COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
+CPU = torch.device("cpu")
+
+
+def recipe(**options: Any) -> QuestionAnsweringRecipe:
+    return QuestionAnsweringRecipe(QuestionAnsweringTask(kind="qa", **{"stride": 4, "num_best": 5, **options}))
+
+
+@pytest.fixture
+def how(tmp_path: Path) -> Tokenizing:
+    return Tokenizing(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+
+
+def load(recipe: QuestionAnsweringRecipe, how: Tokenizing, path: Path, **options: Any) -> dict[str, Split]:
+    data = Data(train=str(path), columns=COLUMNS, **options)
+    return recipe.load_splits(data, how)
+
+
+def oracle(split: Split, *, null: float = 0.0) -> np.ndarray[Any, Any]:
+    """Return what a model would that always finds the answer, and whose logits say so by 5; "no answer" has `null`."""
+    from paratune.data.windows import answer_tokens
+
+    assert split.samples.answers is not None
+    positions = answer_tokens(split.store, split.samples.answers)
+    bounds = split.store.of_rows[BOUNDS]
+    rows = []
+    for (first, last), (empty, begin, _) in zip(positions.tolist(), bounds.tolist(), strict=True):
+        span = (first, last) if first != empty else (begin, begin)
+        logit = 5.0 if first != empty else -5.0
+        rows.append([logit, -np.inf, logit, -np.inf, span[0], -1, span[1], -1, null, null])
+    return np.asarray(rows, dtype=np.float32)
+
+
+def test_a_recipe_is_found_by_its_kind():
+    task = QuestionAnsweringTask(kind="qa")
+    made = recipe_of(task)
+    assert isinstance(made, QuestionAnsweringRecipe)
+    assert made.task is task
+    assert made.names == []
+
+
+def test_whether_questions_may_lack_answers_is_seen_in_the_data(how: Tokenizing, tmp_path: Path):
+    made = recipe()
+    load(made, how, write_squad(tmp_path / "a.json", 20))
+    assert made.task.unanswerable is True
+    made = recipe()
+    load(made, how, write_squad(tmp_path / "b.json", 20, answerable=1.0))
+    assert made.task.unanswerable is False
+
+
+def test_a_file_of_version_2_is_refused_where_every_question_must_have_an_answer(how: Tokenizing, tmp_path: Path):
+    path = write_squad(tmp_path / "a.json", 20)
+    with pytest.raises(DataError, match=r"with no answer, and task\.unanswerable is false"):
+        load(recipe(unanswerable=False), how, path)
+    (split,) = load(recipe(unanswerable=False), how, path, missing="drop").values()
+    assert split.num_dropped == {"an answer": 20 - split.num_rows}
+    assert all(split.samples.answers or ())
+
+
+def test_a_file_of_version_1_is_warned_of_where_questions_may_lack_answers(how: Tokenizing, tmp_path: Path):
+    made = recipe(unanswerable=True)
+    splits = load(made, how, write_squad(tmp_path / "a.json", 20, answerable=1.0))
+    assert any("every question has an answer, and task.unanswerable is true" in text for text in made.warnings(splits))
+
+
+def test_contexts_that_are_trained_on_are_warned_of(how: Tokenizing, tmp_path: Path):
+    made, path = recipe(), write_squad(tmp_path / "a.json", 40)
+    splits = load(made, how, path, split={"validation": 0.5})
+    (warning,) = made.warnings(splits)
+    assert "questions of validation" in warning
+    assert "a context that is also in train; data.split.group_by: context keeps them apart" in warning
+    assert made.warnings(load(made, how, path, split={"validation": 0.5, "group_by": "context"})) == []
+
+
+def test_answers_that_no_window_has_are_warned_of(how: Tokenizing, tmp_path: Path):
+    context = "one two three four five six seven eight nine ten"
+    question = {"id": "1", "question": "x", "answers": [{"text": context, "answer_start": 0}]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}))
+    made = recipe()
+    (warning,) = made.warnings(load(made, replace(how, max_length=12), path))
+    assert "1 of 1 questions have an answer that no window has all of" in warning
+
+
+def test_a_part_of_the_questions_can_be_drawn(how: Tokenizing, tmp_path: Path):
+    (split,) = load(recipe(), how, write_squad(tmp_path / "a.json", 20), max_rows=MaxRows(train=7)).values()
+    assert split.num_rows == len(split.samples.answers or ()) == 7
+    assert split.num_samples > 7
+
+
+def test_the_fingerprint_tells_answers_apart(how: Tokenizing, tmp_path: Path):
+    value = squad(10)
+    (first,) = load(recipe(), how, write_squad(tmp_path / "a.json", 10)).values()
+    answered = next(qa for each in value["data"][0]["paragraphs"] for qa in each["qas"] if qa["answers"])
+    answered["answers"] *= 2
+    (tmp_path / "b.json").write_text(json.dumps(value))
+    (second,) = load(recipe(), how, tmp_path / "b.json").values()
+    assert first.store.fingerprint == second.store.fingerprint
+    assert first.fingerprint != second.fingerprint
+
+
+def test_one_who_knows_all_answers_has_full_marks(how: Tokenizing, tmp_path: Path):
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 30)).values()
+    scores = made.scores(split, oracle(split))
+    assert scores == dict.fromkeys(scores, 100.0)
+    details = made.details(split, oracle(split))["answers"]
+    assert details["num_with_answer"] + details["num_without_answer"] == 30
+    # Odds are -10 where there is an answer and 10 where there is none; the last that gains is -10.
+    assert details["null_threshold"] == details["best_f1_thresh"] == details["best_exact_thresh"] == -10
+
+
+def test_the_threshold_of_the_validation_set_is_kept(how: Tokenizing, tmp_path: Path, caplog: Any):
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 30)).values()
+    shifted = oracle(split, null=8.0)  # odds of 6 and 26
+    settled = made.settled((split, shifted))
+    assert settled.task.null_threshold == 6
+    assert settled.task.unanswerable is True
+    assert made.task.null_threshold is None
+    # By that threshold the first of these would be answered, by their own all is right.
+    assert settled.scores(split, oracle(split))["no_answer_f1"] == 100
+    higher = oracle(split, null=8.5)
+    assert made.scores(split, higher)["has_answer_f1"] == 100
+    assert settled.scores(split, higher)["has_answer_f1"] == 0
+    assert settled.settled((split, higher)) is settled
+    fixed = recipe(null_threshold=0.5, unanswerable=True)
+    assert fixed.settled((split, shifted)) is fixed
+    with caplog.at_level(logging.WARNING):
+        assert made.settled(None).task.null_threshold == 0
+    assert "no validation set to choose task.null_threshold on: 0 is used" in caplog.text
+
+
+def test_a_model_that_says_nothing_has_no_scores(how: Tokenizing, tmp_path: Path):
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 10)).values()
+    nothing = np.full((split.num_samples, 22), np.nan, dtype=np.float32)
+    assert set(made.scores(split, nothing).values()) == {None}
+    assert made.details(split, nothing) == {}
+    assert made.settled((split, nothing)).task.null_threshold == 0
+
+
+def test_files_of_a_run_have_the_official_layout(how: Tokenizing, tmp_path: Path):
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 12)).values()
+    made.write_predictions(tmp_path, split, oracle(split))
+    golds = {gold[0].text if gold else "" for gold in split.samples.answers or ()}
+    read = {name: json.loads((tmp_path / f"{name}_train.json").read_text()) for name in ("nbest", "null_odds")}
+    answers = json.loads((tmp_path / "predictions.train.json").read_text())
+    assert list(answers) == list(read["nbest"]) == list(read["null_odds"]) == split.samples.ids
+    assert set(answers.values()) == golds
+    assert set(read["null_odds"].values()) == {-10.0, 10.0}
+    assert all([each["text"] for each in found].count("") == 1 for found in read["nbest"].values())
+    rows = pq.read_table(tmp_path / "predictions.train.parquet").to_pylist()
+    assert [row["prediction"] for row in rows] == [row["label"] for row in rows] == list(answers.values())
+    assert {row["exact"] for row in rows} == {row["f1"] for row in rows} == {1.0}
+    assert list(rows[0]) == ["index", "id", "label", "prediction", "exact", "f1", "null_odds"]
+
+
+def test_without_unanswerable_questions_there_are_no_odds(how: Tokenizing, tmp_path: Path):
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 12, answerable=1.0)).values()
+    outputs = oracle(split, null=99.0)
+    made.write_predictions(tmp_path, split, outputs)
+    assert not (tmp_path / "null_odds_train.json").exists()
+    assert "" not in json.loads((tmp_path / "predictions.train.json").read_text()).values()
+    assert made.scores(split, outputs)["exact"] == 100
+    assert made.scores(split, outputs)["best_f1"] is None
+    assert made.settled((split, outputs)).task.null_threshold is None
+
+
+def test_for_prediction_answers_need_not_be_known(how: Tokenizing, tmp_path: Path):
+    table = read_table(str(write_squad(tmp_path / "a.json", 12)))
+    made = recipe(unanswerable=True, null_threshold=0.0)
+    known = made.load_split("a.json", table, COLUMNS, how, missing="refuse", require_labels=True)
+    split = made.load_split("a.json", table.drop(["answers"]), COLUMNS, how, missing="drop", require_labels=False)
+    columns = made.prediction_columns(split, oracle(known))
+    assert list(columns) == made.prediction_names() == ["prediction", "null_odds", "best_answer"]
+    assert columns["prediction"] == [gold[0].text if gold else "" for gold in known.samples.answers or ()]
+    assert "" not in columns["best_answer"]
+    assert made.document(split, oracle(known)) == dict(zip(known.samples.ids or (), columns["prediction"], strict=True))
+    assert made.why_no_document(split) is None
+    batch = made.collator(split, how.tokenizer)(np.arange(2), 2.0)
+    assert batch.labels is None
+    assert batch.row_bounds is not None
+
+
+SIZE = {"vocab_size": len(VOCABULARY), "pad_token_id": 0, "num_labels": 2}
+BERT_SIZE = {
+    **SIZE,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+}
+ARCHITECTURES = {
+    "bert": lambda: tiny_config(),
+    "roberta": lambda: RobertaConfig(**BERT_SIZE),
+    "distilbert": lambda: DistilBertConfig(
+        **SIZE, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40
+    ),
+    "electra": lambda: ElectraConfig(**BERT_SIZE, embedding_size=16),
+    "deberta-v2": lambda: DebertaV2Config(**BERT_SIZE, relative_attention=True),
+    "modernbert": lambda: ModernBertConfig(**BERT_SIZE, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3),
+    "gpt2": lambda: GPT2Config(**SIZE, n_embd=16, n_layer=2, n_head=2, n_positions=40),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_with_the_head_answers(name: str, how: Tokenizing, tmp_path: Path):
+    folder = tmp_path / "model"
+    torch.manual_seed(0)
+    AutoModelForQuestionAnswering.from_config(ARCHITECTURES[name]()).save_pretrained(folder)
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 6)).values()
+    model = made.load_model(Model(name=str(folder)), how.tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
+    assert model.new_weights == ()
+    found = evaluate(
+        ForwardOnly(model, POLICIES["fp32"], CPU),
+        model,
+        eval_batches(made.collator(split, how.tokenizer), batch_size=4),
+        device=CPU,
+        should_stop=lambda: False,
+    )
+    assert found.outputs.shape == (split.num_samples, 22)
+    # New weights guess one of at most 16 tokens, more or less confidently.
+    assert found.loss == pytest.approx(np.log(split.store.lengths).mean(), abs=1.5)
+    assert all(value is not None for value in made.scores(split, found.outputs).values())
+
+
+def test_a_masked_language_model_gets_a_new_head(how: Tokenizing, tmp_path: Path):
+    tiny_qa_model(tiny_config()).bert.save_pretrained(tmp_path / "model")
+    model = recipe().load_model(Model(name=str(tmp_path / "model")), how.tokenizer, POLICIES["fp32"], 0)
+    assert model.new_weights == ("qa_outputs.bias", "qa_outputs.weight")

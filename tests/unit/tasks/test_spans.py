@@ -1,0 +1,95 @@
+"""From what is kept of windows to one answer for each question, on written-out logits."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paratune.data.columns import Samples
+from paratune.data.load import Split
+from paratune.data.token_store import TokenStore
+from paratune.data.windows import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
+from paratune.tasks.spans import best_answers, nbest_lists
+
+CONTEXTS = ["red green blue", "one  two"]
+WORDS = [[(0, 3), (4, 9), (10, 14)], [(0, 3), (5, 4), (5, 8)]]
+"""Characters of the tokens; the middle token of the second context is white space."""
+
+
+def split(examples: Sequence[int] = (0, 0, 1)) -> Split:
+    """Return windows of four tokens: CLS, and the three of the context of their question."""
+    chars = np.asarray([[(-1, -1), *WORDS[example]] for example in examples]).reshape(-1, 2)
+    offsets = np.arange(len(examples) + 1) * 4
+    bounds = np.tile([0, 1, 4], (len(examples), 1))
+    store = TokenStore(
+        np.zeros(len(chars), np.uint16),
+        None,
+        offsets,
+        np.full(len(examples), 4, np.int32),
+        4,
+        "0",
+        {CHAR_START: chars[:, 0], CHAR_END: chars[:, 1]},
+        {EXAMPLE: np.asarray(examples), BOUNDS: bounds},
+    )
+    samples = Samples(["q1", "q2"], CONTEXTS, None, ["a", "b"], np.arange(2), None, {})
+    return Split("validation", "x.json", samples, store, "f")
+
+
+def kept(*windows: tuple[list[tuple[float, float, int, int]], tuple[float, float]]) -> np.ndarray[Any, Any]:
+    """Return rows of two answers each, (start logit, end logit, first, last), and the logits of "no answer"."""
+    return np.asarray([[*np.asarray(answers, dtype=float).T.ravel(), *null] for answers, null in windows], np.float32)
+
+
+NONE = (-np.inf, -np.inf, -1, -1)
+OUTPUTS = kept(
+    ([(1, 1, 1, 1), (0.5, 0.5, 2, 3)], (2, 3)),  # red: 2; green blue: 1
+    ([(3, 1.5, 2, 2), (3, 1, 2, 3)], (1, 1.5)),  # green: 4.5; green blue: 4
+    ([(9, 9, 2, 2), (1, 2, 2, 3)], (0, 1)),  # white space; two: 3
+)
+
+
+def test_the_best_window_answers():
+    answers = best_answers(split(), OUTPUTS)
+    assert answers.texts == ["green", "two"]
+    assert answers.scores.tolist() == [4.5, 3]
+
+
+def test_the_null_score_is_the_smallest_over_windows():
+    answers = best_answers(split(), OUTPUTS)
+    assert answers.null_scores.tolist() == [2.5, 1]
+    assert answers.null_odds.tolist() == [2.5 - 4.5, 1 - 3]
+
+
+def test_windows_may_come_in_any_order():
+    answers = best_answers(split((1, 0, 0)), OUTPUTS[[2, 1, 0]])
+    assert answers.texts == ["green", "two"]
+    assert answers.null_scores.tolist() == [2.5, 1]
+
+
+def test_a_context_in_which_nothing_can_be_an_answer():
+    answers = best_answers(split(), kept(*[([NONE, NONE], (0, 0))] * 3))
+    assert answers.texts == ["", ""]
+    assert (answers.null_odds > 1e8).all()
+    assert np.isfinite(answers.null_odds).all()
+    lists = nbest_lists(split(), kept(*[([NONE, NONE], (0, 0))] * 3), may_lack_answers=False)
+    assert [one["text"] for (one,) in lists] == ["", ""]
+
+
+def test_the_nbest_list_has_different_texts_and_their_probabilities():
+    first, second = nbest_lists(split(), OUTPUTS, may_lack_answers=True)
+    # The best two texts over both windows of the first question, and "no answer" of the window where it is smallest.
+    assert [one["text"] for one in first] == ["green", "green blue", ""]
+    weights = np.exp([4.5, 4.0, 2.5])
+    assert [one["probability"] for one in first] == pytest.approx(weights / weights.sum())
+    assert [(one["start_logit"], one["end_logit"]) for one in first] == [(3, 1.5), (3, 1), (1, 1.5)]
+    assert [one["text"] for one in second] == ["two", ""]
+    assert list(first[0]) == ["text", "probability", "start_logit", "end_logit"]
+    json.dumps(first)
+
+
+def test_without_no_answer_the_list_has_passages_alone():
+    first, second = nbest_lists(split(), OUTPUTS, may_lack_answers=False)
+    assert [one["text"] for one in first] == ["green", "green blue"]
+    assert sum(one["probability"] for one in second) == pytest.approx(1)
