@@ -214,6 +214,30 @@ def data(config: Path, *, set_: Overrides = None, json: Json = False) -> int:
     return data_command(config, set_ or [], as_json=json)
 
 
+@app.command(name="glue-submit")
+def glue_submit(
+    *runs: str,
+    out: Annotated[Path | None, Parameter(help="the zip to write")] = None,
+    check: Annotated[Path | None, Parameter(help="a zip to look at; nothing is written")] = None,
+    tasks: Annotated[str | None, Parameter(help="comma-separated: what has to be in it, when not all of GLUE")] = None,
+    any_size: Annotated[
+        bool, Parameter(negative=(), help="allow other numbers of rows than the official ones")
+    ] = False,
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace the zip if it exists")] = False,
+    json: Json = False,
+) -> int:
+    """Write predictions of GLUE's tests as its site takes them, or check such a zip.
+
+    RUNS are runs of tasks of GLUE with their tests in data.predict, or TABLE=FILE of `paratune predict`, such as
+    RTE=rte.parquet.
+    """
+    from paratune.commands.glue_submit import glue_submit_command
+
+    return glue_submit_command(
+        runs, out=out, check_only=check, tasks=tasks, any_size=any_size, overwrite=overwrite, as_json=json
+    )
+
+
 @app.command
 def doctor(*, folder: Annotated[Path, Parameter(help="where runs would go")] = Path("runs"), json: Json = False) -> int:
     """Say what this machine has, what would not work on it, why, and what to do."""

@@ -1,0 +1,84 @@
+"""The zip of a submission: written the same for the same predictions, and checked without being unpacked to disk."""
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from paratune.errors import DataError
+from paratune.submission.tables import TABLES, Finding, check
+from paratune.units import MIB
+
+MAX_BYTES = 64 * MIB
+"""Most bytes of a table; that of QQP, the largest, has 4 MiB."""
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def write_archive(path: Path, texts: Mapping[str, str]) -> None:
+    """Write tables as a zip, aside and then renamed.
+
+    Raises:
+        DataError: It cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in TABLES:
+                if name in texts:
+                    entry = zipfile.ZipInfo(name, _DATE)
+                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                    archive.writestr(entry, texts[name])
+        aside.replace(path)
+    except OSError as error:
+        raise DataError(f"{path} could not be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:
+    """Return what is wrong with a submission: first its files, then what is in them.
+
+    Args:
+        path: The zip.
+        wanted: Tables that must be there.
+        any_size: See `tables.check`.
+
+    Raises:
+        DataError: It cannot be read as a zip.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _check(archive, wanted, any_size=any_size)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{path} cannot be read as a zip: {error}") from error
+
+
+def _check(archive: zipfile.ZipFile, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:
+    names = [entry.filename for entry in archive.infolist()]
+    found = [Finding(name, "is missing") for name in wanted if name not in names]
+    found += [Finding(name, "is there more than once") for name in dict.fromkeys(names) if names.count(name) > 1]
+    for entry in archive.infolist():
+        name = entry.filename
+        if name not in TABLES:
+            inner = name.rpartition("/")[2]
+            message = "is in a folder; tables stand at the top" if inner in TABLES else "is no table of a submission"
+            found.append(Finding(name, message, is_error=inner in TABLES))
+        elif entry.file_size > MAX_BYTES:
+            found.append(Finding(name, f"unpacks to {entry.file_size} bytes, more than any table has"))
+        elif names.count(name) == 1:
+            found += _check_entry(archive, name, any_size=any_size)
+    return found
+
+
+def _check_entry(archive: zipfile.ZipFile, name: str, *, any_size: bool) -> list[Finding]:
+    with archive.open(name) as file:
+        raw = file.read(MAX_BYTES + 1)  # what an entry says of its size need not be true
+    if len(raw) > MAX_BYTES:
+        return [Finding(name, f"unpacks to more than {MAX_BYTES} bytes")]
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return [Finding(name, f"is not UTF-8 text: byte {raw[error.start]:#04x} at {error.start}")]
+    return check(name, text, any_size=any_size)

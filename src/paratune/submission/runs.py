@@ -1,0 +1,57 @@
+"""Which predictions of which runs go into which table."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paratune.config.glue import GLUE
+from paratune.errors import CheckpointError
+from paratune.records import RUN_FILE, is_finished, predictions_file, read_json
+from paratune.submission.tables import TABLES, Predicted
+
+
+def of_run(folder: Path) -> dict[str, Predicted]:
+    """Return the predictions of a run for each table that it has a set for.
+
+    Raises:
+        CheckpointError: It is no finished run, none of a task of GLUE, has no such set, or its record is damaged.
+    """
+    if not (folder / RUN_FILE).is_file():
+        raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}")
+    if not is_finished(folder):
+        raise CheckpointError(f"{folder} is not finished; go on with it by --resume")
+    record = read_json(folder / RUN_FILE)
+    try:
+        task, data = record["task"].get("glue"), record["data"]
+        data = {name: about for name, about in data.items() if about is not None}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
+    if task not in GLUE:
+        raise CheckpointError(f"{folder} is no run of a task of GLUE by name (task: {', '.join(GLUE)})")
+    found = {
+        name: _predicted(folder, set_name, data[set_name])
+        for name, table in TABLES.items()
+        if table.task == task
+        for set_name in table.sets
+        if set_name in data
+    }
+    if not found:
+        names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
+        raise CheckpointError(
+            f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict, or "
+            "predict it with `paratune predict` and give TABLE=FILE"
+        )
+    return found
+
+
+def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> Predicted:
+    path = folder / predictions_file(set_name)
+    try:
+        table = pq.read_table(path, columns=["index", "prediction"])
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    dropped = about.get("num_dropped") or {}
+    num_rows = about["num_rows"] + sum(dropped.values())
+    return Predicted(str(path), table["index"].to_pylist(), table["prediction"].to_pylist(), num_rows)

@@ -1,0 +1,198 @@
+"""The tables of a submission to GLUE: their names, sizes and words; writing one, and finding what is wrong in one.
+
+Source: the submission format on gluebenchmark.com/faq; row counts of the test sets: the data card of nyu-mll/glue.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from paratune.config.glue import GLUE
+from paratune.errors import DataError
+
+HEADER = "index\tprediction"
+LOWEST, HIGHEST = 0.0, 5.0
+"""Limits of a similarity in STS-B."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Table:
+    """What one file of a submission has to be."""
+
+    task: str
+    """Name in `GLUE`."""
+    num_rows: int
+    """Of the official test set."""
+    sets: tuple[str, ...] = ("test",)
+    """What the set may be called in a run of the task."""
+    takes_ids: bool = False
+    """Whether classes are written by their official ids instead of their names."""
+
+    @property
+    def words(self) -> dict[str, str] | None:
+        """Return what is written for each class; None for numbers."""
+        names = GLUE[self.task].classes
+        return {name: str(index) if self.takes_ids else name for index, name in enumerate(names)} or None
+
+
+TABLES: Final[dict[str, Table]] = {
+    "CoLA.tsv": Table("cola", 1063, takes_ids=True),
+    "SST-2.tsv": Table("sst2", 1821, takes_ids=True),
+    "MRPC.tsv": Table("mrpc", 1725, takes_ids=True),
+    "STS-B.tsv": Table("stsb", 1379),
+    "QQP.tsv": Table("qqp", 390965, takes_ids=True),
+    "MNLI-m.tsv": Table("mnli", 9796, ("test", "test_matched")),
+    "MNLI-mm.tsv": Table("mnli", 9847, ("test_mismatched",)),
+    "QNLI.tsv": Table("qnli", 5463),
+    "RTE.tsv": Table("rte", 3000),
+    "WNLI.tsv": Table("wnli", 146, takes_ids=True),
+    "AX.tsv": Table("mnli", 1104, ("ax", "diagnostic")),
+}
+"""By file name, in the order of the benchmark."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a model said of the rows of a test set."""
+
+    source: str
+    """Where it is from, for messages."""
+    rows: Sequence[int]
+    """Row of each prediction in the test set, from 0."""
+    values: Sequence[Any]
+    """Class names, or numbers; null where there is none."""
+    num_rows: int | None = None
+    """Of the test set, where that is known."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a submission that its author should know."""
+
+    file: str
+    message: str
+    is_error: bool = True
+    """False for what may be meant."""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.message}"
+
+
+def write(name: str, predicted: Predicted) -> str:
+    """Return the text of a table.
+
+    Numbers are brought into 0 to 5 and written with three decimals.
+
+    Args:
+        name: A key of `TABLES`.
+        predicted: Of every row of the test set.
+
+    Raises:
+        DataError: Rows are missing or there twice, or a prediction is none of the task.
+    """
+    missing = {row for row, value in zip(predicted.rows, predicted.values, strict=True) if value is None}
+    rows = dict(zip(predicted.rows, predicted.values, strict=True))
+    last = max(max(rows, default=-1) + 1, predicted.num_rows or 0)
+    missing |= set(range(last)) - set(rows)
+    if missing:
+        raise DataError(
+            f"{predicted.source}: {len(missing)} of {last} rows have no prediction: {_some(sorted(missing))} (counted "
+            f"from 0); {name} needs one for every row, so mend the texts of these rows and predict again"
+        )
+    if len(rows) < len(predicted.rows):
+        raise DataError(f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are there twice; predict again")
+    words = TABLES[name].words
+    written = [_written(rows[row], words, name, predicted.source, row) for row in range(last)]
+    return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(written))]) + "\n"
+
+
+def _written(value: Any, words: dict[str, str] | None, name: str, source: str, row: int) -> str:
+    if words is not None:
+        if str(value) in words:
+            return words[str(value)]
+        if str(value) in words.values():
+            return str(value)
+        known = ", ".join(words)
+        raise DataError(f"{source}: row {row} has the prediction {value!r}; {name} takes classes called {known}")
+    number = _number(value)
+    if number is None:
+        raise DataError(f"{source}: row {row} has the prediction {value!r}; {name} takes numbers")
+    return f"{min(max(number, LOWEST), HIGHEST):.3f}"
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def check(name: str, text: str, *, any_size: bool) -> list[Finding]:
+    """Return what is wrong with a table.
+
+    Args:
+        name: A key of `TABLES`.
+        text: All of the file.
+        any_size: Whether another number of rows than the official one may be meant, as in tests of other languages.
+    """
+    lines = text.removeprefix("\ufeff").splitlines()
+    header, *rows = lines or [""]
+    found = []
+    if header != HEADER:
+        found.append(Finding(name, f'line 1 is {header[:60]!r}; it must be "index", a tab and "prediction"'))
+        rows = rows if not header[:1].isdigit() else lines
+    cells = [line.split("\t") for line in rows]
+    torn = [number for number, row in enumerate(cells) if len(row) != 2]
+    if torn:
+        found.append(Finding(name, f"{len(torn)} rows do not have two columns: {_some(torn)} (counted from 0)"))
+        return found
+    found += _index_findings(name, [row[0] for row in cells], any_size=any_size)
+    found += _word_findings(name, [row[1] for row in cells])
+    return found
+
+
+def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterator[Finding]:
+    official = TABLES[name].num_rows
+    odd = [index for index in indices if not index.isdecimal()]
+    if odd:
+        yield Finding(name, f"{len(odd)} indices are not whole numbers, such as {odd[0][:40]!r}")
+        return
+    numbers = [int(index) for index in indices]
+    twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
+    if twice:
+        yield Finding(name, f"{len(twice)} indices occur more than once: {_some(twice)}")
+    wanted = range(max(max(numbers, default=-1) + 1, 0 if any_size else official))
+    missing = sorted(set(wanted) - set(numbers))
+    if missing:
+        yield Finding(name, f"{len(missing)} indices are missing: {_some(missing)}")
+    falls = [later for earlier, later in pairwise(numbers) if later < earlier]
+    if falls:
+        yield Finding(name, f"rows are not in the order of their indices: {_some(falls)} stand too late")
+    if len(numbers) != official:
+        advice = "another test set than the official one" if any_size else "for a test of another language: --any-size"
+        yield Finding(name, f"{len(numbers)} rows, and the official test has {official}; {advice}", not any_size)
+
+
+def _word_findings(name: str, words: list[str]) -> Iterator[Finding]:
+    known = TABLES[name].words
+    if known is not None:
+        odd = sorted(set(words) - set(known.values()))
+        count = sum(word not in known.values() for word in words)
+        if odd:
+            shown = ", ".join(repr(word[:40]) for word in odd[:_SHOWN])
+            yield Finding(name, f"{count} predictions are {shown}; allowed: {', '.join(known.values())}")
+        return
+    odd = [word for word in words if (number := _number(word)) is None or not LOWEST <= number <= HIGHEST]
+    if odd:
+        message = f"{len(odd)} predictions are no numbers from {LOWEST:g} to {HIGHEST:g}, such as {odd[0][:40]!r}"
+        yield Finding(name, message)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+    return ", ".join(map(str, numbers[:_SHOWN])) + more

@@ -1,0 +1,109 @@
+"""A task of GLUE from its file to a submission, and tasks whose labels are sets or have an order."""
+
+import csv
+import random
+from pathlib import Path
+
+import pytest
+from harness import Cli
+
+from paratune.errors import EXIT_DATA, EXIT_OK
+from paratune.records import read_json
+
+CLASSES = ["entailment", "neutral", "contradiction"]
+WORDS = ["good", "bad", "fine"]
+COMMON = """\
+model: {name: model}
+train: {max_steps: 20, learning_rate: 5e-3}
+batch: {global: 16}
+"""
+MNLI = """\
+task: mnli
+data:
+  train: train.tsv
+  validation: matched.tsv
+  extra: {validation_mismatched: mismatched.tsv}
+  predict: {test: test.tsv, test_mismatched: test_mismatched.tsv, ax: ax.tsv}
+evaluate: {best: accuracy}
+"""
+SEVERAL = """\
+task: {kind: multi_label, labels: [good, bad, fine]}
+data:
+  train: sets.csv
+  split: {validation: 0.2}
+  columns: {text: text, label: labels}
+"""
+ORDINAL = """\
+task:
+  kind: ordinal
+  labels: {0: low, entailment: low, 1: middle, neutral: middle, 2: high, contradiction: high}
+data:
+  train: train.tsv
+  validation: matched.tsv
+  columns: {text: premise, text_pair: hypothesis, label: label}
+"""
+
+
+def write_pairs(path: Path, num_rows: int, *, labels: bool = True) -> None:
+    draw = random.Random(path.name)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(["premise", "hypothesis", *(["label"] if labels else [])])
+        for number in range(num_rows):
+            kind = draw.randrange(3)
+            label = kind if number % 2 else CLASSES[kind]  # both are in use
+            writer.writerow(["the film is it", f"{WORDS[kind]} story", *([label] if labels else [])])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Cli:
+    folder = tmp_path_factory.mktemp("glue")
+    (folder / "model").symlink_to(tiny_folder / "model")
+    for name, num_rows in {"train": 120, "matched": 30, "mismatched": 20}.items():
+        write_pairs(folder / f"{name}.tsv", num_rows)
+    for name, num_rows in {"test": 12, "test_mismatched": 13, "ax": 5}.items():
+        write_pairs(folder / f"{name}.tsv", num_rows, labels=False)
+    draw = random.Random(0)
+    rows = [draw.sample(WORDS, draw.randrange(4)) for _ in range(120)]
+    lines = [f"it is {' '.join(row)},{'|'.join(row)}" for row in rows]
+    (folder / "sets.csv").write_text("\n".join(["text,labels", *lines]) + "\n")
+    cli = Cli(folder, {"PARATUNE_CACHE": str(folder / "cache")})
+    for name, text in {"mnli": MNLI, "several": SEVERAL, "ordinal": ORDINAL}.items():
+        (folder / f"{name}.yaml").write_text(text + COMMON)
+        result = cli("train", f"{name}.yaml")
+        assert result.code == EXIT_OK, result.stderr
+    return cli
+
+
+def test_both_validation_sets_are_scored_and_tests_are_not(trained: Cli):
+    run = trained.cwd / "runs/mnli"
+    assert list(read_json(run / "summary.json")["scores"]) == ["validation", "validation_mismatched"]
+    record = read_json(run / "run.json")
+    assert record["task"]["metrics"] == ["accuracy"]
+    assert record["data"]["ax"]["num_rows"] == 5
+    assert record["config_origin"]["data.columns.text"] == "task.glue: mnli"
+    result = trained("report", "runs/mnli")
+    assert "Validation mismatched scores" in result.stdout
+
+
+def test_a_submission_is_written_and_checked(trained: Cli):
+    refused = trained("glue-submit", "runs/mnli", "--out", "s.zip")
+    assert refused.code == EXIT_DATA
+    assert "12 rows, and the official test has 9796" in refused.stderr
+    assert not (trained.cwd / "s.zip").exists()
+    assert trained("glue-submit", "runs/mnli", "--out", "s.zip", "--any-size").code == EXIT_OK
+    assert trained("glue-submit", "--check", "s.zip", "--any-size", "--tasks", "mnli,ax").code == EXIT_OK
+    assert trained("glue-submit", "--check", "s.zip").code == EXIT_DATA
+    # The same from the trained model by itself.
+    assert trained("predict", "runs/mnli", "--input", "ax.tsv", "--output", "ax.csv").code == EXIT_OK
+    assert trained("glue-submit", "AX=ax.csv", "--out", "ax.zip", "--any-size").code == EXIT_OK
+
+
+@pytest.mark.parametrize(("run", "data"), [("several", "sets.csv"), ("ordinal", "mismatched.tsv")])
+def test_sets_and_ordered_classes_are_learned_evaluated_and_predicted(
+    trained: Cli, run: str, data: str, tmp_path: Path
+):
+    result = trained("evaluate", f"runs/{run}", "--data", data)
+    assert result.code == EXIT_OK, result.stderr
+    assert trained("predict", f"runs/{run}", "--input", data, "--output", tmp_path / "o.csv").code == EXIT_OK
+    assert trained("report", f"runs/{run}", "--out", tmp_path / "report").code == EXIT_OK

@@ -1,0 +1,64 @@
+"""The zip of a submission, good and bad ones."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import DataError
+from paratune.submission.archive import check_archive, write_archive
+
+WNLI = "index\tprediction\n" + "".join(f"{row}\t0\n" for row in range(146))
+
+
+def messages(path: Path, wanted: list[str]) -> list[str]:
+    return [str(found) for found in check_archive(path, wanted, any_size=False)]
+
+
+def test_what_is_written_is_right_and_always_the_same(tmp_path):
+    write_archive(tmp_path / "a.zip", {"WNLI.tsv": WNLI})
+    write_archive(tmp_path / "b.zip", {"WNLI.tsv": WNLI})
+    assert messages(tmp_path / "a.zip", ["WNLI.tsv"]) == []
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "b.zip"]
+
+
+def test_tables_that_are_missing_odd_or_in_a_folder_are_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("WNLI.tsv", WNLI.replace("0\n", "2\n", 1))
+        archive.writestr("out/RTE.tsv", "")
+        archive.writestr("readme.txt", "hello")
+    found = check_archive(tmp_path / "a.zip", ["WNLI.tsv", "RTE.tsv"], any_size=False)
+    assert [str(each) for each in found if each.is_error] == [
+        "RTE.tsv: is missing",
+        "WNLI.tsv: 1 predictions are '2'; allowed: 0, 1",
+        "out/RTE.tsv: is in a folder; tables stand at the top",
+    ]
+    assert [str(each) for each in found if not each.is_error] == ["readme.txt: is no table of a submission"]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_table_that_is_there_twice_or_no_text_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("WNLI.tsv", WNLI)
+        archive.writestr("WNLI.tsv", WNLI)
+        archive.writestr("RTE.tsv", b"\xff")
+    assert messages(tmp_path / "a.zip", []) == [
+        "WNLI.tsv: is there more than once",
+        "RTE.tsv: is not UTF-8 text: byte 0xff at 0",
+    ]
+
+
+def test_a_bomb_is_not_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("WNLI.tsv", bytes(65 * 2**20))
+    assert "more than any table has" in messages(tmp_path / "a.zip", [])[0]
+
+
+def test_what_is_no_zip_is_said(tmp_path):
+    (tmp_path / "a.zip").write_text("hello")
+    for path in (tmp_path / "a.zip", tmp_path / "absent.zip", tmp_path):
+        with pytest.raises(DataError, match="cannot be read as a zip"):
+            messages(path, [])
+    with pytest.raises(DataError, match="could not be written"):
+        write_archive(tmp_path / "no" / "a.zip", {})

@@ -1,0 +1,57 @@
+"""Predictions of runs, by the table that they belong into."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paratune.errors import CheckpointError, DataError
+from paratune.submission.runs import of_run
+from paratune.submission.tables import write
+
+
+def make_run(folder: Path, glue: str | None, sets: dict[str, list[Any]], *, num_dropped: int = 0) -> Path:
+    data: dict[str, Any] = {"train": {"num_rows": 9, "num_dropped": {}}, "test": None}
+    for name, values in sets.items():
+        data[name] = {"num_rows": len(values), "num_dropped": {"text": num_dropped} if num_dropped else {}}
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"task": {"kind": "classification", "glue": glue}, "data": data}))
+    (folder / "summary.json").write_text("{}")
+    for name, values in sets.items():
+        table = pa.table({"index": list(range(len(values))), "prediction": values})
+        pq.write_table(table, folder / f"predictions.{name}.parquet")
+    return folder
+
+
+def test_a_run_of_mnli_gives_three_tables(tmp_path):
+    sets = {"test": ["neutral"], "test_mismatched": ["entailment"], "ax": ["contradiction"], "mine": ["neutral"]}
+    found = of_run(make_run(tmp_path / "run", "mnli", sets))
+    assert {name: list(each.values) for name, each in found.items()} == {
+        "MNLI-m.tsv": ["neutral"],
+        "MNLI-mm.tsv": ["entailment"],
+        "AX.tsv": ["contradiction"],
+    }
+
+
+def test_rows_that_were_dropped_are_missing(tmp_path):
+    found = of_run(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
+    with pytest.raises(DataError, match=r"2 of 5 rows have no prediction: 3, 4 "):
+        write("RTE.tsv", found["RTE.tsv"])
+
+
+def test_what_gives_no_table_is_said(tmp_path):
+    cases = {
+        "no run of a task of GLUE by name": make_run(tmp_path / "a", None, {"test": ["x"]}),
+        "has no set called test; name the file": make_run(tmp_path / "b", "rte", {"other": ["x"]}),
+        "is not a run": tmp_path,
+    }
+    unfinished = make_run(tmp_path / "c", "rte", {"test": ["x"]})
+    (unfinished / "summary.json").unlink()
+    torn = make_run(tmp_path / "d", "rte", {"test": ["x"]})
+    (torn / "predictions.test.parquet").write_text("x")
+    for message, folder in {**cases, "is not finished": unfinished, "cannot be read": torn}.items():
+        with pytest.raises(CheckpointError, match=message):
+            of_run(folder)
