@@ -22,6 +22,7 @@ EXAMPLES = {
     "sweep": "paratune sweep matrix.yaml --dry-run",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
+    "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
     "config show": "paratune config show my.yaml",
     "config init": "paratune config init my.yaml --task classification",
 }
@@ -184,6 +185,44 @@ def predict(
         input,
         output,
         named={"text": text, "text_pair": text_pair},
+        batch_size=batch_size,
+        device=device,
+        overwrite=overwrite,
+        as_json=json,
+    )
+
+
+@app.command
+def pseudo_label(
+    *models: str,
+    input: Annotated[str, Parameter(help="file of texts without labels")],
+    output: Annotated[Path, Parameter(help="file for the rows that are kept, .csv, .jsonl or .parquet")],
+    threshold: Annotated[float, Parameter(help="least confidence (classes), or largest spread over models (numbers)")],
+    max_per_class: Annotated[int | None, Parameter(help="keep the most confident rows of each class only")] = None,
+    limit: Annotated[int | None, Parameter(help="keep the most certain rows only")] = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace the output file if it exists")] = False,
+    json: Json = False,
+) -> int:
+    """Label the texts of a file that MODELS - runs, model folders or hub names - are certain of, to train on them too.
+
+    Several models must name the same class, and the mean of their probabilities counts; numbers need several models,
+    and their spread counts. What was kept and why is written beside the output, as OUTPUT.record.json.
+    """
+    from paratune.commands.pseudo_label import pseudo_label_command
+
+    return pseudo_label_command(
+        models,
+        input,
+        output,
+        threshold=threshold,
+        max_per_class=max_per_class,
+        limit=limit,
+        named={"text": text, "text_pair": text_pair, "label": label},
         batch_size=batch_size,
         device=device,
         overwrite=overwrite,

@@ -31,7 +31,7 @@ def evaluate_command(
     """Print the metrics of a model on a labelled file; return the exit code."""
     set_up_logging(speaks=True)
     respect_quota()
-    _check_batch_size(batch_size)
+    check_batch_size(batch_size)
     with stdout_for_results():
         from paratune.data.read import read_table
         from paratune.infer.trained import Named, load_trained
@@ -39,7 +39,7 @@ def evaluate_command(
         table = read_table(data)
         trained = load_trained(target, Named(**named), device)
     split = trained.read(data, table, require_labels=True)
-    evaluation = _apply(trained, split, batch_size)
+    evaluation = apply(trained, split, batch_size)
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:
         log.warning(
@@ -80,8 +80,8 @@ def predict_command(
     as_json: bool,
 ) -> int:
     """Write the rows of a file with predictions beside them; return the exit code."""
-    _check_batch_size(batch_size)
-    _check_output(output, overwrite)
+    check_batch_size(batch_size)
+    check_output(output, overwrite, document=True)
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
@@ -98,7 +98,7 @@ def predict_command(
     is_document = output.suffix == DOCUMENT_SUFFIX
     if is_document and (reason := trained.recipe.why_no_document(split)):
         raise ConfigError(f"--output {output}: {reason}; write {', '.join(SUFFIXES)}")
-    evaluation = _apply(trained, split, batch_size)
+    evaluation = apply(trained, split, batch_size)
     if is_document:
         write_json(output, trained.recipe.document(split, evaluation.outputs))
     else:
@@ -131,18 +131,25 @@ def _with_predictions(table: pa.Table, trained: Any, split: Any, evaluation: Any
     return table
 
 
-def _check_batch_size(batch_size: int) -> None:
+def check_batch_size(batch_size: int) -> None:
+    """Refuse a size that holds no sample.
+
+    Raises:
+        ConfigError: It is below 1.
+    """
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: at least 1")
 
 
-def _check_output(output: Path, overwrite: bool) -> None:
-    """Refuse a file that could not be written once all is computed."""
-    if output.suffix not in (*SUFFIXES, DOCUMENT_SUFFIX):
-        raise ConfigError(
-            f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}, or {DOCUMENT_SUFFIX} for the answers "
-            "of question answering"
-        )
+def check_output(output: Path, overwrite: bool, *, document: bool = False) -> None:
+    """Refuse a file that could not be written once all is computed; `document` allows the answers to questions.
+
+    Raises:
+        ConfigError: It could not.
+    """
+    if output.suffix not in (*SUFFIXES, *([DOCUMENT_SUFFIX] if document else [])):
+        also = f", or {DOCUMENT_SUFFIX} for the answers of question answering" if document else ""
+        raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}{also}")
     if output.is_dir():
         raise ConfigError(f"--output {output} cannot be written: it is a folder; name a file in it")
     if output.exists() and not overwrite:
@@ -157,7 +164,8 @@ def _check_output(output: Path, overwrite: bool) -> None:
         raise ConfigError(f"--output {output} cannot be written: {error.strerror}; choose another folder") from error
 
 
-def _apply(trained: Any, split: Any, batch_size: int) -> Any:
+def apply(trained: Any, split: Any, batch_size: int) -> Any:
+    """Return what a model says of a split, with a bar."""
     with Display(speaks=True).bar("predict", trained.num_batches(split, batch_size)) as bar:
         return trained.apply(split, batch_size, bar.update)
 

@@ -60,6 +60,7 @@ class Trained:
 
     model: TaskModel
     tokenizer: Any
+    task: Task
     recipe: Recipe
     columns: Columns
     max_length: int
@@ -69,6 +70,8 @@ class Trained:
     device: torch.device
     run: Path | None = None
     """Folder of the run that the model is from, where that is known."""
+    folder: Path | None = None
+    """Folder of the weights; None for those of the hub."""
 
     @property
     def names(self) -> list[str]:
@@ -164,6 +167,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     return Trained(
         model=task_model,
         tokenizer=tokenizer,
+        task=task,
         recipe=recipe,
         columns=_columns(known.get("columns", {}), named, target, task),
         max_length=known.get("max_length") or limit or 512,
@@ -172,6 +176,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
         precision=precision,
         device=where,
         run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
+        folder=Path(folder) if Path(folder).is_dir() else None,
     )
 
 

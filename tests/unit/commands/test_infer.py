@@ -191,7 +191,7 @@ def test_an_output_that_cannot_be_written_is_found_beforehand(
 
 
 def test_looking_whether_it_can_be_written_leaves_nothing(tmp_path: Path):
-    infer._check_output(tmp_path / "out.csv", overwrite=False)
+    infer.check_output(tmp_path / "out.csv", overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
 

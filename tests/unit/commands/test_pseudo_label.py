@@ -1,0 +1,124 @@
+"""`pseudo-label` on tiny models: the file that a training reads, the record, and what is refused."""
+
+import csv
+import hashlib
+import json
+
+import pytest
+from tiny import tiny_model
+
+from paratune.commands import pseudo_label
+from paratune.commands.pseudo_label import pseudo_label_command
+from paratune.data.read import read_table
+from paratune.errors import ConfigError, DataError
+from paratune.models.save import TASK_FILE
+
+RECORD = {
+    "task": {"kind": "classification", "labels": {"neg": "bad", "pos": "good"}},
+    "columns": {"text": "review", "label": "sentiment", "id": "uid"},
+    "max_length": 16,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch, tmp_path):
+    monkeypatch.setattr(pseudo_label, "set_up_logging", lambda **_: None)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+
+
+def model(folder, **changes):
+    tiny_model(folder)
+    (folder / TASK_FILE).write_text(json.dumps(RECORD | changes))
+    return str(folder)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    rows = [("good film", "u0"), ("bad film", "u1"), ("", "u2"), ("good  film", "u3"), ("ugly", "u4")]
+    with (tmp_path / "texts.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("review", "uid"), *rows])
+    return str(tmp_path / "texts.csv")
+
+
+def label(targets, texts, output, threshold=0.5001, **options):
+    defaults = {"max_per_class": None, "limit": None, "overwrite": False}
+    named = {"text": None, "text_pair": None, "label": None}
+    return pseudo_label_command(
+        targets,
+        texts,
+        output,
+        threshold=threshold,
+        named=named,
+        batch_size=2,
+        device="cpu",
+        as_json=True,
+        **(defaults | options),
+    )
+
+
+def test_the_output_is_what_a_training_reads_and_the_record_counts_every_row(tmp_path, texts, capsys):
+    output = tmp_path / "made.csv"
+    assert label([model(tmp_path / "a")], texts, output) == 0
+    made = read_table(str(output))
+    assert made.column_names == ["review", "uid", "sentiment", "pseudo", "confidence", "source_row"]
+    assert made["source_row"].to_pylist() == ["0", "1", "4"]
+    assert made["uid"].to_pylist() == ["u0", "u1", "u4"]
+    assert set(made["sentiment"].to_pylist()) <= {"neg", "pos"}
+    assert set(made["pseudo"].to_pylist()) == {"true"}
+    record = json.loads((tmp_path / "made.csv.record.json").read_text())
+    assert record == json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert record["num_rows"] == {"without_text": 1, "repeated": 1, "kept": 3}
+    assert sum(record["num_rows"].values()) == record["input"]["num_rows"] == 5
+    assert record["output"]["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()
+    assert sum(each["num_kept"] for each in record["classes"].values()) == 3
+    assert sum(each["num_rows"] for each in record["histogram"]) == 3
+    assert "not a run" in record["overlap_unknown"]["train"][str(tmp_path / "a")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"threshold": 0.4}, "a confidence is above 0.5 .one of 2 classes. and at most 1"),
+        ({"threshold": 1.5}, "at most 1"),
+        ({"threshold": 0.0}, "--threshold 0: above 0"),
+        ({"limit": 0}, "--limit 0: at least 1"),
+        ({"max_per_class": 0}, "--max-per-class 0: at least 1"),
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(tmp_path, texts, options, said):
+    with pytest.raises(ConfigError, match=said):
+        label([model(tmp_path / "a")], texts, tmp_path / "made.csv", **options)
+
+
+def test_models_that_do_not_belong_together_are_refused(tmp_path, texts):
+    first = model(tmp_path / "a")
+    other = model(tmp_path / "b", task={"kind": "classification", "labels": ["no", "yes"]})
+    with pytest.raises(ConfigError, match=r"b \(classification: no, yes\) and .*a \(.*do not answer the same"):
+        label([first, other], texts, tmp_path / "made.csv")
+    with pytest.raises(ConfigError, match=r"a is named twice"):
+        label([first, f"{first}/"], texts, tmp_path / "made.csv")
+    sets = model(tmp_path / "c", task={"kind": "multi_label", "labels": ["no", "yes"], "separator": ";"})
+    with pytest.raises(ConfigError, match=r"c has the task multi_label; pseudo-labels are for classification and"):
+        label([sets], texts, tmp_path / "made.csv")
+
+
+def test_nothing_certain_writes_nothing(tmp_path, texts):
+    with pytest.raises(DataError, match=r"no row is kept with --threshold 1 \(largest confidence: 0\.\d+\): 3 confid"):
+        label([model(tmp_path / "a")], texts, tmp_path / "made.csv", threshold=1.0)
+    assert not list(tmp_path.glob("made*"))
+
+
+def test_one_regression_model_is_refused_and_two_give_a_number_on_the_scale(tmp_path, texts):
+    task = {"kind": "regression", "round_to": 0.5, "range": [0.0, 9.0]}
+    models = [tmp_path / "a", tmp_path / "b"]
+    for folder in models:
+        tiny_model(folder, num_labels=1)
+        (folder / TASK_FILE).write_text(json.dumps(RECORD | {"task": task}))
+    with pytest.raises(ConfigError, match=r"a is one regression model, and a number has no confidence of its own"):
+        label([str(models[0])], texts, tmp_path / "made.jsonl")
+    with pytest.raises(ConfigError, match=r"--max-per-class 2 has no effect in regression"):
+        label([str(each) for each in models], texts, tmp_path / "made.jsonl", max_per_class=2)
+    label([str(each) for each in models], texts, tmp_path / "made.jsonl", threshold=9.0)
+    for row in read_table(str(tmp_path / "made.jsonl")).to_pylist():
+        assert row["sentiment"] == min(9, max(0, int(row["prediction"] * 2 + 0.5) / 2))
+        assert row["spread"] >= 0

@@ -1,0 +1,124 @@
+"""Which rows are kept and why the others are not; numbers are written out."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from paratune.config.sections import Columns
+from paratune.data.columns import Samples
+from paratune.data.duplicates import text_hashes, write_text_hashes
+from paratune.errors import CheckpointError
+from paratune.infer.pseudo import Opinion, Rule, class_opinion, decide, histogram, number_opinion
+from paratune.infer.seen import seen_texts
+
+
+def logits(*shares):
+    return np.log(np.array(shares))
+
+
+def opinion(values, certainty, *, is_spread=False, agreed=None):
+    count = len(values)
+    return Opinion(
+        np.array(values),
+        np.array(certainty, dtype=float),
+        np.ones(count, dtype=bool) if agreed is None else np.array(agreed),
+        is_spread,
+    )
+
+
+def test_models_of_classes_agree_and_their_probabilities_are_averaged():
+    first = logits([0.9, 0.1], [0.3, 0.7], [0.6, 0.4])
+    second = logits([0.7, 0.3], [0.1, 0.9], [0.2, 0.8])
+    found = class_opinion([first, second])
+    # Means: 0.8 0.2; 0.2 0.8; 0.4 0.6, where the first model says class 0.
+    assert found.values.tolist() == [0, 1, 1]
+    np.testing.assert_allclose(found.certainty, [0.8, 0.8, 0.6])
+    assert found.agreed.tolist() == [True, True, False]
+
+
+def test_models_of_numbers_are_averaged_and_their_spread_is_that_of_a_sample():
+    found = number_opinion([np.array([[6.0], [5.0]]), np.array([[7.0], [5.0]]), np.array([[8.0], [5.0]])])
+    # (1 + 0 + 1) / 2 is 1.
+    assert found.values.tolist() == [7.0, 5.0]
+    assert found.certainty.tolist() == [1.0, 0.0]
+    assert found.is_spread
+
+
+def test_the_threshold_itself_is_kept_and_disagreement_is_not():
+    fates = decide(
+        opinion([0, 1, 0, 1], [0.9, 0.89, 0.99, float("nan")], agreed=[True, True, False, True]), [None] * 4, Rule(0.9)
+    )
+    assert fates == ["kept", "below_threshold", "disagreement", "below_threshold"]
+    fates = decide(opinion([6.5, 6.0], [0.2, 0.3], is_spread=True), [None, None], Rule(0.2))
+    assert fates == ["kept", "above_threshold"]
+
+
+def test_the_most_certain_of_a_class_and_of_all_are_kept_and_earlier_ones_of_equals():
+    said = opinion([0, 0, 0, 1, 1], [0.95, 0.97, 0.95, 0.91, 0.99])
+    assert decide(said, [None] * 5, Rule(0.9, max_per_class=2)) == [
+        "kept",
+        "kept",
+        "over_max_per_class",
+        "kept",
+        "kept",
+    ]
+    assert decide(said, [None] * 5, Rule(0.9, limit=3)) == ["kept", "kept", "over_limit", "over_limit", "kept"]
+    spread = opinion([1.0, 2.0, 3.0], [0.3, 0.1, 0.2], is_spread=True)
+    assert decide(spread, [None] * 3, Rule(1.0, limit=2)) == ["over_limit", "kept", "kept"]
+
+
+def test_rows_that_are_out_take_no_place_of_others():
+    said = opinion([0, 0, 0], [0.99, 0.98, 0.97])
+    assert decide(said, ["in_test", None, None], Rule(0.9, limit=1)) == ["in_test", "kept", "over_limit"]
+
+
+def test_the_histogram_counts_what_was_asked_of():
+    bins = histogram(opinion([0, 0, 1], [0.97, 1.0, 0.52]), np.array([True, True, False]))
+    assert len(bins) == 20
+    assert [each["num_rows"] for each in bins if each["num_rows"]] == [2]
+    assert (bins[-1]["from"], bins[-1]["to"]) == (pytest.approx(0.95), 1.0)
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    train.write_text("text,label\na film,good\nb film,bad\n")
+    test.write_text("text,label\nc film,good\n")
+    samples = Samples(["a film", "b film"], None, None, None, np.arange(2), None, {})
+    write_text_hashes(folder / "train_texts.parquet", samples)
+    columns = Columns(text="text", label="label").model_dump()
+    config = {
+        "task": {"kind": "classification", "labels": ["bad", "good"]},
+        "data": {"train": str(train), "test": str(test), "columns": columns},
+    }
+    data = {"train": {"fingerprint": "x"}, "validation": None, "test": {"fingerprint": "x"}}
+    (folder / "run.json").write_text(json.dumps({"config": config, "data": data}))
+    return folder
+
+
+def hashes(*texts):
+    return sorted(text_hashes(Samples(list(texts), None, None, None, np.arange(len(texts)), None, {})).tolist())
+
+
+def test_texts_of_a_run_are_those_that_it_kept_and_those_of_its_files(run):
+    (run.parent / "train.csv").unlink()  # not needed: the run kept what it was trained on
+    seen = seen_texts(run)
+    assert list(seen) == ["train", "test"]
+    assert sorted(seen["train"].hashes.tolist()) == hashes("a film", "b film")
+    assert seen["test"].hashes.tolist() == hashes("c film")
+    assert seen["train"].unknown is None
+    assert "not what it was" in seen["test"].unknown  # the fingerprint in the record is another
+
+
+def test_what_cannot_be_told_is_said(run, tmp_path):
+    (tmp_path / "test.csv").unlink()
+    assert "cannot be read again" in seen_texts(run)["test"].unknown
+    assert all("not a run" in each.unknown for each in seen_texts(None).values())
+    (run / "run.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"run.json is damaged"):
+        seen_texts(run)
+    shutil.rmtree(run)
