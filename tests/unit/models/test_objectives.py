@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from tiny import tiny_config, tiny_model
-from tiny_data import tiny_collator
+from tiny import tiny_config, tiny_masked_lm, tiny_model
+from tiny_data import tiny_collator, tiny_masking
 from transformers import BertForSequenceClassification
 
 from paratune.batch import Batch
@@ -53,3 +54,59 @@ def test_filler_rows_have_no_loss(kind, labels):
     assert model.loss_sum(outputs, filled) < model.loss_sum(outputs, whole)
     first = OBJECTIVES[kind].row_losses(outputs.detach(), whole)[:2].sum()
     assert model.loss_sum(outputs, filled).item() == pytest.approx(first.item(), rel=1e-6)
+
+
+def test_the_loss_of_hidden_tokens_is_that_of_transformers():
+    hf, made = tiny_masked_lm().eval(), tiny_masking(6)(np.arange(6), 1.0)
+    theirs = hf(input_ids=made.input_ids, attention_mask=made.attention_mask, labels=made.labels)
+    model, num_labelled = TaskModel(hf, "mlm"), int((made.labels >= 0).sum())
+    outputs = model(made)
+    assert outputs.shape == (num_labelled, hf.config.vocab_size), "of labelled tokens alone"
+    assert model.loss_sum(outputs, made).item() / num_labelled == pytest.approx(theirs.loss.item(), rel=1e-6)
+    kept = model.row_outputs(outputs, made)
+    right = (theirs.logits.argmax(-1) == made.labels).sum(dim=1)
+    assert kept[:, 1].tolist() == (made.labels >= 0).sum(dim=1).tolist()
+    assert kept[:, 2].tolist() == right.tolist()
+    assert kept[:, 0].sum().item() == pytest.approx(model.loss_sum(outputs, made).item(), rel=1e-6)
+
+
+def test_gradients_of_hidden_tokens_are_those_of_transformers():
+    ours, theirs = tiny_masked_lm().eval(), tiny_masked_lm().eval()
+    made = tiny_masking(6)(np.arange(6), 1.0)
+    theirs(input_ids=made.input_ids, attention_mask=made.attention_mask, labels=made.labels).loss.backward()
+    model = TaskModel(ours, "mlm")
+    (model.loss_sum(model(made), made) / (made.labels >= 0).sum()).backward()
+    for parameter, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_a_batch_without_labelled_tokens_has_no_loss_and_a_gradient_of_zeros():
+    made = tiny_masking(6)(np.array([], dtype=np.int64), 1.0)
+    model = TaskModel(tiny_masked_lm(), "mlm")
+    outputs = model(made)
+    loss = model.loss_sum(outputs, made)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert all(float(parameter.grad.abs().sum()) == 0 for parameter in model.parameters())
+    assert model.row_outputs(outputs, made).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_the_words_of_a_mask_are_its_most_probable_ones():
+    hf, plain = tiny_masked_lm().eval(), tiny_collator(3)(np.arange(3), 1.0)
+    made = replace(plain, labels=None, asked=torch.tensor([1, 0, 2]))
+    model = TaskModel(hf, "mlm")
+    kept = model.row_outputs(model(made), made)
+    logits = hf(input_ids=made.input_ids, attention_mask=made.attention_mask).logits[torch.arange(3), made.asked]
+    shares, words = logits.softmax(-1).sort(dim=-1, descending=True)
+    assert kept[:, :5].long().tolist() == words[:, :5].tolist()
+    torch.testing.assert_close(kept[:, 5:], shares[:, :5])
+
+
+def test_half_precision_logits_are_summed_in_float32():
+    made = tiny_masking(6)(np.arange(6), 1.0)
+    outputs = torch.randn(int((made.labels >= 0).sum()), 30).clamp(-3, 3).bfloat16()
+    made = replace(made, labels=torch.where(made.labels >= 0, made.labels % 30, made.labels))
+    model = TaskModel(tiny_masked_lm(), "mlm")
+    assert model.loss_sum(outputs, made).dtype == torch.float32
+    assert model.loss_sum(outputs, made).item() == pytest.approx(model.loss_sum(outputs.float(), made).item())
+    assert model.row_outputs(outputs, made).dtype == torch.float32

@@ -1,0 +1,210 @@
+"""Windows of running text: where documents begin and end in them, what is kept of words, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+import transformers
+from tiny import VOCABULARY, tiny_tokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+import paratune.data.tokens as tokens_module
+from paratune.data.columns import Samples
+from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
+from paratune.data.tokens import Tokenizing
+from paratune.errors import ConfigError, DataError
+
+CLS, SEP, MASK, PAD, UNK = (VOCABULARY.index(f"[{name}]") for name in ("CLS", "SEP", "MASK", "PAD", "UNK"))
+TEXTS = ["good film", "one two three four five", "bad", "the very very good book"]
+
+
+def ids(text: str) -> list[int]:
+    return [VOCABULARY.index(word) for word in text.split()]
+
+
+def samples(texts: list[str]) -> Samples:
+    return Samples(texts, None, None, None, np.arange(len(texts)) + 10, None, {})
+
+
+def windows(texts: list[str], folder: Path, kind="joined", max_length=6, tokenizer=None, **options):
+    how = Tokenizing(tokenizer or tiny_tokenizer(), max_length, cache_dir=folder, need_token_type_ids=True)
+    return make_windows(samples(texts), how, kind, **options)
+
+
+def rows_of(store, values=None):
+    values = store.tokens if values is None else values
+    return [part.tolist() for part in np.split(values, store.offsets[1:-1])]
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 1000])
+def test_joined_documents_are_cut_every_max_length(tmp_path, monkeypatch, chunk_size):
+    monkeypatch.setattr(tokens_module, "CHUNK_SIZE", chunk_size)
+    store = windows(TEXTS, tmp_path)
+    # Four tokens a window beside [CLS] and [SEP]; between two documents a [SEP]; the last window has what is left.
+    assert rows_of(store) == [
+        [CLS, *ids("good film"), SEP, *ids("one"), SEP],
+        [CLS, *ids("two three four five"), SEP],
+        [CLS, SEP, *ids("bad"), SEP, *ids("the"), SEP],
+        [CLS, *ids("very very good book"), SEP],
+    ]
+    assert store.of_rows["document"].tolist() == [0, 1, 1, 3]
+    assert store.of_rows["num_maskable"].tolist() == [3, 4, 2, 4]
+    assert store.full_lengths.tolist() == store.lengths.tolist()
+    assert (store.num_truncated, store.type_ids.sum()) == (0, 0)
+
+
+def test_the_last_window_has_what_is_left_and_nothing_is_lost(tmp_path):
+    for max_length in range(3, 20):
+        store = windows(TEXTS, tmp_path, max_length=max_length)
+        inner = [token for row in rows_of(store) for token in row[1:-1]]
+        assert inner == [token for text in TEXTS for token in [*ids(text), SEP]][:-1]
+        # 2 + 5 + 1 + 5 words and 3 separators.
+        assert len(store) == -(-16 // (max_length - 2))
+        assert (store.lengths[:-1] == max_length).all()
+
+
+def test_a_window_for_each_document_is_what_the_tokenizer_makes_of_it(tmp_path):
+    tokenizer = tiny_tokenizer()
+    store = windows(TEXTS, tmp_path, "documents")
+    assert rows_of(store) == tokenizer(TEXTS, truncation=True, max_length=6)["input_ids"]
+    assert store.full_lengths.tolist() == [4, 7, 3, 7]
+    assert store.num_truncated == 2
+    assert store.of_rows["document"].tolist() == [0, 1, 2, 3]
+    tokenizer.truncation_side = "left"
+    ends = windows(TEXTS, tmp_path, "documents", tokenizer=tokenizer)
+    assert rows_of(ends)[1] == [CLS, *ids("two three four five"), SEP]
+
+
+def test_words_begin_where_the_tokenizer_says(tmp_path):
+    # Letters that are no word of the vocabulary: "xyz" is x ##y ##z.
+    store = windows(["good xyz", "bad xyz"], tmp_path, max_length=7, whole_words=True)
+    assert rows_of(store) == [
+        [CLS, *ids("good x ##y ##z"), SEP, SEP],
+        [CLS, *ids("bad x ##y ##z"), SEP],
+    ]
+    assert rows_of(store, store.of_tokens["word_start"]) == [[1, 1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 1]]
+    # What a cut leaves of a word is a word of its own, and no part of [CLS].
+    store = windows(["good xyz"], tmp_path, max_length=5, whole_words=True)
+    assert rows_of(store) == [[CLS, *ids("good x ##y"), SEP], [CLS, *ids("##z"), SEP]]
+    assert rows_of(store, store.of_tokens["word_start"]) == [[1, 1, 1, 0, 1], [1, 1, 1]]
+
+
+CORPUS = ["the film was unbelievably good", "the believable book", "unbelievable films and books"] * 4
+
+
+def bpe() -> transformers.PreTrainedTokenizerFast:
+    """Return a byte-level BPE with RoBERTa's special tokens."""
+    inner = tokenizers.Tokenizer(models.BPE())
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    inner.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, special_tokens=special))
+    return _roberta(inner)
+
+
+def unigram() -> transformers.PreTrainedTokenizerFast:
+    """Return a Unigram model as CamemBERT and XLM-R have it."""
+    inner = tokenizers.Tokenizer(models.Unigram())
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=40, special_tokens=special, unk_token="<unk>", show_progress=False)
+    inner.train_from_iterator(CORPUS, trainer)
+    return _roberta(inner)
+
+
+def _roberta(inner: tokenizers.Tokenizer) -> transformers.PreTrainedTokenizerFast:
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>",
+        special_tokens=[("<s>", inner.token_to_id("<s>")), ("</s>", inner.token_to_id("</s>"))],
+    )
+    names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "unk_token": "<unk>"}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", mask_token="<mask>", model_max_length=64, **names
+    )
+
+
+@pytest.mark.parametrize("make", [bpe, unigram])
+def test_words_of_other_kinds_of_tokenizers(tmp_path, make):
+    tokenizer = make()
+    text = "unbelievable films the bookish"
+    store = windows([text], tmp_path, "documents", 60, tokenizer, whole_words=True)
+    starts = store.of_tokens["word_start"].astype(bool)
+    tokens, places = store.tokens[1:-1], np.flatnonzero(starts[1:-1])
+    words = [tokenizer.decode(part).strip() for part in np.split(tokens, places[1:])]
+    assert words == text.split()
+    assert len(tokens) > len(words), "some words have several tokens"
+    # <s> ... </s> </s> ... </s>, as RoBERTa joins documents.
+    joined = windows(["the", "the"], tmp_path, "joined", 60, tokenizer)
+    inner = tokenizer("the", add_special_tokens=False)["input_ids"]
+    end = tokenizer.eos_token_id
+    assert rows_of(joined) == [[tokenizer.bos_token_id, *inner, end, *inner, end]]
+
+
+def test_special_tokens_are_never_hidden_and_never_drawn():
+    vocabulary = vocabulary_of(tiny_tokenizer())
+    assert np.flatnonzero(vocabulary.is_special).tolist() == [PAD, UNK, CLS, SEP, MASK]
+    assert vocabulary.ordinary.tolist() == list(range(5, len(VOCABULARY)))
+    assert vocabulary.mask_id == MASK
+
+
+def test_unknown_characters_and_masks_in_a_text_are_not_maskable(tmp_path):
+    store = windows(["good 漢 [MASK] film"], tmp_path)
+    assert rows_of(store) == [[CLS, *ids("good"), UNK, MASK, *ids("film"), SEP]]
+    assert store.of_rows["num_maskable"].tolist() == [2]
+
+
+def test_what_the_tokens_depend_on_makes_other_tokens(tmp_path):
+    made = [
+        windows(TEXTS, tmp_path),
+        windows(TEXTS, tmp_path, "documents"),
+        windows(TEXTS, tmp_path, whole_words=True),
+        windows(TEXTS, tmp_path, max_length=7),
+    ]
+    assert len({store.fingerprint for store in made}) == 4
+    assert windows(TEXTS, tmp_path).fingerprint == made[0].fingerprint
+    assert len(list((tmp_path / "tokens").glob("[0-9a-f]*[0-9a-f]"))) == 4
+
+
+def test_a_window_must_have_room_for_text(tmp_path):
+    with pytest.raises(ConfigError, match=r"max_length 2 leaves no room for text beside 2 special .* at least 3"):
+        windows(TEXTS, tmp_path, max_length=2)
+
+
+def test_documents_of_which_nothing_is_left_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"here: the tokenizer makes no token of rows 11, 13 \(counted from 0\)"):
+        windows(["good", "\u200b", "bad", "\ufeff"], tmp_path, source="here")
+    assert not list((tmp_path / "tokens").glob("*.tmp"))
+
+
+def test_a_tokenizer_without_a_mask_token_or_without_words_is_refused():
+    check_tokenizer(tiny_tokenizer(), whole_words=True)
+    without = tiny_tokenizer()
+    without.mask_token = None
+    with pytest.raises(ConfigError, match=r"hides tokens behind a mask token, .* has none; take a model that has one"):
+        check_tokenizer(without)
+    slow = transformers.ByT5Tokenizer(mask_token="<mask>")
+    check_tokenizer(slow)
+    with pytest.raises(
+        ConfigError, match=r"whole_words: true needs a fast tokenizer, .* ByT5Tokenizer .* is a slow one"
+    ):
+        check_tokenizer(slow, whole_words=True)
+
+
+def test_slow_tokenizers_make_windows_too(tmp_path):
+    tokenizer = transformers.ByT5Tokenizer(mask_token="<mask>")
+    store = windows(["ab", "c"], tmp_path, "joined", 4, tokenizer)
+    # Bytes + 3, and 1 for the end, of a window and between documents: the definition of ByT5 (Xue et al. 2022).
+    assert rows_of(store) == [[100, 101, 1, 1], [102, 1]]
+
+
+def test_each_mask_of_a_text_is_a_question(tmp_path):
+    texts = ["the [MASK] was good", "no mask", "[MASK] and [MASK]", "one two three four five [MASK]"]
+    how = Tokenizing(tiny_tokenizer(), 6, cache_dir=tmp_path)
+    asked, store = make_questions(samples(texts), how)
+    # The mask of the last one is beyond the first six tokens.
+    assert (asked.texts, asked.rows.tolist(), asked.num_dropped) == ([texts[0], texts[2]], [10, 12], {"mask": 2})
+    assert store.of_rows["document"].tolist() == [0, 2, 2]
+    assert store.of_rows["asked"].tolist() == [2, 1, 3]
+    assert rows_of(store)[1] == rows_of(store)[2] == [CLS, MASK, *ids("and"), MASK, SEP]
+    with pytest.raises(DataError, match=r"here: no text holds the mask token of this model, \[MASK\], within 6 tokens"):
+        make_questions(samples(["<mask>"]), how, source="here")
