@@ -235,3 +235,38 @@ def test_folders_saved_by_datasets(tmp_path):
         read_table(f"{tmp_path}/two#tset")
     with pytest.raises(DataError, match="single split"):
         read_table(f"{tmp_path}/one#test")
+
+
+TEXT = "first line\n\n  second line \r\n \n\nthird\nand fourth\n"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.TXT", "a.txt.gz"])
+def test_a_line_of_a_text_file_is_a_document(tmp_path, name):
+    table = read_table(write(tmp_path, name, TEXT.encode()))
+    assert table.to_pydict() == {"text": ["first line", "  second line ", "third", "and fourth"]}
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_paragraphs_of_a_text_file_are_documents_when_that_is_said(tmp_path, name):
+    table = read_table(write(tmp_path, name, TEXT.encode("utf-8-sig")) + "#paragraphs")
+    assert table.to_pydict() == {"text": ["first line", "  second line ", "third\nand fourth"]}
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_a_text_file_without_text_is_refused(tmp_path, content):
+    with pytest.raises(DataError, match=r"a\.txt (is empty|has no rows)"):
+        read_table(write(tmp_path, "a.txt", content))
+
+
+@pytest.mark.parametrize(("name", "part"), [("a.txt", "sentences"), ("a.csv", "paragraphs")])
+def test_other_parts_of_a_file_are_refused(tmp_path, name, part):
+    path = write(tmp_path, name, b"text\nx\n")
+    with pytest.raises(DataError, match=f"{part}: only a folder saved by `datasets` has splits, and a .txt file para"):
+        read_table(f"{path}#{part}")
+
+
+def test_a_text_file_that_is_none_is_refused(tmp_path):
+    with pytest.raises(DataError, match="line 2: byte 0xe9 at offset 4 is not UTF-8"):
+        read_table(write(tmp_path, "a.txt", b"abc\n\xe9t\xe9\n"))
+    with pytest.raises(DataError, match="is a binary file"):
+        read_table(write(tmp_path, "a.txt", b"abc\0def"))

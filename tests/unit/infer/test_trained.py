@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_config, tiny_model, tiny_tokenizer
+from tiny import tiny_config, tiny_masked_lm, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
 from transformers import BertModel
 
@@ -170,3 +170,19 @@ def test_a_model_of_a_precision_for_gpus_can_be_used_without_one(
     write(folder, {**RECORD, "precision": name})
     assert load_trained(str(folder), NONE, "cpu").precision is POLICIES["fp32"]
     assert f"trained with precision: {name}, which cpu does not do well here; fp32 is used" in caplog.text
+
+
+def test_a_masked_lm_from_elsewhere_is_one(tmp_path: Path):
+    tiny_masked_lm(tmp_path / "model")
+    trained = load_trained(str(tmp_path / "model"), TEXT, "cpu")
+    assert (trained.model.task_kind, trained.names, trained.columns.label) == ("mlm", [], None)
+    for option, named in (("--label y", Named("sentence", label="y")), ("--text-pair b", Named("sentence", "b"))):
+        assert f"{option} has no effect on {tmp_path / 'model'}" in said(tmp_path / "model", named)
+
+
+def test_an_encoder_without_a_head_fills_no_masks_in(tmp_path: Path):
+    folder = tmp_path / "model"
+    BertModel(tiny_config()).save_pretrained(folder)
+    tiny_tokenizer(folder)
+    write(folder, {**RECORD, "task": {"kind": "mlm"}, "columns": {"text": "text"}})
+    assert "is not trained for this task: it has no weights for cls.predictions.bias" in said(folder)

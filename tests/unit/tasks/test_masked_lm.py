@@ -1,0 +1,184 @@
+"""The recipe of a masked LM: its model with and without a head, its scores, masks filled in, what it refuses."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from tiny import VOCABULARY, tiny_config, tiny_masked_lm, tiny_tokenizer
+from transformers import AutoModelForMaskedLM, BertModel, pipeline
+
+from paratune.config.sections import Columns, Data, MaskedLMTask, Model
+from paratune.data.loader import eval_batches
+from paratune.data.tokens import Tokenizing
+from paratune.errors import ConfigError, DataError
+from paratune.models.load import say_what_is_new
+from paratune.models.save import save_model
+from paratune.precision import POLICIES
+from paratune.tasks import recipe_of
+
+TASK = MaskedLMTask(kind="mlm")
+TEXTS = ["the good film", "one two three four five six", "a bad book and a good story"]
+COLUMNS = Columns(text="text")
+
+
+def how(tmp_path: Path, tokenizer=None, max_length: int = 8) -> Tokenizing:
+    return Tokenizing(tokenizer or tiny_tokenizer(), max_length, cache_dir=tmp_path / "cache")
+
+
+def split_of(tmp_path: Path, texts: list[str], task=TASK, *, require_labels: bool = True):
+    recipe = recipe_of(task)
+    table = pa.table({"text": texts})
+    return recipe, recipe.load_split(
+        "here", table, COLUMNS, how(tmp_path), missing="drop", require_labels=require_labels
+    )
+
+
+def load(folder: Path, precision: str = "fp32", **options):
+    return recipe_of(TASK).load_model(Model(name=str(folder)), tiny_tokenizer(), POLICIES[precision], 0, **options)
+
+
+def outputs_of(recipe, split, model, batch_size: int = 2) -> np.ndarray:
+    model.eval()
+    kept: dict[int, list[float]] = {}
+    with torch.no_grad():
+        for batch in eval_batches(recipe.collator(split, tiny_tokenizer()), batch_size=batch_size):
+            found = model.row_outputs(model(batch), batch)
+            kept |= dict(zip(batch.index.tolist(), found.tolist(), strict=True))
+    return np.array([kept[row] for row in sorted(kept)], dtype=np.float32)
+
+
+def test_a_model_with_a_head_keeps_all_of_its_weights(tmp_path):
+    hf = tiny_masked_lm(tmp_path / "model")
+    model = load(tmp_path / "model", head_must_exist=True)
+    assert model.new_weights == ()
+    assert all(torch.equal(one, two) for one, two in zip(model.hf.parameters(), hf.parameters(), strict=True))
+
+
+def test_a_head_that_is_missing_is_said_in_one_line_and_is_tied(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    encoder = BertModel(tiny_config())
+    encoder.save_pretrained(tmp_path / "model")
+    model = load(tmp_path / "model")
+    say_what_is_new(model, "some")
+    (line,) = [record.getMessage() for record in caplog.records if "new weights" in record.getMessage()]
+    assert "cls.predictions.bias, cls.predictions.transform.LayerNorm.bias" in line
+    assert "embeddings" not in line, "the decoder has the embeddings of the encoder"
+    assert torch.equal(model.hf.get_output_embeddings().weight, encoder.embeddings.word_embeddings.weight)
+    with pytest.raises(ConfigError, match=r"is not trained for this task: it has no weights for cls\.predictions"):
+        load(tmp_path / "model", head_must_exist=True)
+
+
+def test_from_scratch_needs_a_config_alone(tmp_path):
+    tiny_config().save_pretrained(tmp_path / "model")
+    made = [
+        recipe_of(TASK).load_model(
+            Model(name=str(tmp_path / "model"), from_scratch=True), tiny_tokenizer(), POLICIES["fp32"], seed
+        )
+        for seed in (1, 1, 2)
+    ]
+    first, again, other = (model.hf.get_output_embeddings().weight for model in made)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first is made[0].hf.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_a_saved_model_is_tied_and_fills_masks_in_elsewhere(tmp_path, precision):
+    tiny_masked_lm(tmp_path / "model")
+    model = load(tmp_path / "model", precision)
+    assert model.hf.get_output_embeddings().weight is model.hf.get_input_embeddings().weight
+    # As a strategy gives them: a tied weight once.
+    tensors = {name: value.detach() for name, value in model.named_parameters()}
+    save_model(tmp_path / "saved", model, tiny_tokenizer(), tensors, {})
+    again = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
+    assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
+    ours, theirs = dict(model.hf.named_parameters()), dict(again.named_parameters())
+    assert sorted(ours) == sorted(theirs)
+    assert all(torch.equal(ours[name].float(), theirs[name].float()) for name in ours)
+
+    text = "the [MASK] was very [MASK]"
+    recipe, split = split_of(tmp_path, [text], require_labels=False)
+    columns = recipe.prediction_columns(split, outputs_of(recipe, split, model.float()))
+    fill = pipeline("fill-mask", model=str(tmp_path / "saved"), top_k=5)(text)
+    assert columns["tokens"] == [[[guess["token_str"] for guess in mask] for mask in fill]]
+    wanted = [[guess["score"] for guess in mask] for mask in fill]
+    np.testing.assert_allclose(columns["scores"][0], wanted, rtol=1e-4)
+    assert columns["prediction"] == [" ".join(mask[0]["token_str"] for mask in fill)]
+
+
+def test_scores_are_those_of_the_loss_of_transformers(tmp_path):
+    tiny_masked_lm(tmp_path / "model")
+    model, (recipe, split) = load(tmp_path / "model"), split_of(tmp_path, TEXTS)
+    outputs = outputs_of(recipe, split, model)
+    (batch,) = eval_batches(recipe.collator(split, tiny_tokenizer()), batch_size=100)
+    loss = model.hf(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=batch.labels).loss
+    scores = recipe.scores(split, outputs)
+    assert scores["perplexity"] == pytest.approx(loss.double().exp().item(), rel=1e-5)
+    # 3 + 6 + 7 words and 2 separators, 6 to a window: 5, 5 and 6 words, of which 0.75, 0.75 and 0.9 would be hidden.
+    details = recipe.details(split, outputs)["windows"]
+    assert (details["num_windows"], details["num_full"], details["num_hidden_tokens"]) == (3, 3, 3)
+
+
+def test_what_a_run_keeps_of_each_window(tmp_path):
+    recipe, split = split_of(tmp_path, ["the good film", "", *TEXTS[1:]])
+    outputs = np.array([[2.5, 1, 1], [3.5, 1, 0], [4.0, 1, 0]], dtype=np.float32)
+    recipe.write_predictions(tmp_path, split, outputs)
+    written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
+    assert written == {
+        "index": [0, 1, 2],
+        "row": [0, 2, 3],  # row 1 has no text
+        "loss_sum": [2.5, 3.5, 4.0],
+        "num_hidden": [1, 1, 1],
+        "num_found": [1, 0, 0],
+    }
+
+
+def test_texts_without_a_mask_are_counted_and_have_no_prediction(tmp_path):
+    recipe, split = split_of(tmp_path, ["good", "[MASK] film [MASK]", "", "a [MASK]"], require_labels=False)
+    assert split.samples.rows.tolist() == [1, 3]
+    assert split.num_dropped == {"text": 1, "mask": 1}
+    outputs = np.zeros((3, 10), dtype=np.float32)
+    outputs[:, 0] = [VOCABULARY.index(word) for word in ("good", "bad", "book")]
+    columns = recipe.prediction_columns(split, outputs)
+    assert columns["prediction"] == ["good bad", "book"]
+    assert [len(masks) for masks in columns["tokens"]] == [2, 1]
+    assert list(columns) == recipe.prediction_names()
+
+
+def test_a_tokenizer_that_cannot_do_it_is_refused_before_the_data_is_read(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.mask_token = None
+    for read in (
+        lambda: recipe_of(TASK).load_splits(Data(train="nowhere.txt", columns=COLUMNS), how(tmp_path, tokenizer)),
+        lambda: recipe_of(TASK).load_split(
+            "here", None, COLUMNS, how(tmp_path, tokenizer), missing="drop", require_labels=True
+        ),
+    ):
+        with pytest.raises(ConfigError, match="has none; take a model that has one"):
+            read()
+
+
+def test_text_of_which_nothing_can_be_hidden_is_refused_or_warned_of(tmp_path):
+    with pytest.raises(
+        DataError, match=r"here: all tokens are special ones, such as \[UNK\]: there is nothing to hide"
+    ):
+        split_of(tmp_path, ["漢 字"])
+    task = MaskedLMTask(kind="mlm", windows="documents")
+    recipe, split = split_of(tmp_path, ["漢 字", "good"], task)
+    (warning,) = recipe.warnings({"train": split})
+    assert warning == "data: 1 windows have special tokens alone; nothing is hidden in them"
+
+
+def test_splits_are_cut_by_documents(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(TEXTS * 4))
+    data = Data.model_validate({"train": str(tmp_path / "a.txt"), "columns": {"text": "text"}, "split": {"test": 0.25}})
+    splits = recipe_of(TASK).load_splits(data, how(tmp_path))
+    assert {name: (split.num_rows, split.labels) for name, split in splits.items()} == {
+        "train": (9, None),
+        "test": (3, None),
+    }
+    assert splits["train"].num_samples == -(-(splits["train"].store.num_tokens - 2 * splits["train"].num_samples) // 6)
