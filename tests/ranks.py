@@ -14,8 +14,9 @@ from typing import Any, Literal
 import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
-from tiny import tiny_masked_lm, tiny_model
+from tiny import tiny_config, tiny_masked_lm, tiny_model
 from tiny_data import tiny_collator, tiny_masking
+from tiny_questions import tiny_qa_model, tiny_windows
 
 from paratune import checkpoint
 from paratune.batch import Batch
@@ -34,7 +35,7 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 560
-Task = Literal["classification", "regression", "mlm"]
+Task = Literal["classification", "regression", "mlm", "qa"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""
 
@@ -133,6 +134,8 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
 def _model(job: Job) -> Any:
     if job.task == "mlm":
         return TaskModel(tiny_masked_lm(tied=job.violation != "lost tie", num_layers=4), "mlm")
+    if job.task == "qa":
+        return TaskModel(tiny_qa_model(tiny_config(dropout=job.dropout, num_layers=4)), "qa")
     model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=job.dropout, num_layers=4)
     return TaskModel(model, job.task)
 
@@ -158,6 +161,8 @@ def _batches(job: Job, strategy: Any) -> TrainBatches:
 def _collator(job: Job, num_samples: int, *, seed: int) -> Collate:
     if job.task == "mlm":
         return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
+    if job.task == "qa":
+        return tiny_windows(num_samples, seed=seed)
     return tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)
 
 

@@ -1,5 +1,6 @@
 """Bad input, as data: what is done, how it is refused, and what the message must say."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,6 +77,23 @@ def _torn(name: str) -> Callable[[Path], None]:
         (model / name).write_bytes(whole[: len(whole) // 2])
 
     return tear
+
+
+def _questions(text: str | None = None, task: str = "", **changed: object) -> Callable[[Path], None]:
+    """A configuration q.yaml and its file q.json: one question as it should be, and one with something changed."""
+    context = "Évora is a city 🏛 of Portugal"
+    good = {"id": "a", "question": "Where?", "context": context, "answers": {"text": ["Évora"], "answer_start": [0]}}
+    config = (
+        f"task: {{kind: qa, stride: 8{task}}}\ndata: {{train: q.json, max_length: 48}}\nmodel: {{name: model}}\n"
+        "train: {max_steps: 2}\nbatch: {global: 2}\ndevice: cpu\n"
+    )
+
+    def write(folder: Path) -> None:
+        rows = [good, {**good, "id": "b", **changed}]
+        (folder / "q.json").write_text(json.dumps(rows) if text is None else text, encoding="utf-8")
+        (folder / "q.yaml").write_text(config, encoding="utf-8")
+
+    return write
 
 
 FILES = [
@@ -420,5 +438,74 @@ NOT_FINITE = Case(
     ("step 2: the loss is nan", "learning rate 9.66667e+29", "Try a smaller train.learning_rate"),
 )
 
-CASES = [*FILES, *COLUMNS, *MODELS, *SETTINGS, *PLACES, *OTHER_COMMANDS]
+QUESTIONS = [
+    Case(
+        "an answer that does not stand at its place",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        (
+            "q.json: 1 of 2 questions cannot be used: 1 with an answer that does not stand at its place in the context "
+            "(places count characters, not bytes), row 1 (counted from 0) (row 1: 'Portugal' at 22, where 'ortugal' "
+            "stands, and it stands at 21). Mend the file, or leave them out with data.missing: drop",
+        ),
+        prepare=_questions(answers={"text": ["Portugal"], "answer_start": [22]}),
+    ),
+    Case(
+        "two questions of one id",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        ("1 with the id of an earlier question, row 1 (counted from 0) (row 1: 'a')",),
+        prepare=_questions(id="a"),
+    ),
+    Case(
+        "an empty context",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        ("1 with no context, row 1",),
+        prepare=_questions(context=" "),
+    ),
+    Case(
+        "an unanswerable question with an answer",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        (
+            "1 with answers that contradict is_impossible, row 1 (counted from 0) "
+            "(row 1: is_impossible is True with 1 answers)",
+        ),
+        prepare=_questions(is_impossible=True),
+    ),
+    Case(
+        "a question without an answer where all must have one",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        ("1 with no answer, and task.unanswerable is false, row 1",),
+        prepare=_questions(task=", unanswerable: false", answers={"text": [], "answer_start": []}),
+    ),
+    Case(
+        "a question that is longer than the window",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        (
+            "a question so long that data.max_length leaves no room for the context beside task.stride",
+            "data.missing: drop",
+        ),
+        prepare=_questions(question="Where is it? " * 40),
+    ),
+    Case(
+        "half a file of SQuAD",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        ("q.json, line 1: not JSON", "it seems to have SQuAD's layout, and is damaged or cut off"),
+        prepare=_questions(text='{"version": "v2.0", "data": [{"paragraphs": [{"context": "x'),
+    ),
+    Case(
+        "a question without a text in SQuAD's layout",
+        ("train", "q.yaml"),
+        EXIT_DATA,
+        ("q.json, data[0].paragraphs[0].qas[0].question is absent; expected str",),
+        prepare=_questions(text='{"data": [{"paragraphs": [{"context": "x", "qas": [{"id": "a"}]}]}]}'),
+    ),
+]
+
+CASES = [*QUESTIONS, *FILES, *COLUMNS, *MODELS, *SETTINGS, *PLACES, *OTHER_COMMANDS]
 """All that must leave nothing behind."""

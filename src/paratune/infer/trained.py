@@ -43,6 +43,8 @@ from paratune.tasks.protocol import Recipe
 
 log = logging.getLogger(__name__)
 
+_USUAL_POSITIONS = 512
+
 
 @dataclass(frozen=True)
 class Named:
@@ -232,7 +234,9 @@ def _task(known: dict[str, Any], model: Model) -> Task:
         return task
     config = load_config(model, num_labels=None)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):
-        return QuestionAnsweringTask(kind="qa")
+        # Models of few positions have windows of few tokens.
+        positions = getattr(config, "max_position_embeddings", None) or _USUAL_POSITIONS
+        return QuestionAnsweringTask(kind="qa", stride=min(128, positions // 3))
     if any(name.endswith("ForMaskedLM") for name in config.architectures or ()):
         return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]

@@ -1,0 +1,50 @@
+"""Question answering on two ranks is that of one process, in float64: losses, gradients, and what is kept of windows.
+
+Windows have 6 to 20 tokens, so that ranks and micro-batches pad differently. Tolerance as in `test_contract.py`.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import Job, Meeting, Outcome, hold, train
+
+pytestmark = pytest.mark.timeout(300)
+RTOL = 1e-9
+ALONE = Job("alone", task="qa", num_steps=5, num_evaluated=11)
+TOGETHER = {
+    "ddp": replace(ALONE, name="ddp", strategy="ddp", accumulation=2),
+    "zero3": replace(ALONE, name="zero3", strategy="zero3"),
+    "pipeline": replace(ALONE, name="pipeline", strategy="pipeline", options={"stages": 2}, accumulation=4),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("qa")
+    (root / "alone").mkdir()
+    train(ALONE, 0, 1, root / "alone")
+    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    return root
+
+
+@pytest.mark.parametrize("strategy", TOGETHER)
+def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
+    alone = Outcome(folder / "alone").rank()
+    for rank in range(2):
+        found = Outcome(folder / strategy).rank(rank)
+        assert found["losses"] == pytest.approx(alone["losses"], rel=RTOL)
+        assert found["norms"] == pytest.approx(alone["norms"], rel=RTOL)
+        assert found["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
+        outputs, expected = np.asarray(found["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
+        assert outputs.shape == (11, 82)
+        np.testing.assert_allclose(outputs, expected, rtol=RTOL)
+
+
+@pytest.mark.parametrize("strategy", TOGETHER)
+def test_the_first_gradients_are_the_same(folder: Path, strategy: str):
+    alone, found = Outcome(folder / "alone").tensors("first"), Outcome(folder / strategy).tensors("first")
+    assert alone.keys() == found.keys()
+    for name, tensor in alone.items():
+        np.testing.assert_allclose(found[name], tensor, rtol=1e-7, atol=1e-14, err_msg=name)

@@ -1,0 +1,115 @@
+"""`evaluate` and `predict` with a model that answers questions."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny_config, tiny_tokenizer
+from tiny_questions import squad, tiny_qa_model, write_squad
+
+from paratune.commands import infer
+from paratune.commands.infer import evaluate_command, predict_command
+from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.models.save import TASK_FILE
+
+NONE: dict[str, str | None] = {"text": None, "text_pair": None}
+TASK = {"kind": "qa", "stride": 4, "unanswerable": True, "null_threshold": 0.25}
+RECORD: dict[str, Any] = {"task": TASK, "columns": {"text": "question", "text_pair": "context", "label": "answers"}}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(infer, "set_up_logging", lambda **_: None)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    tiny_qa_model(tiny_config()).save_pretrained(folder)
+    tiny_tokenizer(folder)
+    columns = {**RECORD["columns"], "id": "id"}
+    (folder / TASK_FILE).write_text(json.dumps({**RECORD, "columns": columns, "max_length": 16}))
+    return folder
+
+
+def predict(model: Path, source: Path, output: Path) -> None:
+    options = {"batch_size": 4, "device": "cpu", "overwrite": True, "as_json": True}
+    assert predict_command(str(model), str(source), output, named=NONE, **options) == EXIT_OK
+
+
+def evaluate(model: Path, source: Path, *, as_json: bool) -> None:
+    assert evaluate_command(str(model), str(source), named=NONE, batch_size=4, device="cpu", as_json=as_json) == EXIT_OK
+
+
+def test_evaluate_uses_the_threshold_of_the_training(model: Path, tmp_path: Path, capsys: Any):
+    evaluate(model, write_squad(tmp_path / "a.json", 15), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_samples"] == 15
+    assert found["answers"]["null_threshold"] == 0.25
+    assert found["answers"]["num_with_answer"] + found["answers"]["num_without_answer"] == 15
+    assert set(found["scores"]) >= {"exact", "f1", "has_answer_f1", "no_answer_f1", "best_exact", "best_f1", "loss"}
+
+
+def test_evaluate_shows_scores_and_thresholds(model: Path, tmp_path: Path, capsys: Any):
+    evaluate(model, write_squad(tmp_path / "a.json", 15), as_json=False)
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert {"exact", "f1", "best_f1", "null_threshold", "best_f1_thresh", "num_with_answer"} <= set(shown)
+
+
+def test_a_json_file_has_the_answers_by_id(model: Path, tmp_path: Path, capsys: Any):
+    source = write_squad(tmp_path / "a.json", 15)
+    predict(model, source, tmp_path / "out.json")
+    assert json.loads(capsys.readouterr().out)["num_predicted"] == 15
+    answers = json.loads((tmp_path / "out.json").read_text())
+    predict(model, source, tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert answers == {row["id"]: row["prediction"] for row in rows}
+    for row in rows:
+        assert row["best_answer"] in row["context"]
+        assert row["prediction"] == ("" if float(row["null_odds"]) > 0.25 else row["best_answer"])
+    # What CSV has no form for stands there as JSON.
+    first = squad(15)["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    assert json.loads(rows[0]["answers"])["text"] == [answer["text"] for answer in first]
+
+
+def test_questions_and_contexts_are_enough(model: Path, tmp_path: Path, capsys: Any):
+    source = tmp_path / "in.csv"
+    source.write_text("question,context\nfilm was?,the film was one\n,nothing\nfilm was?,the film was one\n")
+    predict(model, source, tmp_path / "out.json")
+    result = json.loads(capsys.readouterr().out)
+    assert result["rows_without_prediction"] == [1]
+    assert list(json.loads((tmp_path / "out.json").read_text())) == ["0", "2"]
+
+
+def test_an_id_that_comes_twice_has_no_place_in_a_json_file(model: Path, tmp_path: Path):
+    source = tmp_path / "in.csv"
+    source.write_text("id,question,context\na,film was?,the film was one\na,food was?,the food was one\n")
+    with pytest.raises(ConfigError, match=r"in\.csv has the same id twice \(a\); write \.csv, \.jsonl, \.parquet"):
+        predict(model, source, tmp_path / "out.json")
+    predict(model, source, tmp_path / "out.csv")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_question_that_is_too_long_is_left_out_or_refused(model: Path, tmp_path: Path, capsys: Any):
+    value = squad(5)
+    value["data"][0]["paragraphs"][0]["qas"][2]["question"] = "very " * 20
+    source = tmp_path / "a.json"
+    source.write_text(json.dumps(value))
+    with pytest.raises(DataError, match=r"1 with a question so long that data\.max_length leaves no room"):
+        evaluate(model, source, as_json=True)
+    predict(model, source, tmp_path / "out.json")
+    assert json.loads(capsys.readouterr().out)["rows_without_prediction"] == [2]
+
+
+def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path, capsys: Any):
+    (model / TASK_FILE).unlink()
+    source = write_squad(tmp_path / "a.json", 10)
+    evaluate(model, source, as_json=True)
+    assert json.loads(capsys.readouterr().out)["scores"]["no_answer_f1"] is not None
+    predict(model, source, tmp_path / "out.json")
+    # Nothing says that questions may lack an answer: the best passage is given.
+    assert "" not in json.loads((tmp_path / "out.json").read_text()).values()
