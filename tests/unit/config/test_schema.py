@@ -49,7 +49,8 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
 
 def test_the_schema_accepts_every_file_in_configs_and_the_files_to_start_from():
     schema = json_schema()
-    texts = [path.read_text() for path in (DOC.parents[1] / "configs").rglob("*.yaml")]
+    files = (DOC.parents[1] / "configs").rglob("*.yaml")
+    texts = [path.read_text() for path in files if path.parent.name != "sweeps"]  # matrices of runs
     for text in [*texts, *map(init_text, TASKS)]:
         assert fits(yaml.safe_load(text.replace("5e-5", "0.00005")), schema, schema)
 
