@@ -24,6 +24,7 @@ EXAMPLES = {
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
     "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
     "config show": "paratune config show my.yaml",
+    "config from-trainer": "paratune config from-trainer training_args.json -o my.yaml",
     "config init": "paratune config init my.yaml --task classification",
 }
 """How each command that needs something is typed."""
@@ -315,6 +316,44 @@ def init(
     from paratune.commands.config import init_command
 
     return init_command(path, task, as_json=json)
+
+
+@config_app.command(name="from-trainer")
+def from_trainer(
+    file: Path,
+    *,
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="YAML file to write; stdout if none")
+    ] = None,
+    task: Annotated[str | None, Parameter(help="kind of the task, or a task of GLUE by name")] = None,
+    labels: Annotated[str | None, Parameter(help="comma-separated label values in the order of their ids")] = None,
+    model: Annotated[str | None, Parameter(help="model.name")] = None,
+    train: Annotated[str | None, Parameter(help="data.train")] = None,
+    validation: Annotated[str | None, Parameter(help="data.validation")] = None,
+    test: Annotated[str | None, Parameter(help="data.test")] = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    json: Json = False,
+) -> int:
+    """Turn a JSON file of Hugging Face TrainingArguments into a configuration, and name every key without an equal.
+
+    What such a file never says - task, data, model - is given by options, or marked FILL IN.
+    """
+    from paratune.commands.from_trainer import from_trainer_command
+
+    named = {
+        "task": task,
+        "task.labels": [each.strip() for each in labels.split(",")] if labels is not None else None,
+        "model.name": model,
+        "data.train": train,
+        "data.validation": validation,
+        "data.test": test,
+        "data.columns.text": text,
+        "data.columns.text_pair": text_pair,
+        "data.columns.label": label,
+    }
+    return from_trainer_command(file, {key: value for key, value in named.items() if value}, output, as_json=json)
 
 
 def _let_the_launcher_speak_first(error: ParatuneError) -> None:

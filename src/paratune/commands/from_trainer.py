@@ -1,0 +1,79 @@
+"""`paratune config from-trainer`: the settings of a Hugging Face Trainer as a configuration."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from paratune.config.trainer import Conversion, check_text, convert, read_settings
+from paratune.config.trainer.conversion import FILL_IN
+from paratune.console import print_json
+from paratune.errors import EXIT_OK, ConfigError
+from paratune.text import plain
+
+
+def from_trainer_command(path: Path, options: Mapping[str, Any], output: Path | None, *, as_json: bool) -> int:
+    """Run the command; return its exit code.
+
+    Raises:
+        ConfigError: The file cannot be read or turned, or the output exists or cannot be written.
+    """
+    found = convert(read_settings(path), str(path), options)
+    text = found.text(path.name)
+    check_text(text, str(path))
+    if output is not None:
+        _write(output, text)
+    if as_json:
+        print_json(_as_dict(found, output))
+        return EXIT_OK
+    if output is None:
+        print(text, end="")  # noqa: T201
+    _say(found, path, output)
+    return EXIT_OK
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{path} exists and was not touched; name another file") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _say(found: Conversion, path: Path, output: Path | None) -> None:
+    """Print what became of every key, on stderr: stdout may be the file."""
+    lines = [f"{path}: {len(found.used)} keys became options: {', '.join(found.used) or 'none'}"]
+    if found.decide:
+        lines += [
+            "to decide (a value was written that may not be meant):",
+            *(f"  {each.said}" for each in found.decide),
+        ]
+    if found.no_equal:
+        lines += ["without an equal here:", *(f"  {each.said}" for each in found.no_equal)]
+    if found.ignored:
+        lines.append(f"without an equal, and at values that ask for nothing: {', '.join(found.ignored)}")
+    if blank := _to_fill_in(found):
+        lines.append(f"to fill in: {', '.join(blank)}")
+    if output is not None:
+        lines.append(f"written: {output}; look at it, then: paratune data {output}")
+    print("\n".join(map(plain, lines)), file=sys.stderr)  # noqa: T201
+
+
+def _to_fill_in(found: Conversion) -> list[str]:
+    return [key for key, comment in found.comments.items() if comment.startswith(FILL_IN)]
+
+
+def _as_dict(found: Conversion, output: Path | None) -> dict[str, Any]:
+    return {
+        "config": found.values,
+        "origin": found.comments,
+        "used": found.used,
+        "decide": [asdict(each) for each in found.decide],
+        "no_equal": [asdict(each) for each in found.no_equal],
+        "ignored": found.ignored,
+        "fill_in": _to_fill_in(found),
+        "output": None if output is None else str(output),
+    }

@@ -1,0 +1,151 @@
+"""The settings of a Trainer that say how a run goes: evaluation, checkpoints, strategy, precision and logging."""
+
+from typing import Any
+
+from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
+from paratune.config.plain import one_line
+from paratune.config.trainer.conversion import DECIDE, FILL_IN, Conversion
+from paratune.config.trainer.settings import Settings
+
+_SHARDS = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsdp", "no_shard": "ddp"}
+"""What FSDP's strategies are here."""
+_STAGES = (0, 1, 2, 3)
+
+
+def write(settings: Settings, kind: str, out: Conversion) -> None:
+    """Write all of it; `kind` is that of the task."""
+    _evaluate(settings, kind, out)
+    _checkpoint(settings, out)
+    _strategy(settings, out)
+    _machine(settings, out)
+
+
+def _evaluate(settings: Settings, kind: str, out: Conversion) -> None:
+    word = settings.word("eval_strategy") or "no"
+    if word not in ("no", "steps", "epoch"):
+        settings.problems.append(f"eval_strategy is {word}; allowed: no, steps or epoch")
+        word = "no"
+    key = "eval_steps" if settings.value("eval_steps") is not None else "logging_steps"
+    _when("evaluate", word, "eval_strategy", key, settings, out)
+    size = "per_device_eval_batch_size"
+    out.put("evaluate.batch_size", settings.whole(size), settings.origin(size))
+    has_best = settings.switch("load_best_model_at_end")
+    if has_best and word == "no":
+        settings.problems.append("load_best_model_at_end: true needs an eval_strategy other than no")
+    elif has_best:
+        _best(settings, kind, out)
+    if (has_best or word != "no") and "data.validation" not in out.values:
+        out.put("data.validation", "<validation file>", f"{FILL_IN}: --validation")
+
+
+def _best(settings: Settings, kind: str, out: Conversion) -> None:
+    """Write the metric by which the best model is kept."""
+    given = settings.text("metric_for_best_model")
+    name, known = (given or "loss").removeprefix("eval_"), METRICS[kind]
+    if name in known:
+        origin = "metric_for_best_model" if given else "load_best_model_at_end, whose metric is the loss when not given"
+        out.put("evaluate.best", name, origin)
+    else:
+        why = f"{kind} has {', '.join(known)}; loss is written"
+        out.to_decide("metric_for_best_model", given, why, changes=True)
+        name = "loss"
+        out.put("evaluate.best", name, f"{DECIDE}: metric_for_best_model is {given}")
+    # Without it the Trainer takes the larger value for the better one unless the name ends in "loss".
+    greater = settings.value("greater_is_better")
+    greater = not name.endswith("loss") if greater is None else bool(greater)
+    if greater == (name in LOWER_IS_BETTER):
+        better = "smaller" if greater else "larger"
+        why = f"the {better} {name} is taken for the better here; the Trainer kept the other end"
+        out.to_decide("greater_is_better", settings.value("greater_is_better"), why, changes=True)
+
+
+def _checkpoint(settings: Settings, out: Conversion) -> None:
+    word = settings.word("save_strategy") or "steps"
+    if word == "best":
+        why = "checkpoints are for going on, and are written each epoch; evaluate.best keeps the best model"
+        out.to_decide("save_strategy", word, why, changes=False)
+        word = "epoch"
+    if word not in ("no", "steps", "epoch"):
+        settings.problems.append(f"save_strategy is {word}; allowed: no, steps, epoch or best")
+        return
+    _when("checkpoint", word, "save_strategy", "save_steps", settings, out)
+    limit = settings.whole("save_total_limit")
+    if limit is not None and limit > 0:
+        out.put("checkpoint.keep", limit, "save_total_limit")
+
+
+def _when(section: str, word: str, strategy: str, key: str, settings: Settings, out: Conversion) -> None:
+    """Write when to evaluate or to save; `key` holds the steps between two times."""
+    if word != "steps":
+        out.put(f"{section}.every", {"no": "never"}.get(word, word), settings.origin(strategy))
+        return
+    steps = settings.number(key) or 500
+    if steps < 1:
+        why = f"a share of all steps; {section}.every: epoch is written, or say {section}.steps as a number"
+        out.to_decide(key, steps, why, changes=section == "evaluate")
+        out.put(f"{section}.every", "epoch", f"{DECIDE}: {key} is {steps}")
+        return
+    out.put(f"{section}.every", "steps", settings.origin(strategy))
+    out.put(f"{section}.steps", int(steps), settings.origin(key))
+
+
+def _strategy(settings: Settings, out: Conversion) -> None:
+    if settings.value("deepspeed"):
+        _deepspeed(settings.value("deepspeed"), out)
+    elif settings.value("fsdp"):
+        _fsdp(settings.value("fsdp"), settings.value("fsdp_config"), out)
+    unused, bucket = settings.switch("ddp_find_unused_parameters"), settings.number("ddp_bucket_cap_mb")
+    if "strategy.kind" not in out.values and (unused or bucket):
+        out.put("strategy.kind", "ddp", settings.origin("ddp_find_unused_parameters", "ddp_bucket_cap_mb"))
+    if out.values.get("strategy.kind") == "ddp":
+        for option, key, value in (
+            ("find_unused_parameters", "ddp_find_unused_parameters", unused),
+            ("bucket_cap_mb", "ddp_bucket_cap_mb", bucket),
+        ):
+            if value:
+                out.put(f"strategy.{option}", value, key)
+    elif unused or bucket:
+        why = f"of ddp, and {out.values['strategy.kind']} is written"
+        out.to_decide("ddp_find_unused_parameters", unused, why, changes=False)
+    if "strategy.kind" not in out.values:
+        said = "the file does not say on how many devices; on several: ddp, and --nproc or torchrun"
+        out.put("strategy.kind", "single", said)
+
+
+def _fsdp(found: Any, options: Any, out: Conversion) -> None:
+    words = [str(word) for word in found] if isinstance(found, list) else str(found).lower().split()
+    kind = "zero3" if found is True else next((_SHARDS[word] for word in words if word in _SHARDS), None)
+    if kind is None:
+        out.to_decide("fsdp", found, f"of {', '.join(_SHARDS)}; strategy: single is written", changes=False)
+        return
+    out.put("strategy.kind", kind, f"fsdp: {one_line(found)}")
+    if "offload" in words and kind != "ddp":
+        out.put("strategy.cpu_offload", True, f"fsdp: {one_line(found)}")
+    if options:
+        why = "blocks are found and sharded without it; see docs/strategies.md"
+        out.to_decide("fsdp_config", options, why, changes=False)
+
+
+def _deepspeed(found: Any, out: Conversion) -> None:
+    zero = found.get("zero_optimization") if isinstance(found, dict) else None
+    stage = zero.get("stage") if isinstance(zero, dict) else None
+    out.put("strategy.kind", "deepspeed", "deepspeed")
+    if type(stage) is int and stage in _STAGES:
+        out.put("strategy.stage", stage, "deepspeed: zero_optimization.stage")
+    what = "its other options are" if stage in _STAGES else "its stage is in a file of its own or missing, and"
+    why = f"{what} not taken over; see strategy in docs/strategies.md"
+    out.to_decide("deepspeed", found if isinstance(found, str) else "{...}", why, changes=False)
+
+
+def _machine(settings: Settings, out: Conversion) -> None:
+    half = [name for name in ("fp16", "bf16") if settings.switch(name)]
+    if len(half) > 1:
+        settings.problems.append("fp16 and bf16 are both true; keep one")
+    tf32 = settings.switch("tf32")
+    precision = half[0] if half else "tf32" if tf32 else "fp32"
+    out.put("precision", precision, settings.origin(precision if precision != "fp32" else "fp16"))
+    if settings.switch("use_cpu"):
+        out.put("device", "cpu", "use_cpu")
+    every = settings.number("logging_steps")
+    if "logging_steps" in settings.found and settings.word("logging_strategy") == "steps" and every and every >= 1:
+        out.put("measure.log_every", int(every), "logging_steps; the record holds every step")

@@ -1,0 +1,133 @@
+"""The settings of a Trainer as they were read: a JSON file, and its values by type."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from paratune.config.layers import read_text
+from paratune.config.trainer.keys import MAPPED, RENAMED
+from paratune.config.validate import describe_value
+from paratune.errors import ConfigError
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read the file.
+
+    Raises:
+        ConfigError: It is absent, a pickle, not JSON, not a mapping, or has keys twice.
+    """
+    if path.is_file() and _is_pickle(path):
+        raise ConfigError(
+            f"{path} is a pickle: reading it would run whatever code is in it. Where it was made, write it as JSON: "
+            f"python -c \"import torch; print(torch.load('{path.name}', weights_only=False).to_json_string())\" > "
+            f"training_args.json"
+        )
+    try:
+        found = json.loads(read_text(path), object_pairs_hook=_pairs)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} holds {describe_value(found)}; the settings of a Trainer are a mapping")
+    if not found:
+        raise ConfigError(f"{path} holds no settings")
+    return found
+
+
+def _is_pickle(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(4)
+    return path.suffix in (".bin", ".pt", ".pkl") or head.startswith((b"PK\x03\x04", b"\x80"))
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = value
+    return found
+
+
+class Settings:
+    """The keys of a file under their present names; what is wrong with a value is noted when it is asked for."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.problems: list[str] = []
+        self._said: dict[str, str] = {}
+        """The name of a key in the file, where that is an older one."""
+        self.found = self._renamed(given)
+
+    def _renamed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in settings.items():
+            name = RENAMED.get(key, key)
+            if name in found and value in (None, False):
+                continue
+            if name in found and found[name] not in (None, False) and found[name] != value:
+                self.problems.append(f"{key} is an older name of {name}, and both are given; keep one")
+            found[name] = value
+            self._said[name] = key
+        return found
+
+    def said(self, key: str) -> str:
+        """Return the name of a key in the file."""
+        return self._said.get(key, key)
+
+    def number(self, key: str) -> float | None:
+        """Return a number, None where it is null or wrong."""
+        value = self.value(key)
+        if isinstance(value, str):  # 5e-5 is text to some writers; TrainingArguments takes it too
+            with suppress(ValueError):
+                value = float(value)
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
+            return value
+        self.problems.append(f"{key} is {describe_value(value)}; allowed: a number")
+        return None
+
+    def whole(self, key: str) -> int | None:
+        """Return a whole number, None where it is null or wrong."""
+        value = self.number(key)
+        if value is not None and value != int(value):
+            self.problems.append(f"{key} is {describe_value(value)}; allowed: a whole number")
+            return None
+        return None if value is None else int(value)
+
+    def switch(self, key: str) -> bool:
+        """Return whether something is on."""
+        value = self.value(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.problems.append(f"{key} is {describe_value(value)}; allowed: true or false")
+        return False
+
+    def word(self, key: str) -> str | None:
+        """Return a word of a closed list, in lower case."""
+        value = self.value(key)
+        if value is None or isinstance(value, str):
+            # Older versions wrote the name of the enumeration: SchedulerType.LINEAR.
+            return None if value is None else re.sub(r"^[A-Za-z]+\.(?=[A-Z_]+$)", "", value).lower()
+        self.problems.append(f"{key} is {describe_value(value)}; allowed: text")
+        return None
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key that has an equal here, or what TrainingArguments holds without it."""
+        return self.found.get(key, MAPPED[key])
+
+    def text(self, key: str) -> str | None:
+        """Return a text as it is."""
+        value = self.value(key)
+        if value is None or isinstance(value, str):
+            return value or None
+        self.problems.append(f"{key} is {describe_value(value)}; allowed: text")
+        return None
+
+    def origin(self, *keys: str) -> str:
+        """Return where a value comes from: the keys of the file, or the default of TrainingArguments."""
+        said = [self.said(key) for key in keys if key in self.found]
+        return ", ".join(said) or f"default of TrainingArguments ({keys[0]})"

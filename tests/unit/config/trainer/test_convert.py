@@ -1,0 +1,266 @@
+"""From the settings of a Trainer to a configuration that loads; every key of TrainingArguments has a place."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.config.load import load_config
+from paratune.config.sections import Config
+from paratune.config.trainer import Conversion, check_text, convert, read_settings
+from paratune.config.trainer.keys import MAPPED, OTHERS, RENAMED
+from paratune.errors import ConfigError
+
+OPTIONS = {
+    "task": "classification",
+    "task.labels": ["a", "b"],
+    "model.name": "model",
+    "data.train": "train.csv",
+    "data.validation": "validation.csv",
+    "data.columns.text": "text",
+    "data.columns.label": "label",
+}
+
+
+def made(tmp_path: Path, settings: dict[str, Any]) -> tuple[Conversion, Config]:
+    """Return the conversion, and the configuration as it is loaded from the text."""
+    found = convert(settings, "args.json", OPTIONS)
+    path = tmp_path / "made.yaml"
+    path.write_text(found.text("args.json"))
+    check_text(path.read_text(), "args.json")
+    return found, load_config(path).config
+
+
+def test_every_key_of_the_installed_training_arguments_has_a_place():
+    from transformers import TrainingArguments
+
+    names = {each.name for each in dataclasses.fields(TrainingArguments)}
+    assert names - MAPPED.keys() - OTHERS.keys() - RENAMED.keys() == set()
+    assert MAPPED.keys() & OTHERS.keys() == set()
+    assert RENAMED.keys() & (MAPPED.keys() | OTHERS.keys()) == set()
+
+
+def test_the_defaults_are_those_of_the_installed_training_arguments():
+    from transformers import TrainingArguments
+
+    for each in dataclasses.fields(TrainingArguments):
+        default = each.default_factory() if each.default is dataclasses.MISSING else each.default  # type: ignore[misc]
+        default = getattr(default, "value", default)
+        if each.name in MAPPED:
+            assert (MAPPED[each.name] or None) == (default or None), each.name
+        elif each.name in OTHERS:
+            assert default in OTHERS[each.name].defaults, each.name
+
+
+def test_what_a_trainer_saves_is_converted_whole(tmp_path: Path):
+    from transformers import TrainingArguments
+
+    arguments = TrainingArguments(output_dir="out/x", use_cpu=True, report_to=[], eval_strategy="epoch")
+
+    found, config = made(tmp_path, json.loads(arguments.to_json_string()))
+
+    assert (found.no_equal, found.decide) == ([], [])
+    assert len(found.used) + len(found.ignored) == len(json.loads(arguments.to_json_string())) - 2  # two older names
+    assert (config.device, config.evaluate.every, config.run.name, config.run.folder) == ("cpu", "epoch", "x", "out")
+
+
+def test_the_settings_of_the_sentiment_study(tmp_path: Path):
+    settings = {
+        "output_dir": "results",
+        "per_device_train_batch_size": 16,
+        "per_device_eval_batch_size": 8,
+        "num_train_epochs": 2,
+        "learning_rate": 5e-5,
+        "evaluation_strategy": "epoch",
+        "fp16": True,
+    }
+    found, config = made(tmp_path, settings)
+
+    assert (config.batch.per_device, config.batch.grad_accum_steps, config.evaluate.batch_size) == (16, 1, 8)
+    assert (config.train.epochs, config.train.learning_rate, config.precision) == (2, 5e-5, "fp16")
+    assert config.train.weight_decay == 0.0  # the Trainer's default; 0.01 here
+    assert found.comments["train.weight_decay"] == "default of TrainingArguments (weight_decay)"
+    assert found.comments["evaluate.every"] == "evaluation_strategy"
+    assert (config.checkpoint.every, config.checkpoint.steps) == ("steps", 500)
+    assert "evaluation_strategy" in found.used
+
+
+@pytest.mark.parametrize(
+    ("settings", "option", "value"),
+    [
+        ({"max_steps": 30, "num_train_epochs": 2}, "train.max_steps", 30),
+        ({"learning_rate": "3e-5"}, "train.learning_rate", 3e-5),
+        ({"warmup_steps": 10}, "train.warmup_steps", 10),
+        ({"warmup_steps": 0.1}, "train.warmup_ratio", 0.1),
+        ({"warmup_ratio": 0.06}, "train.warmup_ratio", 0.06),
+        ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5}, "train.warmup_steps", 5),
+        ({"lr_scheduler_type": "SchedulerType.COSINE"}, "train.schedule", "cosine"),
+        ({"max_grad_norm": 0}, "train.max_grad_norm", None),
+        ({"adam_beta1": 0.8}, "train.betas", [0.8, 0.999]),
+        ({"gradient_checkpointing": True}, "train.activation_checkpointing", 1),
+        ({"activation_checkpointing": True, "gradient_checkpointing": False}, "train.activation_checkpointing", 1),
+        (
+            {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"every_n_layers": 2}},
+            "train.activation_checkpointing",
+            2,
+        ),
+        ({"eval_strategy": "steps", "eval_steps": 50}, "evaluate.steps", 50),
+        ({"eval_strategy": "steps", "logging_steps": 40}, "evaluate.steps", 40),
+        ({"save_strategy": "no"}, "checkpoint.every", "never"),
+        ({"save_total_limit": 3}, "checkpoint.keep", 3),
+        ({"bf16": True}, "precision", "bf16"),
+        ({"tf32": True}, "precision", "tf32"),
+        ({"tf32": True, "bf16": True}, "precision", "bf16"),
+        ({"no_cuda": True}, "device", "cpu"),
+        ({"logging_steps": 7}, "measure.log_every", 7),
+        ({"ddp_find_unused_parameters": True}, "strategy.find_unused_parameters", True),
+        ({"fsdp": "full_shard auto_wrap"}, "strategy.kind", "zero3"),
+        ({"fsdp": ["shard_grad_op", "offload"]}, "strategy.cpu_offload", True),
+        ({"fsdp": True}, "strategy.kind", "zero3"),
+        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "strategy.stage", 3),
+        ({"run_name": "my run", "output_dir": "x"}, "run.name", "my-run"),
+        ({"model_name_or_path": "other"}, "model.name", "model"),  # the command line wins
+        ({"max_seq_length": 128}, "data.max_length", 128),
+    ],
+)
+def test_what_has_an_equal(settings: dict[str, Any], option: str, value: Any, tmp_path: Path):
+    found, _ = made(tmp_path, settings)
+    assert found.values[option] == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "says"),
+    [
+        ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type", "linear is written"),
+        ({"optim": "adafactor"}, "optim", "AdamW"),
+        ({"lr_scheduler_type": "constant", "warmup_steps": 5}, "warmup_steps", "has no warm-up"),
+        ({"eval_strategy": "steps", "eval_steps": 0.1}, "eval_steps", "a share of all steps"),
+        ({"save_strategy": "best"}, "save_strategy", "checkpoints are for going on"),
+        (
+            {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "bleu"},
+            "metric_for_best_model",
+            "loss is written",
+        ),
+        (
+            {
+                "eval_strategy": "epoch",
+                "load_best_model_at_end": True,
+                "metric_for_best_model": "eval_accuracy",
+                "greater_is_better": False,
+            },
+            "greater_is_better",
+            "the larger accuracy is taken for the better",
+        ),
+        ({"fsdp": "odd"}, "fsdp", "strategy: single is written"),
+        ({"deepspeed": "ds.json"}, "deepspeed", "its stage is in a file of its own"),
+        ({"log_history": [], "global_step": 3, "train_batch_size": 4}, "log_history", "trainer_state.json"),
+    ],
+)
+def test_what_is_to_be_decided(settings: dict[str, Any], key: str, says: str, tmp_path: Path):
+    found, _ = made(tmp_path, settings)
+    (left,) = found.decide
+    assert left.key == key
+    assert says in left.why
+    assert left.said in found.text("x")
+
+
+def test_the_trainer_takes_the_larger_error_for_the_better(tmp_path: Path):
+    # greater_is_better is true there for every metric whose name does not end in "loss", rmse too.
+    settings = {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "rmse"}
+    found = convert(settings, "x", {**OPTIONS, "task": "regression"})
+    assert [each.key for each in found.decide] == ["greater_is_better"]
+    assert found.decide[0].changes
+
+
+def test_what_has_no_equal_is_named_and_marked(tmp_path: Path):
+    found, _ = made(
+        tmp_path, {"label_smoothing_factor": 0.1, "dataloader_num_workers": 4, "hub_strategy": "every_save"}
+    )
+    assert [(each.key, each.changes) for each in found.no_equal] == [
+        ("label_smoothing_factor", True),
+        ("dataloader_num_workers", False),
+    ]
+    assert found.ignored == ["hub_strategy"]
+    assert "[changes the experiment] label_smoothing_factor: 0.1" in found.text("x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"learning_rte": 1}, "learning_rte is not a key of TrainingArguments; did you mean learning_rate?"),
+        ({"foo": 1}, "foo is not a key of TrainingArguments; take it out of the file"),
+        ({"fp16": True, "bf16": True}, "fp16 and bf16 are both true"),
+        ({"fp16": "yes"}, 'fp16 is "yes" (text); allowed: true or false'),
+        ({"learning_rate": "fast"}, 'learning_rate is "fast" (text); allowed: a number'),
+        ({"learning_rate": float("nan")}, "learning_rate is .nan"),
+        ({"seed": 1.5}, "seed is 1.5 (a number); allowed: a whole number"),
+        ({"output_dir": 3}, "output_dir is 3"),
+        ({"lr_scheduler_type": 3}, "lr_scheduler_type is 3"),
+        ({"eval_strategy": "often"}, "eval_strategy is often; allowed: no, steps or epoch"),
+        ({"load_best_model_at_end": True}, "needs an eval_strategy other than no"),
+        ({"eval_strategy": "epoch", "evaluation_strategy": "steps"}, "evaluation_strategy is an older name"),
+    ],
+)
+def test_what_is_wrong_is_said(settings: dict[str, Any], says: str):
+    with pytest.raises(ConfigError) as caught:
+        convert(settings, "args.json", OPTIONS)
+    assert says in str(caught.value)
+
+
+def test_all_problems_are_said_at_once():
+    with pytest.raises(ConfigError, match=r"args.json: 3 problems"):
+        convert({"learning_rte": 1, "fp16": 1, "seed": "x"}, "args.json", OPTIONS)
+
+
+def test_what_the_file_never_says_is_marked(tmp_path: Path):
+    found = convert({"seed": 1}, "args.json", {})
+    text = found.text("args.json")
+    check_text(text, "args.json")
+    for option in ("task.kind", "task.labels", "model.name", "data.train", "data.columns.text", "data.columns.label"):
+        assert found.comments[option].startswith("FILL IN")
+
+
+@pytest.mark.parametrize("task", ["mrpc", "stsb", "regression", "classification"])
+def test_every_task_makes_a_file_that_loads(task: str):
+    text = convert({"seed": 1}, "args.json", {"task": task}).text("args.json")
+    check_text(text, "args.json")
+
+
+def test_a_task_that_is_none():
+    with pytest.raises(ConfigError, match="--task regresion is not a task; did you mean regression"):
+        convert({"seed": 1}, "args.json", {"task": "regresion"})
+
+
+def test_what_does_not_go_together_is_said(tmp_path: Path):
+    found = convert({"seed": -1}, "args.json", OPTIONS)
+    with pytest.raises(ConfigError, match=r"args.json and the options given make no configuration:\n  run.seed is -1"):
+        check_text(found.text("args.json"), "args.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.json", b"[1]", "holds .1. .a list.; the settings of a Trainer are a mapping"),
+        ("x.json", b"{}", "holds no settings"),
+        ("x.json", b"a: 1", "is not JSON"),
+        ("x.json", b'{"a": 1, "a": 2}', "a is given twice"),
+        ("x.json", b"\xff\xfe", "is not UTF-8 text"),
+        ("x.json", b"[" * 100_000, "is not JSON"),
+        ("training_args.bin", b"PK\x03\x04", "is a pickle: reading it would run whatever code is in it"),
+        ("x.json", b"\x80\x02", "is a pickle"),
+    ],
+)
+def test_files_that_are_no_settings(name: str, content: bytes, says: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        read_settings(tmp_path / name)
+
+
+def test_hostile_text_stays_text(tmp_path: Path):
+    found, _ = made(tmp_path, {"output_dir": "out/a\nb: 1\x1b[31m", "lr_scheduler_type": "x\nseed: 3"})
+    text = found.text("args\nx.json")
+    assert "\x1b" not in text
+    assert "\nb: 1" not in text
+    assert "\nseed: 3" not in text
