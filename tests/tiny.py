@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, PreTrainedTokenizerFast
 
@@ -121,3 +121,24 @@ def tiny_masked_lm(
         model.save_pretrained(folder)
         tiny_tokenizer(folder)
     return model
+
+
+END = "<|endoftext|>"
+
+
+def tiny_decoder_tokenizer(folder: Path | None = None, *, max_length: int = 64) -> PreTrainedTokenizerFast:
+    """Return a tokenizer as GPT-2 has it: bytes, no token of its own around a text or between two, no padding token."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids = {END: 0} | {letter: number for number, letter in enumerate(letters, start=1)}
+    inner = Tokenizer(models.BPE(vocab=ids, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        model_max_length=max_length,
+        eos_token=END,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    if folder is not None:
+        tokenizer.save_pretrained(folder)
+    return tokenizer

@@ -22,7 +22,7 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
         from paratune.tasks.further import load_further
 
         config = loaded.config
-        tokenizer = load_tokenizer(config.model)
+        tokenizer = load_tokenizer(config.model, config.data.truncation_side)
         max_length = token_limit(config, tokenizer)
     with Display(speaks=True).bar("tokenize", 1) as bar:
         how = Tokenizing(

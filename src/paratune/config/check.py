@@ -245,6 +245,9 @@ def _columns(config: Config) -> Iterator[Problem]:
         yield _no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
 
 
+_WINDOWS = "in qa: contexts are cut into windows (task.stride), and nothing is truncated"
+
+
 def _questions(config: Config) -> Iterator[Problem]:
     """What question answering has and other tasks have not."""
     task, columns = config.task, config.data.columns
@@ -260,8 +263,9 @@ def _questions(config: Config) -> Iterator[Problem]:
             ("data.columns.text_pair",),
         )
     if config.data.truncation != "longest_first":
-        wanted = "in qa: contexts are cut into windows (task.stride), and nothing is truncated"
-        yield _no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
+        yield _no_effect("data.truncation", config.data.truncation, _WINDOWS, ("task.kind",))
+    if config.data.truncation_side is not None:
+        yield _no_effect("data.truncation_side", config.data.truncation_side, _WINDOWS, ("task.kind",))
     limit = config.data.max_length
     if limit is not None and task.stride >= limit:
         yield Problem(
@@ -352,6 +356,14 @@ def is_on_scale(value: float, step: float) -> bool:
 
 def _twice(labels: Iterable[str | int]) -> list[str]:
     return [label for label, count in Counter(str(each) for each in labels).items() if count > 1]
+
+
+def _side(config: Config) -> Iterator[Problem]:
+    """Where nothing is cut there is no side of it."""
+    side, task = config.data.truncation_side, config.task
+    if side is not None and isinstance(task, MaskedLMTask) and task.windows == "joined":
+        wanted = "with task.windows: joined, where documents go on in the next window"
+        yield _no_effect("data.truncation_side", side, wanted, ("task.windows", "task.kind"))
 
 
 def _masked_lm(config: Config) -> Iterator[Problem]:
@@ -496,6 +508,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _glue,
     _bands,
     _masked_lm,
+    _side,
     _model,
     _memory_savers,
     _strategy,

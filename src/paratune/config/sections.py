@@ -215,6 +215,8 @@ class Data(Section):
     """Tokens per sample, special tokens included; longer ones are truncated. The model's own limit when not given."""
     truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
     """Which text of a pair loses tokens."""
+    truncation_side: Literal["left", "right"] | None = None
+    """At which end a text that is too long is cut; that of the tokenizer when not given. Saved with the tokenizer."""
     hub_revision: Text | None = None
     """Commit, tag or branch of a data set on the hub."""
     cache_dir: Text | None = None

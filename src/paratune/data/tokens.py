@@ -207,6 +207,7 @@ def token_fingerprint(samples: Samples, how: Tokenizing, **settings_of_task: Any
         "truncation": how.truncation,
         "type_ids": how.need_token_type_ids,
         "tokenizer": tokenizer_fingerprint(how.tokenizer),
+        **({"pair_mark": mark} if samples.text_pairs is not None and (mark := pair_mark(how.tokenizer)) else {}),
         "versions": [tokenizers.__version__, transformers.__version__],
         **settings_of_task,
     }
@@ -214,6 +215,18 @@ def token_fingerprint(samples: Samples, how: Tokenizing, **settings_of_task: Any
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
     return sha.hexdigest()
+
+
+def pair_mark(tokenizer: Any) -> str:
+    """Return what has to stand before the second text of a pair: a line break where the tokenizer puts nothing between.
+
+    Tokenizers of BERT's family put a special token there; those of most decoders run the two texts together, and the
+    model could not know where the second one begins.
+    """
+    with state_kept(tokenizer):
+        flags = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
+    inner = flags[flags.index(0) : len(flags) - flags[::-1].index(0)] if 0 in flags else flags
+    return "" if 1 in inner else "\n"
 
 
 def hash_texts(sha: Any, texts: list[str] | None) -> None:
@@ -273,6 +286,8 @@ def encode(
     """
     texts = samples.texts[part]
     pairs = None if samples.text_pairs is None else samples.text_pairs[part]
+    if pairs is not None and (mark := pair_mark(how.tokenizer)):
+        pairs = [mark + pair for pair in pairs]
     rows = samples.rows[part]
     max_length, truncation, need_token_type_ids = how.max_length, how.truncation, how.need_token_type_ids
 

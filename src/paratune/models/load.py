@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -49,8 +49,14 @@ def locate(name: str) -> str:
     return name
 
 
-def load_tokenizer(model: Model) -> Any:
-    """Return the tokenizer of `model`, with a padding token.
+def load_tokenizer(model: Model, truncation_side: Literal["left", "right"] | None = None) -> Any:
+    """Return the tokenizer of `model`, with a padding token: that of the end of a text where it has none.
+
+    It pads on the right, as batches are made; what is saved with a model pads as it was trained.
+
+    Args:
+        model: Which one.
+        truncation_side: Where texts are cut that are too long; as the tokenizer says when None.
 
     Raises:
         ConfigError: There is none, or it cannot be loaded.
@@ -73,6 +79,8 @@ def load_tokenizer(model: Model) -> Any:
         if tokenizer.eos_token is None:
             raise ConfigError(f"model: the tokenizer of {source} has neither a padding nor an end token to pad with")
         tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "right"
+    tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
     return tokenizer
 
 
@@ -155,6 +163,8 @@ def load_model(
         config.label2id = {name: index for index, name in enumerate(head.names)}
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(tokenizer, config, model.name)
+    if head.auto_class == "AutoModelForSequenceClassification":
+        _check_pooling(config, model.name)
     torch.manual_seed(seed)
     hf, new = _build(model, config, head.auto_class, head_must_exist)
     hf = hf.to(precision.param_dtype)
@@ -222,6 +232,15 @@ def _check_vocabulary(tokenizer: Any, config: Any, name: str) -> None:
         raise ConfigError(
             f"model.name: {name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; "
             "set model.tokenizer to the tokenizer it was trained with"
+        )
+
+
+def _check_pooling(config: Any, name: str) -> None:
+    """Refuse what takes the last place of a row for its last token: batches are padded on the right."""
+    if getattr(config, "summary_type", None) == "last":
+        raise ConfigError(
+            f"model.name: {name} ({config.model_type}) reads its answer at the last place of a row, which is padding "
+            "in all rows but the longest; set model.overrides: {summary_type: first}, or take another model"
         )
 
 

@@ -97,7 +97,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if warning:
         log.warning("%s", warning)
-    tokenizer = load_tokenizer(config.model)
+    tokenizer = load_tokenizer(config.model, config.data.truncation_side)
     require_weights(config.model)
     check_blocks(config, traits)
     max_length = token_limit(config, tokenizer)

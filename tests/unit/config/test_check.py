@@ -286,6 +286,10 @@ def test_a_file_of_squad_needs_no_columns(good):
             "data.truncation: only_second has no effect in qa: contexts are cut into windows",
         ),
         (
+            "data.truncation_side=left",
+            "data.truncation_side: left has no effect in qa: contexts are cut into windows",
+        ),
+        (
             "data.max_length=128",
             "task.stride: 128 tokens that neighbouring windows share leave no new ones in windows of",
         ),

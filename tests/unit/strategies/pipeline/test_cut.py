@@ -33,6 +33,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "modernbert": {"global_attn_every_n_layers": 2, "local_attention": 8},
     "mpnet": {},
     "gpt2": {"n_embd": 16, "n_layer": 4, "n_head": 2, "n_positions": 64},
+    "gpt_neo": {"num_layers": 4, "num_heads": 2, "attention_types": [[["global", "local"], 2]], "window_size": 8},
+    "llama": {"num_key_value_heads": 1},
+    "bloom": {"n_layer": 4, "n_head": 2},
 }
 SPANS = as_told([1, 2, 1])
 
