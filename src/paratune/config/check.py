@@ -123,7 +123,7 @@ def _validation_set(config: Config) -> Iterator[Problem]:
             yield Problem(message, (key, "data.validation", "data.split.validation", "data.split"))
 
 
-_TAKES_SEVERAL_FILES = ("classification", "multi_label", "ordinal", "regression")
+_TAKES_SEVERAL_FILES = ("classification", "mlm", "multi_label", "ordinal", "regression")
 """Kinds of tasks whose data.train may be a list."""
 
 

@@ -23,8 +23,7 @@ from paratune.models.load import Head, load_model
 from paratune.models.objectives import NUM_GUESSES
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
-from paratune.predictions import write_table
-from paratune.records import predictions_file
+from paratune.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores
 
 
@@ -74,7 +73,7 @@ class MaskedLMRecipe:
         return
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
-        if "asked" in split.store.of_rows:
+        if _asks(split):
             return QuestionCollator(split.store, tokenizer.pad_token_id)
         return MaskingCollator(
             split.store,
@@ -127,13 +126,24 @@ class MaskedLMRecipe:
         raise NotImplementedError(self.why_no_document(split))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
-        """Write a row for each window: where it begins, its loss, and what was hidden and found."""
-        num_hidden = outputs[:, 1].astype(np.int64)
-        columns = {
-            "index": np.arange(len(outputs)),
-            "row": split.samples.rows[split.store.of_rows["document"]],
-            "loss_sum": outputs[:, 0].astype(np.float64),
-            "num_hidden": num_hidden,
-            "num_found": outputs[:, 2].astype(np.int64),
-        }
-        write_table(folder / predictions_file(split.name), pa.table(columns))
+        """Write a row for each window: the row in which it begins, its loss, and what was hidden and found.
+
+        Of texts with masks, a row for each text, as `predict` writes it.
+        """
+        samples = split.samples
+        if _asks(split):
+            document, columns = np.arange(len(samples)), self.prediction_columns(split, outputs)
+        else:
+            document = split.store.of_rows["document"]
+            columns = {
+                "loss_sum": outputs[:, 0].astype(np.float64),
+                "num_hidden": outputs[:, 1].astype(np.int64),
+                "num_found": outputs[:, 2].astype(np.int64),
+            }
+        sources = None if samples.sources is None else [samples.sources[number] for number in document]
+        write_predictions(folder, split.name, rows=samples.rows[document], ids=None, columns=columns, sources=sources)
+
+
+def _asks(split: Split) -> bool:
+    """Say whether a split holds texts with masks to fill in, and not windows to hide tokens in."""
+    return "asked" in split.store.of_rows
