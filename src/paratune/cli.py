@@ -247,11 +247,17 @@ def report(
 
 
 @app.command
-def data(config: Path, *, set_: Overrides = None, json: Json = False) -> int:
+def data(
+    config: Path,
+    *,
+    set_: Overrides = None,
+    figures: Annotated[Path | None, Parameter(help="folder for pictures: .svg, .png and a page of all of them")] = None,
+    json: Json = False,
+) -> int:
     """Say what is in the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates."""
     from paratune.commands.data import data_command
 
-    return data_command(config, set_ or [], as_json=json)
+    return data_command(config, set_ or [], as_json=json, figures=figures)
 
 
 @app.command(name="glue-submit")

@@ -29,6 +29,7 @@ FREE_TO_CHANGE = (
     "measure",
     "checkpoint",
     "data.cache_dir",
+    "data.figures",
     "evaluate.batch_size",
     "batch",
     "train.activation_checkpointing",

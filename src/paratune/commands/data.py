@@ -1,16 +1,25 @@
 """`paratune data`: what is in the files of a configuration, before anything is trained on them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from paratune.config.load import load_config
+from paratune.commands.data_figures import check_kind, data_view
+from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK
+from paratune.errors import EXIT_OK, require_installed
+from paratune.report.data_figures import pictures
+from paratune.report.data_page import PAGE, check_figures_folder, write_pictures
+from paratune.text import plain
 
 
-def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
-    """Print the description; return the exit code."""
+def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures: Path | None = None) -> int:
+    """Print the description, draw pictures where `figures` says; return the exit code."""
     loaded = load_config(path, overrides)
+    if figures is not None:
+        require_installed("matplotlib", extra="plots")
+        check_kind(loaded.config.task)
+        check_figures_folder(figures)
     set_up_logging(speaks=True)
     with stdout_for_results():
         from paratune.data.describe import describe, render
@@ -45,8 +54,31 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
             f"training will refuse this data: {num_dropped} rows lack something and data.missing is refuse; mend the "
             "files, or set data.missing: drop"
         )
+    if figures is not None:
+        with Display(speaks=True).bar("draw", 1):
+            description["figures"] = _draw(loaded, labelled, max_length, figures)
     if as_json:
         print_json(description)
     else:
         print_result(render(description))
+        for line in _drawn(description, figures) if figures is not None else ():
+            print(plain(line))  # noqa: T201
     return EXIT_OK
+
+
+def _draw(loaded: LoadedConfig, splits: Mapping[str, Any], max_length: int, folder: Path) -> list[dict[str, Any]]:
+    """Write the pictures; return what the description says of them."""
+    view = data_view(loaded.config, splits, max_length)
+    rows = ", ".join(f"{count:,} {name}" for name, count in view.splits.items())
+    sources = " + ".join(dict.fromkeys(split.source for split in splits.values()))
+    title = f"Data of {loaded.config.run.name}"
+    return write_pictures(folder, list(pictures(view)), title=title, about=f"{sources}; rows: {rows}.")
+
+
+def _drawn(description: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield a line for each picture, and for what stands in the place of one."""
+    for each in description["figures"]:
+        yield f"{folder / each['files'][0]} and .png"
+        if each["note"]:
+            yield f"  {each['note']}"
+    yield str(folder / PAGE)

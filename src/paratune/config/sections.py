@@ -186,6 +186,19 @@ class MaxRows(Section):
     """Of the test set."""
 
 
+class Figures(Section):
+    """Pictures of the data, which `paratune data CONFIG --figures FOLDER` draws; no training looks at it."""
+
+    by: Text | None = None
+    """Column by whose values rows are told apart in pictures, such as the type of the task."""
+    word_clouds: list[Text] | None = None
+    """Columns to draw as word clouds; the columns of the texts when not given."""
+    min_texts: Positive = 100
+    """Texts that a word cloud needs; a column with fewer says so in the picture's place."""
+    stop_words: list[Text] = Field(default_factory=list)
+    """Words to leave out of word clouds beside English stop words (those of scikit-learn, did, does, doing, ...n't)."""
+
+
 class Data(Section):
     """The files, their columns, and how texts become tokens."""
 
@@ -219,6 +232,8 @@ class Data(Section):
     """At which end a text that is too long is cut; that of the tokenizer when not given. Saved with the tokenizer."""
     hub_revision: Text | None = None
     """Commit, tag or branch of a data set on the hub."""
+    figures: Figures = Field(default_factory=Figures)
+    """Pictures of the data."""
     cache_dir: Text | None = None
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
 

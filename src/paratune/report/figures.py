@@ -1,28 +1,21 @@
-"""The figures of a report, drawn by matplotlib without touching its global state.
+"""The figures of a report; `paratune.report.canvas` says how they look."""
 
-Colours are placeholders that the page replaces by CSS variables, so that one figure serves light and dark.
-"""
-
-import io
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paratune.errors import MissingDependency, require
 from paratune.records import ALL_PHASES
+from paratune.report.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, page_figure
+from paratune.report.canvas import can_draw as can_draw
 from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
-from paratune.report.svg import inline_svg
 from paratune.report.table import PHASE_NAMES, byte_unit, decimals, step_parts_ms
 from paratune.report.text import Html, shorten
 from paratune.text import plain
 from paratune.units import format_bytes
 
-INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
-RUN_COLOURS = ("#0072b2", "#d55e00", "#12a07a", "#4b1d6b", "#5f3a00", "#d0749f")
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
 PHASE_COLOURS = {
     "get_batch": "#e3b23c",
@@ -31,49 +24,12 @@ PHASE_COLOURS = {
     "optimizer": "#e08a7d",
     "other": "#b9b9b9",
 }
-ON_PHASE = "#121314"
-_CSS = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", ON_PHASE: "#111"}
-_CSS |= {colour: f"var(--run-{position}, {colour})" for position, colour in enumerate(RUN_COLOURS, start=1)}
-_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "paratune",
-    "text.parse_math": False,
-    "text.usetex": False,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.unicode_minus": True,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-}
-_WIDTH = 7.6
 MAX_FAINT = 4
 """With more runs than this in a figure, only the running means are drawn."""
 _MAX_POINTS = 800
 _MAX_RANK_BARS = 16
 """More ranks than this share the room of so many bars."""
 _NAME_WIDTH = 26
-
-
-def can_draw() -> str | None:
-    """Return None when figures can be drawn, else what to install."""
-    try:
-        require("matplotlib", extra="plots")
-    except MissingDependency as error:
-        return str(error)
-    return None
 
 
 def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, prefix: str) -> Html:
@@ -108,7 +64,7 @@ def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, prefix:
         axes.set_xlim(left=0)
         axes.grid(axis="y")
 
-    return _figure(draw, height=3.5, prefix=prefix, title=f"Loss over the run: {_names(runs)}")
+    return page_figure(draw, height=3.5, prefix=prefix, title=f"Loss over the run: {_names(runs)}")
 
 
 def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
@@ -140,7 +96,7 @@ def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
         axes.set_xlabel(f"Mean time of a measured step ({'s' if in_seconds else 'ms'})")
 
     height = 0.9 + 0.42 * len(runs)
-    return _figure(draw, height=height, prefix=prefix, title=f"Phases of a step: {_names(runs)}")
+    return page_figure(draw, height=height, prefix=prefix, title=f"Phases of a step: {_names(runs)}")
 
 
 def memory_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
@@ -169,7 +125,7 @@ def memory_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
         axes.set_xlabel(f"Peak memory of each rank ({unit})")
 
     height = 0.75 + 0.17 * (bottoms[-1] + rooms[-1])
-    return _figure(draw, height=max(1.3, height), prefix=prefix, title=f"Peak memory by rank: {_names(runs)}")
+    return page_figure(draw, height=max(1.3, height), prefix=prefix, title=f"Peak memory by rank: {_names(runs)}")
 
 
 def predicted_against_actual(
@@ -211,7 +167,7 @@ def predicted_against_actual(
         right.grid(axis="y")
 
     title = f"{run}: predicted against actual, and the histogram of errors"
-    return _figure(draw, height=3.3, prefix=prefix, title=title, whole=True)
+    return page_figure(draw, height=3.3, prefix=prefix, title=title, whole=True)
 
 
 def run_style(position: int) -> tuple[str, tuple[int, ...]]:
@@ -250,25 +206,6 @@ def read_predictions(path: Path) -> tuple[Any, Any]:
 def num_shown(num_rows: int) -> int:
     """Return how many of the rows are drawn as points."""
     return len(range(0, num_rows, _stride(num_rows)))
-
-
-def _figure(
-    draw: Callable[[Any, dict[str, str]], None], *, height: float, prefix: str, title: str, whole: bool = False
-) -> Html:
-    """Draw on the axes of a new figure (on the figure itself when `whole`) and return it for the page."""
-    require("matplotlib", extra="plots")
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    hovers: dict[str, str] = {}
-    file = io.StringIO()
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # Widths are measured with a font that lacks some scripts; the page shows them in the reader's fonts.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        draw(figure if whole else figure.subplots(), hovers)
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return inline_svg(file.getvalue(), prefix=prefix, title=title, colours=_CSS, hovers=hovers)
 
 
 def _run_axis(axes: Any, runs: Sequence[RunRecord], positions: Sequence[float], *, kinds: bool = False) -> None:

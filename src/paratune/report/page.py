@@ -8,7 +8,7 @@ from paratune.report import page_figures, page_tables
 from paratune.report.model import GENERATOR, Report
 from paratune.report.text import Html, escape, join, tag
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """The page says itself that nothing in it may run or load, should our escaping ever fail."""
 
 
@@ -32,7 +32,7 @@ def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -
     head = join(
         [
             Html('<meta charset="utf-8">'),
-            Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">'),
             Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta name="generator" content="{GENERATOR}">'),
             tag("title", title),

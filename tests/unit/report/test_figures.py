@@ -9,7 +9,7 @@ import pytest
 from make_run import make_run
 from pyarrow import parquet
 
-from paratune.report import figures
+from paratune.report import canvas, figures
 from paratune.report.read import read_runs
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -66,7 +66,7 @@ def test_ids_of_figures_are_unique_on_a_page(tmp_path):
 def test_figures_follow_the_colours_of_the_page(tmp_path):
     for svg in _all(_runs(tmp_path)):
         assert "currentColor" in svg
-        assert not {figures.INK, figures.MUTED, figures.RULE} & set(re.findall(r"#[0-9a-f]{6}", svg))
+        assert not {canvas.INK, canvas.MUTED, canvas.RULE} & set(re.findall(r"#[0-9a-f]{6}", svg))
         assert "font-family" not in svg
 
 

@@ -1,0 +1,141 @@
+"""`paratune data CONFIG --figures FOLDER`: pictures of the data as files, and a page that shows them all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paratune.config.sections import Config, Data, Task, class_names
+from paratune.errors import ConfigError, DataError, did_you_mean
+from paratune.report.data_figures import MAX_GROUPS, DataView
+
+KINDS = ("classification", "ordinal", "regression")
+"""Kinds of tasks whose rows have one label that can be drawn."""
+
+
+def check_kind(task: Task) -> None:
+    """Refuse tasks that these pictures are not of.
+
+    Raises:
+        ConfigError: The task has no single label for each row.
+    """
+    if task.kind not in KINDS:
+        raise ConfigError(
+            f"--figures: these pictures are of one label for each text ({', '.join(KINDS)}), and task.kind is "
+            f"{task.kind}; paratune data without it describes the data in words"
+        )
+
+
+def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> DataView:
+    """Return what the pictures are drawn from: the rows of all splits, with columns that training does not read.
+
+    Raises:
+        DataError: A column that `data.figures` names is not in a file, or has too many values to tell apart.
+    """
+    data, wanted = config.data, config.data.figures
+    rows = _Rows(data, splits)
+    clouds = wanted.word_clouds if wanted.word_clouds is not None else _text_columns(data)
+    groups = None
+    if wanted.by is not None:
+        groups = [value if value.strip() else "(empty)" for value in rows.texts(wanted.by, "by")]
+        if len(set(groups)) > MAX_GROUPS:
+            raise DataError(
+                f"data.figures.by names {wanted.by}, which has {len(set(groups))} different values; a picture can tell "
+                f"{MAX_GROUPS} apart"
+            )
+    samples = [split.samples for split in splits.values()]
+    return DataView(
+        splits={name: split.num_rows for name, split in splits.items()},
+        labels=np.concatenate([split.labels for split in splits.values()]),
+        label=str(data.columns.label),
+        classes=class_names(config.task),
+        words=np.concatenate([_num_words(each) for each in samples]),
+        tokens=np.concatenate([np.asarray(split.store.full_lengths, dtype=np.int64) for split in splits.values()]),
+        max_length=max_length,
+        groups=groups,
+        by=wanted.by,
+        numeric=rows.numeric(),
+        texts={name: [text for text in rows.texts(name, "word_clouds") if text.strip()] for name in clouds},
+        min_texts=wanted.min_texts,
+        stop_words=_stop_words(wanted.stop_words),
+    )
+
+
+class _Rows:
+    """The rows of all splits in the files that they are from, with all their columns."""
+
+    def __init__(self, data: Data, splits: Mapping[str, Any]) -> None:
+        from paratune.data.read import read_table
+
+        self._parts: list[tuple[str, pa.Table]] = []
+        self._places: list[tuple[int, int]] = []
+        numbers: dict[str, int] = {}
+        for split in splits.values():
+            samples = split.samples
+            files = samples.sources if samples.sources is not None else [split.source] * len(samples)
+            for file, row in zip(files, samples.rows.tolist(), strict=True):
+                if file not in numbers:
+                    numbers[file] = len(self._parts)
+                    self._parts.append((file, read_table(file, revision=data.hub_revision)))
+                self._places.append((numbers[file], row))
+
+    def values(self, column: str) -> list[Any]:
+        """Return the values of a column, None in rows of files that do not have it."""
+        found = [table.column(column).to_pylist() if column in table.column_names else None for _, table in self._parts]
+        return [None if (values := found[part]) is None else values[row] for part, row in self._places]
+
+    def texts(self, column: str, option: str) -> list[str]:
+        """Return the values of a column as texts; "" where there is none.
+
+        Raises:
+            DataError: No file has it.
+        """
+        known = dict.fromkeys(name for _, table in self._parts for name in table.column_names)
+        if column not in known:
+            raise DataError(
+                f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is no column of "
+                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})"
+            )
+        return ["" if value is None else str(value) for value in self.values(column)]
+
+    def numeric(self) -> dict[str, Any]:
+        """Return the columns that hold nothing but numbers and empty fields, NaN where one is empty, (rows,) each."""
+        found = {}
+        for name in dict.fromkeys(name for _, table in self._parts for name in table.column_names):
+            numbers = [_as_number(value) for value in self.values(name)]
+            if all(number is not None for number in numbers):
+                found[name] = np.array(numbers, dtype=np.float64)
+        return found
+
+
+def _as_number(value: Any) -> float | None:
+    """Return the number that a value is or says, NaN where it is empty, None where it is something else."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if np.isfinite(number) else float("nan")
+
+
+def _num_words(samples: Any) -> Any:
+    pairs = samples.text_pairs or [""] * len(samples)
+    words = [len(text.split()) + len(pair.split()) for text, pair in zip(samples.texts, pairs, strict=True)]
+    return np.array(words, dtype=np.int64)
+
+
+def _text_columns(data: Data) -> list[str]:
+    found: list[str] = []
+    for names in (data.columns.text, data.columns.text_pair):
+        found += [names] if isinstance(names, str) else names or []
+    return found
+
+
+def _stop_words(own: list[str]) -> list[str]:
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return [*ENGLISH_STOP_WORDS, "did", "does", "doing", *own]

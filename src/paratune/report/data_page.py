@@ -1,0 +1,113 @@
+"""The pictures of a data set as files, and one page that shows them; nothing in it loads anything."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from paratune import __version__
+from paratune.errors import CheckpointError
+from paratune.records import read_json, write_json
+from paratune.report.canvas import figure_files, page_figure
+from paratune.report.data_figures import Picture
+from paratune.report.page import CONTENT_POLICY
+from paratune.report.text import Html, join, tag
+from paratune.text import plain
+
+GENERATOR = "paratune data"
+LIST, PAGE = "figures.json", "index.html"
+
+
+def check_figures_folder(folder: Path) -> None:
+    """Make sure that pictures may be written to a folder, before any work is done.
+
+    Raises:
+        CheckpointError: It is a file, or holds something that is no earlier set of such pictures.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{plain(folder)} is a file; give --figures a folder, new or from an earlier call")
+    if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
+        raise CheckpointError(
+            f"{plain(folder)} holds files that no paratune data --figures wrote; give --figures another folder"
+        )
+
+
+def write_pictures(folder: Path, pictures: Sequence[Picture], *, title: str, about: str) -> list[dict[str, Any]]:
+    """Write each picture as SVG and PNG, the page, and the list of them; pictures of an earlier call are replaced.
+
+    Returns:
+        For each picture its name, title, caption, note (why there is nothing to see, or null) and files.
+
+    Raises:
+        CheckpointError: The folder cannot be made or written to.
+    """
+    earlier = _earlier(folder) or []
+    listed = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in earlier:
+            (folder / name).unlink(missing_ok=True)
+        for each in pictures:
+            files = figure_files(each.draw, height=each.height, whole=each.whole)
+            for kind, content in files.items():
+                (folder / f"{each.name}.{kind}").write_bytes(content)
+            listed.append(
+                {
+                    "name": each.name,
+                    "title": each.title,
+                    "caption": each.caption,
+                    "note": each.note,
+                    "files": [f"{each.name}.{kind}" for kind in files],
+                }
+            )
+        (folder / PAGE).write_text(_page(pictures, title, about), encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"the figures cannot be written to {plain(folder)}: {error.strerror}") from error
+    write_json(folder / LIST, {"generator": GENERATOR, "title": title, "figures": listed})
+    return listed
+
+
+def _earlier(folder: Path) -> list[str] | None:
+    """Return the pictures that an earlier call left; None where the folder is not one of ours."""
+    try:
+        value = read_json(folder / LIST)
+    except CheckpointError:
+        return None
+    if not isinstance(value, dict) or value.get("generator") != GENERATOR:
+        return None
+    names = [name for each in value.get("figures", []) for name in each.get("files", [])]
+    return [name for name in names if isinstance(name, str) and Path(name).name == name]
+
+
+def _page(pictures: Sequence[Picture], title: str, about: str) -> str:
+    style = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
+    head = join(
+        [
+            Html('<meta charset="utf-8">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">'),
+            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html(f'<meta name="generator" content="{GENERATOR}">'),
+            tag("title", title),
+            Html(f"<style>\n{style}</style>"),
+        ]
+    )
+    sections = [_section(each, number) for number, each in enumerate(pictures)]
+    footer = tag("footer", tag("p", f"Made by paratune {__version__}."))
+    main = tag(
+        "main",
+        tag("header", tag("h1", title), tag("p", about, class_="lead")),
+        *sections,
+        footer,
+        style="--num-runs: 1",
+    )
+    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{tag("body", main)}\n</html>\n'
+
+
+def _section(picture: Picture, number: int) -> Html:
+    if picture.note is not None:
+        return tag("section", tag("h2", picture.title), tag("p", picture.note, class_="verdict"))
+    svg = page_figure(
+        picture.draw, height=picture.height, prefix=f"f{number}", title=picture.title, whole=picture.whole
+    )
+    region = tag("div", svg, class_="scroll", tabindex="0", role="region", aria_label=picture.title)
+    return tag("section", tag("h2", picture.title), tag("figure", region, tag("figcaption", picture.caption)))

@@ -1,0 +1,84 @@
+"""What the pictures of `paratune data` are drawn from: rows of all splits, with columns that training does not read."""
+
+import csv
+
+import numpy as np
+import pytest
+from tiny import tiny_tokenizer
+
+from paratune.commands.data_figures import check_kind, data_view
+from paratune.config.load import load_config
+from paratune.data.load import load_splits
+from paratune.data.tokens import Tokenizing
+from paratune.errors import ConfigError, DataError
+
+CONFIG = """\
+task: {kind: regression}
+data:
+  train: TRAIN
+  columns: {text: Essay, label: Overall}
+  split: {test: 0.25}
+  missing: drop
+  figures: {by: Type, word_clouds: [Essay, Remark]}
+model: {name: demo:minilm}
+train: {epochs: 1}
+batch: {global: 2}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    rows = [(f"good film {number}", 5 + number / 2, number % 2 + 1, "", "", f"id{number}") for number in range(8)]
+    rows[3] = ("bad", 4.0, "", "fine", "7", "id3")
+    rows.append(("", 9.0, 1, "lost", "1", "id8"))
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("Essay", "Overall", "Type", "Remark", "Sparse", "Name"), *rows])
+    path = tmp_path / "my.yaml"
+    path.write_text(CONFIG.replace("TRAIN", str(tmp_path / "train.csv")))
+    return path
+
+
+def view(path, tmp_path, *overrides):
+    config = load_config(path, overrides).config
+    how = Tokenizing(tiny_tokenizer(), 4, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+    return data_view(config, load_splits(config.data, config.task, how), 4)
+
+
+def test_rows_of_all_splits_have_their_columns(config, tmp_path):
+    found = view(config, tmp_path)
+    assert found.splits == {"train": 6, "test": 2}
+    bands = dict(zip(found.labels.tolist(), found.groups, strict=True))
+    # The row without a type, and (of band 5 + 0 / 2) the first row.
+    assert bands[4.0] == "(empty)"
+    assert bands[5.0] == "1"
+    assert sorted(found.words.tolist()) == [1] + [3] * 7
+    # Columns of numbers alone, empty fields among them; names are none.
+    assert list(found.numeric) == ["Overall", "Type", "Sparse"]
+    assert np.isfinite(found.numeric["Sparse"]).sum() == 1
+    assert found.texts["Remark"] == ["fine"]  # the row without an essay is in no picture
+    assert len(found.texts["Essay"]) == 8
+    assert {"the", "did"} <= set(found.stop_words)
+
+
+def test_word_clouds_are_of_the_texts_when_none_are_named(config, tmp_path):
+    assert list(view(config, tmp_path, "data.figures.word_clouds=").texts) == ["Essay"]
+
+
+def test_columns_that_cannot_be_drawn_are_refused(config, tmp_path):
+    with pytest.raises(DataError, match=r"data.figures.by names Typ; did you mean Type\?, which is no column of"):
+        view(config, tmp_path, "data.figures.by=Typ")
+    with pytest.raises(DataError, match=r"data.figures.word_clouds names Nothing"):
+        view(config, tmp_path, "data.figures.word_clouds=[Nothing]")
+
+
+def test_a_column_of_many_values_is_no_type(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("paratune.commands.data_figures.MAX_GROUPS", 7)
+    with pytest.raises(DataError, match=r"names Name, which has 8 different values; a picture can tell 7 apart"):
+        view(config, tmp_path, "data.figures.by=Name")
+
+
+def test_tasks_without_one_label_are_refused(config):
+    check_kind(load_config(config).config.task)
+    sets = load_config(config, ["task={kind: multi_label, labels: [a, b], separator: ';'}"]).config.task
+    with pytest.raises(ConfigError, match="--figures: these pictures are of one label"):
+        check_kind(sets)
