@@ -1,0 +1,104 @@
+"""A matrix of runs from one command: trained, killed, gone on with, reported."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Cli, wait_for
+
+MATRIX = """\
+name: m
+base:
+  extends: c.yaml
+  train: {epochs: 1}
+axes:
+  train.learning_rate: [3e-3, 1e-4]
+  run.seed: [1]
+"""
+RUNS = ["learning_rate-0.003_seed-1", "learning_rate-0.0001_seed-1"]
+
+
+def record(world: Path) -> dict:
+    return json.loads((world / "runs/m/sweep.json").read_text())
+
+
+def states(world: Path) -> list[str]:
+    return [cell["state"] for cell in record(world)["cells"]]
+
+
+def begun(world: Path, number: int) -> bool:
+    """Return whether a run has saved a checkpoint."""
+    return any((world / "runs/m/runs" / RUNS[number] / "checkpoints").glob("step_*/"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
+def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
+    (world / "m.yaml").write_text(MATRIX)
+
+    sweep = cli.start("sweep", "m.yaml")
+    wait_for(lambda: begun(world, 0))
+    second = cli("sweep", "m.yaml")
+    assert (second.code, "in use by another paratune sweep" in second.stderr) == (4, True)
+    sweep.send(signal.SIGKILL)
+    sweep.join(30)
+
+    # The run it had started saves and ends by itself; it is waited for, and gone on with.
+    sweep = cli.start("sweep", "m.yaml")
+    wait_for(lambda: begun(world, 1))
+    sweep.send(signal.SIGTERM)
+    result = sweep.wait()
+    assert result.code == 75, result.stderr
+    assert "the same command goes on with it" in result.stderr
+    assert states(world) == ["finished", "interrupted"]
+    first = json.loads((world / "runs/m/runs" / RUNS[0] / "summary.json").read_text())
+    assert first["num_interruptions"] <= 1
+
+    result = cli("sweep", "m.yaml", "--json")
+    assert result.code == 0, result.stderr
+    assert states(world) == ["finished", "finished"]
+    (group,) = result.json["groups"]
+    scores = [each["scores"]["validation"]["accuracy"]["mean"] for each in group["candidates"]]
+    best = max(range(2), key=scores.__getitem__)
+    assert group["chosen"] == {"learning_rate": RUNS[best].removesuffix("_seed-1")}
+    assert (world / "runs/m/report/index.html").is_file()
+
+    result = cli("sweep", "m.yaml", "--set", "train.eps=1e-6")
+    assert result.code == 4
+    assert "train.eps: 1.0e-08 then, 1.0e-06 now" in result.stderr
+    assert states(world) == ["finished", "finished"]
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_leaves_the_others_alone(cli: Cli, world: Path):
+    # The second file has no such column, which is found out when it is read.
+    (world / "odd.csv").write_text("id,words,label\n1,good,positive\n")
+    files = "  file: {good: {data.train: data.csv}, odd: {data.train: odd.csv}}\n"
+    (world / "m.yaml").write_text(MATRIX.replace("  train.learning_rate: [3e-3, 1e-4]\n", files))
+
+    result = cli("sweep", "m.yaml")
+
+    assert result.code == 1
+    assert states(world) == ["finished", "failed"]
+    assert "odd.csv" in record(world)["cells"][1]["reason"]
+    assert "Without scores: 1 of 2 runs" in result.stdout
+    again = cli("sweep", "m.yaml")
+    assert (again.code, len(record(world)["cells"][1]["attempts"])) == (1, 1)
+    retried = cli("sweep", "m.yaml", "--retry-failed", "--only", "file=odd")
+    assert (retried.code, len(record(world)["cells"][1]["attempts"])) == (1, 2)
+
+
+def test_a_plan_starts_nothing(cli: Cli, world: Path):
+    (world / "m.yaml").write_text(MATRIX)
+    result = cli("sweep", "m.yaml", "--dry-run", "--json")
+    assert result.code == 0
+    assert [run["name"] for run in result.json["runs"]] == RUNS
+    (world / "m.yaml").write_text(MATRIX.replace("1e-4", "fast"))
+    result = cli("sweep", "m.yaml", "--dry-run")
+    assert result.code == 2
+    assert "learning_rate-0.003_seed-1: can be trained" in result.stdout
+    assert "fast_seed-1: cannot be trained" in result.stdout
+    assert 'train.learning_rate is "fast"' in result.stderr
+    assert not (world / "runs").exists()
