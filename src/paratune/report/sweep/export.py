@@ -47,7 +47,7 @@ def subject(report: SweepReport) -> str:
     """Return in a line what varies and how far it came."""
     axes = ", ".join(f"{axis.label} ({', '.join(axis.values.values())})" for axis in report.record.axes)
     past = len(report.record.past)
-    old = f" {past} runs of earlier versions of the matrix are left out." if past else ""
+    old = f" Left out: {past} of earlier versions of the matrix." if past else ""
     return f"{report.num_finished} of {len(report.outcomes)} runs finished. What varies: {axes}.{old}"
 
 

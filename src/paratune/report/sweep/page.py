@@ -51,10 +51,9 @@ def _content(table: Table) -> Html:
 
 
 def _head(table: Table) -> Html:
-    names = (
-        tag("th", name, scope="col", style="text-align: left" if at < table.num_labels else None)
-        for at, name in enumerate(table.header)
-    )
+    # Columns are at least as wide as the words of their names.
+    sides = ("overflow-wrap: break-word; text-align: left", "overflow-wrap: break-word")
+    names = (tag("th", name, scope="col", style=sides[at >= table.num_labels]) for at, name in enumerate(table.header))
     return tag("thead", tag("tr", *names))
 
 
