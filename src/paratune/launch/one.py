@@ -72,3 +72,5 @@ class OneByOne:
             self.signal = signal.Signals(number).name
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
+            # os.write, because a log call from a handler could meet the log's own lock.
+            os.write(2, f"\n{signal.Signals(number).name}: passed on to the run, which saves and ends\n".encode())

@@ -52,7 +52,9 @@ def test_its_output_is_added_to_the_file_and_its_exit_code_returned(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_is_passed_on_and_remembered(number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_signal_is_passed_on_and_remembered(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(number)
 
@@ -68,6 +70,7 @@ def test_a_signal_is_passed_on_and_remembered(number: signal.Signals, tmp_path: 
     thread.join()
     assert (tmp_path / "log.txt").read_text() == f"heard {number.name}\n"
     assert signal.getsignal(number) == before
+    assert f"{number.name}: passed on to the run" in capfd.readouterr().err
 
 
 def test_a_killed_one_says_so(tmp_path: Path):
