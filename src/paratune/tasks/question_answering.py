@@ -204,6 +204,12 @@ class QuestionAnsweringRecipe:
         elif not np.isnan(validation[1]).any():
             answers, raw = self._judged(*validation)
             threshold = chosen_threshold(raw, answers.null_odds)
+            if threshold < answers.null_odds.min():
+                log.warning(
+                    "on the validation set nothing is better than to answer no question: task.null_threshold is %.4g, "
+                    "below all odds there; a longer training may help, or a threshold of your own",
+                    threshold,
+                )
         made = QuestionAnsweringRecipe(self._task.model_copy(update={"null_threshold": threshold}))
         made._answer_tokens = self._answer_tokens
         return made

@@ -270,3 +270,16 @@ def test_a_masked_language_model_gets_a_new_head(how: Tokenizing, tmp_path: Path
     tiny_qa_model(tiny_config()).bert.save_pretrained(tmp_path / "model")
     model = recipe().load_model(Model(name=str(tmp_path / "model")), how.tokenizer, POLICIES["fp32"], 0)
     assert model.new_weights == ("qa_outputs.bias", "qa_outputs.weight")
+
+
+def test_a_model_that_is_best_when_it_is_silent_is_told_of(how: Tokenizing, tmp_path: Path, caplog: Any):
+    made = recipe()
+    (split,) = load(made, how, write_squad(tmp_path / "a.json", 10)).values()
+    wrong = oracle(split)
+    wrong[:, [4, 6]] = split.store.of_rows[BOUNDS][:, 1:2]  # the first word of each window
+    wrong[:, -2:] = 7.0
+    with caplog.at_level(logging.WARNING):
+        settled = made.settled((split, wrong))
+    assert "nothing is better than to answer no question" in caplog.text
+    assert settled.scores(split, wrong)["no_answer_f1"] == 100
+    assert settled.scores(split, wrong)["has_answer_f1"] == 0
