@@ -279,11 +279,12 @@ def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: 
     for split in splits.values():
         dropped = sum(split.num_dropped.values())
         log.info(
-            "%s: %d rows%s%s, %d tokens, %d truncated",
+            "%s: %d rows%s%s%s, %d tokens, %d truncated",
             split.name,
             split.num_rows,
             f" ({split.num_pseudo} of them pseudo-labelled)" if split.num_pseudo else "",
             f" ({dropped} dropped: something was missing)" if dropped else "",
+            f" in {split.num_samples} windows" if split.num_samples != split.num_rows else "",
             split.store.num_tokens,
             split.store.num_truncated,
         )

@@ -39,7 +39,14 @@ def split(name: str, texts: list[str], labels: list[int] | None = None) -> Simpl
     store = SimpleNamespace(num_tokens=10, num_truncated=0)
     labels_N = np.asarray([0, 1] * len(texts) if labels is None else labels)
     return SimpleNamespace(
-        name=name, samples=samples, num_rows=len(texts), num_dropped={}, store=store, labels=labels_N
+        name=name,
+        samples=samples,
+        num_rows=len(texts),
+        num_samples=len(texts),
+        num_dropped={},
+        num_pseudo=0,
+        store=store,
+        labels=labels_N,
     )
 
 
@@ -50,20 +57,22 @@ def recipe(labels: Sequence[str]) -> Recipe:
 def test_texts_that_two_splits_share_are_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
     prepare._say_what_was_read(
-        {"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])}, recipe("ab")
+        {"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])}, recipe("ab"), unlabelled=()
     )
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 of 4 rows of test (25.0%) have a text that is also in train" in warning
 
 
 def test_splits_that_share_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture):
-    prepare._say_what_was_read({"train": split("train", ["a", "b"]), "test": split("test", ["c"])}, recipe("ab"))
+    prepare._say_what_was_read(
+        {"train": split("train", ["a", "b"]), "test": split("test", ["c"])}, recipe("ab"), unlabelled=()
+    )
     assert "also in" not in caplog.text
 
 
 def test_a_class_without_a_row_is_logged_as_data_says_it(caplog: pytest.LogCaptureFixture):
     splits = {"train": split("train", ["a", "b"], [0, 0]), "test": split("test", ["c", "d", "e"], [2, 0, 1])}
-    prepare._say_what_was_read(splits, recipe(["bad", "fair", "good"]))
+    prepare._say_what_was_read(splits, recipe(["bad", "fair", "good"]), unlabelled=())
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["train: no row has the label 'fair', 'good'"]
 
