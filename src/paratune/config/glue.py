@@ -10,7 +10,7 @@ from typing import Any, Final
 from paratune.config.implied import put_under
 from paratune.config.layers import Layer
 from paratune.config.metric_names import METRICS
-from paratune.config.problems import Place
+from paratune.config.problems import Place, Problem
 from paratune.config.sections import Task
 
 
@@ -83,7 +83,10 @@ def fill_glue(layer: Layer) -> None:
     task = layer.values.get("task")
     if not isinstance(task, dict):
         return
-    if isinstance(task.get("kind"), str) and task["kind"] in GLUE and "glue" not in task:
+    if isinstance(task.get("kind"), str) and task["kind"] in GLUE:
+        if task.get("glue", task["kind"]) != task["kind"]:
+            message = f"task.kind: {task['kind']} and task.glue: {task['glue']} are two tasks; keep one of them"
+            layer.problems.append(Problem(message, ("task.kind", "task.glue")))
         task["glue"] = task.pop("kind")
         if "task.kind" in layer.places:
             layer.places["task.glue"] = layer.places.pop("task.kind")

@@ -81,6 +81,10 @@ def json_schema() -> dict[str, Any]:
     """
     schema = Config.model_json_schema(by_alias=True)
     _loosen(schema)
+    for task in GLUE.values():
+        kind = schema["$defs"][kinds(options_of(Config)["task"])[task.kind].__name__]["properties"]["kind"]
+        kind.pop("const", None)
+        kind["enum"] = [task.kind, *(name for name, each in GLUE.items() if each.kind == task.kind)]
     _let_be_empty(schema, Config, schema["$defs"])
     extends = {
         "description": "File, or list of files, that this one builds on; relative to this file.",

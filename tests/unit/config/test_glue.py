@@ -109,6 +109,7 @@ def test_ids_and_names_are_both_read_as_labels(tmp_path):
         ("rt", "did you mean rte"),
         ("{glue: mrcp}", "did you mean mrpc"),
         ("{glue: mrpc, kind: regression}", 'task.glue is "mrpc"'),
+        ("{glue: mrpc, kind: rte}", "task.kind: rte and task.glue: mrpc are two tasks; keep one of them"),
     ],
 )
 def test_what_a_task_of_glue_cannot_be_is_refused(tmp_path, task, found):
