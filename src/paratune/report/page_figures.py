@@ -5,6 +5,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from paratune.records import ALL_PHASES, predictions_file
 from paratune.report import figures
 from paratune.report.export import phase_contents
@@ -18,6 +20,8 @@ from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_share
 
 _MAX_RANKS = 64
+_MAX_VALUES = 24
+"""Errors by actual value: of each of so many different values; more are put together."""
 
 
 def loss(report: Report) -> Html:
@@ -41,6 +45,7 @@ def loss(report: Report) -> Html:
         svg = _drawn(partial(figures.loss_curves, runs, styles, prefix=f"loss-{number}"))
         legend = tag("ul", *keys, class_="legend") if len(report.runs) > 1 else None
         parts.append(_figure(svg, caption, legend))
+        parts += [table for run in runs if (table := _loss_table(run)) is not None]
     return join(parts)
 
 
@@ -105,6 +110,62 @@ def _drawn(draw: Callable[[], Html]) -> Html:
     return tag("div", draw(), class_="scroll", tabindex="0", role="region", aria_label="Figure")
 
 
+def _loss_table(run: RunRecord) -> Html | None:
+    """Return the losses at each evaluation as a table that opens on demand; None where there was none."""
+    steps = np.array(run.train.steps)
+    losses = np.array(run.train.losses, dtype=np.float64)
+    rows, before = [], 0
+    for step, epoch, loss in zip(run.validation.steps, run.validation.epochs, run.validation.losses, strict=True):
+        since = losses[(steps > before) & (steps <= step)]
+        known = since[np.isfinite(since)]
+        mean = f"{known.mean():.4f}" if len(known) else NOT_AVAILABLE
+        cells = (
+            "events: evaluation.epoch", NOT_AVAILABLE if epoch is None else f"{epoch:.2f}",
+            f"events: mean of step.loss over steps {before + 1} to {step}", mean,
+            "events: evaluation.scores.loss", NOT_AVAILABLE if loss is None else f"{loss:.4f}",
+        )  # fmt: skip
+        data = (
+            tag("td", text, title=f"{run.name}: {source}", data_run=run.name)
+            for source, text in zip(cells[::2], cells[1::2], strict=True)
+        )
+        rows.append(tag("tr", tag("th", f"{step:,}", scope="row"), *data))
+        before = step
+    if not rows:
+        return None
+    columns = ("Step", "Epoch", "Training loss since the last one", "Validation loss")
+    return _on_demand(f"Losses of {run.name} at each evaluation as a table", columns, rows)
+
+
+def _on_demand(summary: str, columns: Sequence[str], rows: Sequence[Html]) -> Html:
+    """Return a table of figures that opens on demand."""
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
+    table = tag("table", head, tag("tbody", join(rows)), class_="figures")
+    return tag("details", tag("summary", summary), tag("div", table, class_="scroll"))
+
+
+def _error_table(run: str, split: str, labels: Any, predictions: Any) -> Html:
+    """Return the errors by actual value as a table: of each value, or of at most ten equal parts of their range."""
+    values = np.unique(labels)
+    if len(values) <= _MAX_VALUES:
+        groups = [(f"{value:g}", labels == value) for value in values]
+    else:
+        edges = np.linspace(labels.min(), labels.max(), 11)
+        number = np.clip(np.digitize(labels, edges) - 1, 0, 9)
+        groups = [(f"{edges[each]:.3g} to {edges[each + 1]:.3g}", number == each) for each in np.unique(number)]
+    source = f"{run}: {predictions_file(split)}"
+    rows = []
+    for name, chosen in groups:
+        errors = predictions[chosen] - labels[chosen]
+        texts = (
+            f"{len(errors):,}", f"{predictions[chosen].mean():.3g}", f"{errors.mean():+.3g}".replace("-", "−"),
+            f"{np.abs(errors).mean():.3g}", f"{np.sqrt((errors**2).mean()):.3g}",
+        )  # fmt: skip
+        cells = (tag("td", text, title=source, data_run=run) for text in texts)
+        rows.append(tag("tr", tag("th", name, scope="row"), *cells))
+    columns = ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")
+    return _on_demand("Errors by actual value as a table", columns, rows)
+
+
 def _memory_table(report: Report) -> Html:
     """Return the memory of each rank as a table that opens on demand."""
     ranks = [(run.name, *each) for run in report.runs for each in list(enumerate(rank_memory(run)))[:_MAX_RANKS]]
@@ -115,9 +176,7 @@ def _memory_table(report: Report) -> Html:
         cell = tag("td", text, title=f"{run}: summary.ranks[{rank}].peak_memory_bytes", data_run=run)
         rows.append(tag("tr", tag("th", run, scope="row"), tag("td", rank), cell))
     names = ("Run", "Rank", f"Peak memory ({unit})")
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
-    table = tag("table", head, tag("tbody", join(rows)), class_="figures")
-    return tag("details", tag("summary", "Peak memory of each rank as a table"), tag("div", table, class_="scroll"))
+    return _on_demand("Peak memory of each rank as a table", names, rows)
 
 
 def _confusion(run: RunRecord) -> Html:
@@ -197,4 +256,4 @@ def _regression(run: str, split: str, labels: Any, predictions: Any, limits: tup
         f"Predictions on {split}; points: {some}; histogram: all rows. Dashed: predicted equals actual. "
         f"Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
     )
-    return _figure(svg, caption)
+    return join([_figure(svg, caption), _error_table(run, split, labels, predictions)])

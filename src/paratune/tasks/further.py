@@ -8,6 +8,7 @@ from dataclasses import replace
 from paratune.config.sections import Data
 from paratune.data.load import Split
 from paratune.data.read import read_table
+from paratune.data.sources import is_pseudo, refuse_pseudo
 from paratune.data.tokens import Tokenizing
 from paratune.errors import ConfigError
 from paratune.tasks.protocol import Recipe
@@ -30,4 +31,6 @@ def _load(recipe: Recipe, data: Data, how: Tokenizing, name: str, source: str) -
     table = read_table(source, revision=data.hub_revision if source.startswith("hub:") else None)
     labelled = name in data.extra
     found = recipe.load_split(source, table, data.columns, how, missing=data.missing, require_labels=labelled)
+    if labelled:
+        refuse_pseudo(found.samples.marked(is_pseudo(table)[found.samples.rows]), f"extra.{name}", source)
     return replace(found, name=name)

@@ -150,7 +150,7 @@ def test_the_names_of_other_tools_lead_to_options_that_exist_and_hide_none():
 def test_validate_leaves_a_good_configuration_as_it_is():
     values = {
         "task": {"kind": "regression"},
-        "data": {"columns": {"text": "a", "label": "b"}, "max_rows": {}},
+        "data": {"columns": {"text": "a", "label": "b"}, "max_rows": {}, "figures": {}},
         "model": {"name": "m"},
         "train": {},
         "batch": {},

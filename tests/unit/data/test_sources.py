@@ -5,11 +5,15 @@ import csv
 import numpy as np
 import pyarrow as pa
 import pytest
+from tiny import tiny_tokenizer
 
 from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import is_pseudo, source_records
+from paratune.data.tokens import Tokenizing
 from paratune.errors import DataError
+from paratune.tasks import recipe_of
+from paratune.tasks.further import load_further
 
 TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
 
@@ -103,3 +107,11 @@ def test_targets_of_several_files_are_one_array(tmp_path):
     labels = load([first, second], task=RegressionTask(kind="regression"))["train"].labels
     assert labels.dtype == np.float32
     assert labels.tolist() == [1.0, 2.5]
+
+
+def test_a_further_set_with_labels_of_a_model_is_refused(files, tmp_path):
+    recipe = recipe_of(TASK)
+    data = Data(train=files[0], columns=Columns(text="text", label="label"), extra={"other": files[1]})
+    how = Tokenizing(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+    with pytest.raises(DataError, match=r"made.csv \(data.extra.other\) has 15 pseudo-labelled rows"):
+        load_further(recipe, data, how)
