@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -103,8 +104,10 @@ def test_every_configuration_loads(path: Path):
     loaded = load_config(path)
     assert loaded.config.run.name
     for line in path.read_text(encoding="utf-8").splitlines():
-        for overrides in re.findall(r"--set (\S+)", line):
-            load_config(path, [overrides])
+        words = shlex.split(line) if "--set" in line else []
+        for option, override in pairwise(words):
+            if option == "--set":
+                load_config(path, [override])
 
 
 def test_exit_codes_are_documented():
