@@ -204,6 +204,53 @@ COLUMNS = [
     ),
 ]
 
+MASKED_LM = _set("task=mlm", "data.columns.label=", "data.columns.id=", "data.split.stratify=false", "evaluate.best=")
+"""Turns the configuration into hiding words of the column `text`."""
+
+
+def _unmasked(model: Path) -> None:
+    for path in (model / "tokenizer_config.json", model / "special_tokens_map.json"):
+        if path.exists():
+            values = {key: value for key, value in json.loads(path.read_text()).items() if key != "mask_token"}
+            path.write_text(json.dumps(values))
+
+
+RUNNING_TEXT = [
+    Case(
+        "a label column for a masked LM",
+        (*MASKED_LM, "--set", "data.columns.label=label"),
+        EXIT_CONFIG,
+        ("data.columns.label: label has no effect with task.kind: mlm", "learns from the text alone"),
+    ),
+    Case(
+        "a vocabulary without a mask token",
+        (*MASKED_LM, "--set", "model.name=plain", "--set", "data.train=nowhere.csv"),  # which is not even looked for
+        EXIT_CONFIG,
+        ("task.kind: mlm hides tokens behind a mask token, and the tokenizer of plain", "has none", "model.tokenizer"),
+        prepare=_model("plain", _unmasked),
+    ),
+    Case(
+        "windows without room for text",
+        (*MASKED_LM, "--set", "data.max_length=2"),
+        EXIT_CONFIG,
+        ("data.max_length 2 leaves no room for text beside 2 special tokens; at least 3 is needed",),
+    ),
+    Case(
+        "a document without a token",
+        (*MASKED_LM, "--set", "data.train=zero.csv", "--set", "data.split="),
+        EXIT_DATA,
+        ("zero.csv: the tokenizer makes no token of row 40 (counted from 0); mend or remove such rows",),
+        prepare=_with_row("zero.csv", "x,\u200b,positive,1"),
+    ),
+    Case(
+        "sentences of a text file",
+        (*MASKED_LM, "--set", "data.train=a.txt#sentences"),
+        EXIT_DATA,
+        ("a.txt#sentences: only a folder saved by `datasets` has splits, and a .txt file paragraphs",),
+        prepare=_text("a.txt", "one line\n"),
+    ),
+]
+
 MODELS = [
     Case(
         "model folder without tokenizer",
@@ -507,5 +554,5 @@ QUESTIONS = [
     ),
 ]
 
-CASES = [*QUESTIONS, *FILES, *COLUMNS, *MODELS, *SETTINGS, *PLACES, *OTHER_COMMANDS]
+CASES = [*QUESTIONS, *FILES, *COLUMNS, *RUNNING_TEXT, *MODELS, *SETTINGS, *PLACES, *OTHER_COMMANDS]
 """All that must leave nothing behind."""
