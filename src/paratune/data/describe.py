@@ -222,15 +222,15 @@ def _questions(splits: Mapping[str, Any]) -> Table:
     )
     table.add_row("with an answer", *shown)
     for name, key in (
-        ("gold answers of one, at most", "most_answers"),
-        ("answers in no window", "num_out_of_reach"),
-        ("windows of one, at most", "most_windows"),
-        ("characters of an answer, median", "median_answer_chars"),
-        ("characters of an answer, most", "most_answer_chars"),
+        ("most gold answers of a question", "most_answers"),
+        ("answers that no window has all of", "num_out_of_reach"),
+        ("most windows of a question", "most_windows"),
+        ("median characters of an answer", "median_answer_chars"),
+        ("most characters of an answer", "most_answer_chars"),
     ):
         table.add_row(name, *(format_number(about.get(key)) for about in abouts))
     several = (format_share(about.get("share_of_several_windows")) for about in abouts)
-    table.add_row("of several windows", *several)
+    table.add_row("questions of several windows", *several)
     return table
 
 
