@@ -105,9 +105,7 @@ def test_every_configuration_loads(path: Path):
     assert loaded.config.run.name
     for line in path.read_text(encoding="utf-8").splitlines():
         words = shlex.split(line) if "--set" in line else []
-        for option, override in pairwise(words):
-            if option == "--set":
-                load_config(path, [override])
+        load_config(path, [override for option, override in pairwise(words) if option == "--set"])
 
 
 def test_exit_codes_are_documented():
