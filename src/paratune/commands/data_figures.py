@@ -55,7 +55,7 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         max_length=max_length,
         groups=groups,
         by=wanted.by,
-        numeric=rows.numeric(),
+        numeric=rows.numeric(without=_codes(config)),
         texts={name: [text for text in rows.texts(name, "word_clouds") if text.strip()] for name in clouds},
         min_texts=wanted.min_texts,
         stop_words=_stop_words(wanted.stop_words),
@@ -99,14 +99,23 @@ class _Rows:
             )
         return ["" if value is None else str(value) for value in self.values(column)]
 
-    def numeric(self) -> dict[str, Any]:
+    def numeric(self, *, without: set[str]) -> dict[str, Any]:
         """Return the columns that hold nothing but numbers and empty fields, NaN where one is empty, (rows,) each."""
         found = {}
         for name in dict.fromkeys(name for _, table in self._parts for name in table.column_names):
+            if name in without:
+                continue
             numbers = [_as_number(value) for value in self.values(name)]
             if all(number is not None for number in numbers):
                 found[name] = np.array(numbers, dtype=np.float64)
         return found
+
+
+def _codes(config: Config) -> set[str]:
+    """Return the columns whose numbers are names: of rows, and of more than two classes without an order."""
+    columns = config.data.columns
+    is_code = config.task.kind == "classification" and len(class_names(config.task)) > 2
+    return {name for name in (columns.id, columns.label if is_code else None) if name is not None}
 
 
 def _as_number(value: Any) -> float | None:

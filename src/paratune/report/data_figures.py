@@ -280,7 +280,7 @@ def _heat_map(columns: Mapping[str, Floats]) -> Draw:
                 colour = "#e6e6e6" if found is None else shades(0.5 + found / 2)
                 # Not an image: a page may not load one.
                 axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
-                text = "n/a" if found is None else f"{found:.2f}".replace("-", "−")
+                text = "n/a" if found is None else f"{round(found, 2) + 0.0:.2f}".replace("-", "−")
                 ink = "white" if found is not None and abs(found) > 0.65 else "#111111"
                 axes.text(column, row, text, ha="center", va="center", fontsize=9.5, color=ink)
         axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")

@@ -60,6 +60,10 @@ def test_rows_of_all_splits_have_their_columns(config, tmp_path):
     assert {"the", "did"} <= set(found.stop_words)
 
 
+def test_numbers_that_are_names_are_not_correlated(config, tmp_path):
+    assert list(view(config, tmp_path, "data.columns.id=Type").numeric) == ["Overall", "Sparse"]
+
+
 def test_word_clouds_are_of_the_texts_when_none_are_named(config, tmp_path):
     assert list(view(config, tmp_path, "data.figures.word_clouds=").texts) == ["Essay"]
 
