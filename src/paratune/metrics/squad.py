@@ -91,21 +91,32 @@ def best_threshold(scores: Floats, raw: RawScores, null_odds: Floats) -> tuple[f
 
     Source: find_best_thresh of evaluate-v2.0.py.
     """
-    order = np.argsort(null_odds, kind="stable")
-    gains = np.where(raw.has_answer, scores, np.where(raw.is_empty, 0.0, -1.0))[order]
-    totals = np.cumsum(gains)
+    totals, odds = _running_gains(scores, raw, null_odds)
     place = int(np.argmax(totals))
     num_without = int(np.count_nonzero(~raw.has_answer))
     if totals[place] <= 0:
         return 100.0 * num_without / len(scores), 0.0
-    return 100.0 * (num_without + float(totals[place])) / len(scores), float(null_odds[order[place]])
+    return 100.0 * (num_without + float(totals[place])) / len(scores), float(odds[place])
 
 
 def chosen_threshold(raw: RawScores, null_odds: Floats) -> float:
-    """Return the threshold with the best F1; one below all odds when it is best to answer nothing."""
-    best, threshold = best_threshold(raw.f1, raw, null_odds)
-    nothing = 100.0 * np.count_nonzero(~raw.has_answer) / len(null_odds)
-    return threshold if best > nothing else float(np.nextafter(null_odds.min(), -np.inf))
+    """Return the threshold with the best F1; one below all odds when it is best to answer nothing.
+
+    Questions of equal odds are answered together or not at all, and equal odds are common in bf16. The official script
+    looks at totals in the middle of them too, which no threshold gives.
+    """
+    totals, odds = _running_gains(raw.f1, raw, null_odds)
+    is_last_of_equals = np.append(odds[1:] > odds[:-1], True)
+    totals, odds = totals[is_last_of_equals], odds[is_last_of_equals]
+    place = int(np.argmax(totals))
+    return float(odds[place]) if totals[place] > 0 else float(np.nextafter(odds[0], -np.inf))
+
+
+def _running_gains(scores: Floats, raw: RawScores, null_odds: Floats) -> tuple[Floats, Floats]:
+    """Return, in the order of the odds, what answering up to each question gains over answering none, and the odds."""
+    order = np.argsort(null_odds, kind="stable")
+    gains = np.where(raw.has_answer, scores, np.where(raw.is_empty, 0.0, -1.0))[order]
+    return np.cumsum(gains), null_odds[order]
 
 
 def squad_scores(raw: RawScores, null_odds: Floats | None, threshold: float) -> dict[str, float | None]:

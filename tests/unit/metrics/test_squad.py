@@ -105,6 +105,23 @@ def test_where_nothing_is_right_no_question_is_answered():
     assert with_threshold(raw.f1, raw, odds, threshold).tolist() == [0, 1]
 
 
+def test_questions_of_equal_odds_are_answered_together():
+    # One right answer among ten questions without any: to answer all is 1 of 11, to answer none 10 of 11.
+    raw = raw_scores(["x"] * 11, [["x"], *[[]] * 10])
+    odds = np.zeros(11)
+    threshold = chosen_threshold(raw, odds)
+    assert threshold < 0
+    assert squad_scores(raw, odds, threshold)["f1"] == pytest.approx(100 * 10 / 11)
+    # The official script stops in the middle of the equals.
+    assert best_threshold(raw.f1, raw, odds) == (100, 0.0)
+    # Of -1: x is right; of 0: 10 lose what x gained.
+    odds = np.asarray([-1.0, *[0.0] * 10])
+    assert chosen_threshold(raw, odds) == -1
+    # Of -1: one of three is right, 1 - 1 - 1 = -1; up to 0, two more are: 1 in all.
+    raw = raw_scores(["x"] * 5, [["x"], [], [], ["x"], ["x"]])
+    assert chosen_threshold(raw, np.asarray([-1.0, -1.0, -1.0, 0.0, 0.0])) == 0
+
+
 def test_the_chosen_threshold_gives_the_best_f1():
     random = np.random.default_rng(0)
     for _ in range(20):
