@@ -207,7 +207,8 @@ def _placed(text: Any, start: Any) -> tuple[Answer, ...] | str | None:
     if isinstance(text, list) and isinstance(start, list):
         return _answers({"text": text, "answer_start": start})
     if text is None or text == "":
-        return ()
+        place = _place(start)
+        return () if place is None or place < 0 else f"no text, and a place ({start!r})"
     return _answers({"text": [text], "answer_start": [start]})
 
 

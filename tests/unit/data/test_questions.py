@@ -77,6 +77,15 @@ def test_a_text_has_its_place_in_another_column():
     assert select(data, PLACED).answers == [(Answer("João", 2), Answer("O", 0))]
 
 
+def test_a_place_without_a_text_is_no_unanswerable_question():
+    data = table([None] * 5, answer=["João", "", None, "", ""], start=["2", "15", "0", "", "-1"])
+    assert "2 with answers that are no texts with places, rows 1, 2 " in said(data, PLACED)
+    assert "row 1: no text, and a place ('15')" in said(data, PLACED)
+    samples = select(data, PLACED, "drop")
+    assert samples.answers == [(Answer("João", 2),), (), ()]
+    assert samples.num_dropped == {"readable answers": 2}
+
+
 def test_an_unanswerable_question_may_lack_its_answers():
     data = table([None, gold("João")], is_impossible=[True, False])
     assert select(data).answers == [(), (Answer("João", 2),)]
