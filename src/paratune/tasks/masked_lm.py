@@ -100,7 +100,8 @@ class MaskedLMRecipe:
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         num_full = int((split.store.lengths == split.store.max_length).sum())
-        counts = {"num_windows": split.num_samples, "num_full": num_full, "num_truncated": split.store.num_truncated}
+        counts = {"num_windows": split.num_samples, "num_full_windows": num_full}
+        counts["num_truncated_documents"] = split.store.num_truncated
         hidden = {"num_hidden_tokens": int(outputs[:, 1].sum()), "num_found_tokens": int(outputs[:, 2].sum())}
         return {"windows": {**counts, **hidden}}
 

@@ -120,7 +120,7 @@ def test_scores_are_those_of_the_loss_of_transformers(tmp_path):
     assert scores["perplexity"] == pytest.approx(loss.double().exp().item(), rel=1e-5)
     # 3 + 6 + 7 words and 2 separators, 6 to a window: 5, 5 and 6 words, of which 0.75, 0.75 and 0.9 would be hidden.
     details = recipe.details(split, outputs)["windows"]
-    assert (details["num_windows"], details["num_full"], details["num_hidden_tokens"]) == (3, 3, 3)
+    assert (details["num_windows"], details["num_full_windows"], details["num_hidden_tokens"]) == (3, 3, 3)
 
 
 def test_what_a_run_keeps_of_each_window(tmp_path):
