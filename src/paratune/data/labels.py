@@ -86,7 +86,7 @@ def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask,
     sets = [_members(value, task.separator) for value in values]
     flat = [label for found in sets for label in found]
     of_row = np.repeat(np.arange(len(sets)), [len(found) for found in sets])
-    ids = class_ids(flat, [rows[row] for row in of_row.tolist()], task, where)
+    ids = class_ids(flat, [rows[row] for row in of_row.tolist()], task, f"{where} (task.separator: {task.separator!r})")
     encoded = np.zeros((len(values), len(class_names(task))), dtype=np.float32)
     encoded[of_row, ids] = 1
     return encoded
