@@ -20,7 +20,7 @@ from paratune.config.problems import Place, Problem, failure, overlap
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, did_you_mean
 from paratune.place import global_batch_size
-from paratune.sweep.matrix import Matrix, Value, find_value
+from paratune.sweep.matrix import OURS, Matrix, Value, find_value
 from paratune.sweep_record import RUNS_FOLDER
 
 MAX_CELLS = 10_000
@@ -103,13 +103,15 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
     if not cells:
         raise ConfigError(f"{matrix.source}: exclude leaves no run of {size}")
     _check_names(matrix, cells)
+    _check_different(matrix, cells)
     return tuple(_check_choices(matrix, cells))
 
 
 def _check_overrides(matrix: Matrix, above: Layer) -> None:
     for key in above.places:
         for axis in matrix.axes:
-            if any(overlap(key, each) for value in axis.values for each in value.own.places):
+            own = [each for value in axis.values for each in value.own.places]
+            if any(overlap(key, each) for each in (*own, *axis.varied)):
                 raise ConfigError(f"--set {key}: the axis {axis.axis.key} sets it in each run; see --only, or the axis")
         if key in ("run.name", "run.folder", "run"):
             raise ConfigError(f"--set {key}: the matrix gives each run its name and folder (name:, folder:)")
@@ -176,6 +178,25 @@ def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:
             raise ConfigError(
                 f"{matrix.source}: two runs would be called {cell.name}: {dict(other.values)} and {dict(cell.values)}; "
                 "give the values of an axis other names"
+            )
+
+
+def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
+    """Refuse two names of one run: what sets them apart has no effect."""
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.loaded is None:
+            continue
+        said = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
+        other = seen.setdefault(json.dumps([cell.num_processes, said], sort_keys=True), cell)
+        if other is not cell:
+            apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
+            labels = " and ".join(axis.axis.label for axis in apart)
+            keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
+            raise ConfigError(
+                f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
+                "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
+                f"no effect, or write the settings themselves below {labels}"
             )
 
 

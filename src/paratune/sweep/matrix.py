@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paratune.config.layers import EXTENDS, Layer, label, layer_of, layers_within, read_text
+from paratune.config.differences import flatten
+from paratune.config.layers import EXTENDS, Layer, label, layer_of, layers_within, merge, read_text
+from paratune.config.plain import one_line
 from paratune.config.problems import Place, Problem, failure, overlap
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_scalar, read_tree
@@ -20,7 +22,9 @@ from paratune.sweep_record import NAME, Axis
 NPROC = "nproc"
 """Processes of each run; also a setting of an axis, or an axis by itself."""
 SEED = "run.seed"
-_OURS = ("run.name", "run.folder")
+SEEDS = frozenset({SEED, "data.split.seed"})
+"""What repetitions of a run differ in."""
+OURS = ("run.name", "run.folder")
 """What the matrix gives each run."""
 KEYS = {
     "name": "name of the matrix and of its folder; the file's name when not given",
@@ -52,6 +56,16 @@ class Value:
     num_processes: int | None
     """None where the axis does not say."""
 
+    @property
+    def above(self) -> dict[str, Any]:
+        """What the matrix itself sets, by dotted key."""
+        return flatten(self.own.values) | ({NPROC: self.num_processes} if self.num_processes else {})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that it sets, also through files, by dotted key."""
+        return flatten(merge(self.below, self.own).values) | self.above
+
 
 @dataclass(frozen=True)
 class AxisOfValues:
@@ -64,6 +78,11 @@ class AxisOfValues:
     def keys(self) -> list[str]:
         """The dotted keys that it sets, also through files."""
         return list(dict.fromkeys(key for each in self.values for key in (*each.below.places, *each.own.places)))
+
+    @property
+    def varied(self) -> list[str]:
+        """The dotted keys, also of files, in which its values differ."""
+        return _varied([value.settings for value in self.values])
 
 
 @dataclass(frozen=True)
@@ -120,7 +139,7 @@ class _Reader:
             if key not in KEYS:
                 self._unknown(key)
         below, own = self._base(found)
-        axes = self._axes(found.get("axes"))
+        axes = self._axes(found.get("axes"), own)
         labels = {
             **{each.axis.key: each.axis.label for each in axes},
             **{each.axis.label: each.axis.label for each in axes},
@@ -204,7 +223,7 @@ class _Reader:
         self.problems += [*below.problems, *own.problems]
         return replace(below, problems=[]), replace(own, problems=[])
 
-    def _axes(self, found: Any) -> tuple[AxisOfValues, ...]:
+    def _axes(self, found: Any, base: Layer) -> tuple[AxisOfValues, ...]:
         if not isinstance(found, dict) or not found:
             what = f"axes is {describe_value(found)}" if found is not None else "axes is required"
             self._refuse(f"{what}; allowed: a mapping, such as axes: {{run.seed: [41, 42, 43]}}", "axes")
@@ -217,7 +236,32 @@ class _Reader:
             if axis is not None:
                 axes.append(axis)
         self._check_apart(axes)
-        return tuple(axes)
+        says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.values)
+        return tuple(self._with_seeds(axis, through_files=not says_seed) for axis in axes)
+
+    def _with_seeds(self, axis: AxisOfValues, *, through_files: bool) -> AxisOfValues:
+        """Return the axis marked as one of seeds where it is one: nothing is chosen among its values.
+
+        Refuses what is neither: the mean would be over more than seeds, or the best seed would be chosen.
+        """
+        # Seeds of files have no effect below one that the matrix says itself.
+        values = [value.settings if through_files else value.above for value in axis.values]
+        varied = _varied(values) if len(values) > 1 else list(values[0])
+        if SEED not in varied:
+            return axis
+        without = [value.name for value, each in zip(axis.values, values, strict=True) if SEED not in each]
+        others = [key for key in varied if key not in SEEDS]
+        if not without and not others:
+            return replace(axis, axis=replace(axis.axis, is_seed=True))
+        if len(values) > 1:
+            found = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
+            at = f"axes.{axis.axis.key}"
+            self._refuse(
+                f"{at}: its values differ in {SEED}, and {found}; the mean is taken over seeds, and the best of all "
+                f"else is chosen: put {SEED} on an axis of its own ({SEED}: [41, 42, 43])",
+                at,
+            )
+        return axis
 
     def _axis(self, key: str, name: str, found: Any) -> AxisOfValues | None:
         at = f"axes.{key}"
@@ -232,7 +276,7 @@ class _Reader:
                 at,
             )
             return None
-        if key in _OURS or any(own in value.own.places for own in _OURS for value in values):
+        if key in OURS or any(own in value.own.places for own in OURS for value in values):
             self._refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
         names = [value.name.lower() for value in values]  # some file systems do not tell A from a
         for value in values:
@@ -248,7 +292,6 @@ class _Reader:
             key,
             name,
             {value.name: value.shown for value in values},
-            is_seed=any(SEED in value.own.places for value in values),
             is_column=any(overlap(each, part) for each in keys for part in ("task", "data.train", "data.validation")),
         )
         return AxisOfValues(axis, tuple(values))
@@ -289,10 +332,13 @@ class _Reader:
         return Value(name, name, name, below, own, count)
 
     def _check_apart(self, axes: Sequence[AxisOfValues]) -> None:
-        """Refuse axes that set the same option, of which one would have no effect."""
+        """Refuse axes that set the same option, of which one would have no effect.
+
+        What files say in the same words does no harm, and lies below what an axis says itself.
+        """
         for number, axis in enumerate(axes):
             for other in axes[:number]:
-                both = [key for key in _own_leaves(axis) if any(overlap(key, each) for each in _own_leaves(other))]
+                both = _common(_own_leaves(axis), _own_leaves(other)) or _common(_of_files(axis), _of_files(other))
                 if both:
                     self._refuse(
                         f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
@@ -373,6 +419,21 @@ def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
 def _own_leaves(axis: AxisOfValues) -> list[str]:
     places = {key.partition("[")[0] for value in axis.values for key in value.own.places}
     return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
+
+
+def _of_files(axis: AxisOfValues) -> list[str]:
+    """Return the keys in which the files differ that an axis extends."""
+    return _varied([flatten(value.below.values) for value in axis.values])
+
+
+def _common(keys: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [key for key in keys if any(overlap(key, each) for each in others)]
+
+
+def _varied(values: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, or that only some of them have."""
+    keys = dict.fromkeys(key for each in values for key in each)
+    return [key for key in keys if len({one_line(each[key]) if key in each else None for each in values}) > 1]
 
 
 def _near(name: Any, labels: Mapping[str, str], known: Mapping[str, AxisOfValues]) -> str:

@@ -176,3 +176,38 @@ def test_a_fingerprint_is_that_of_what_is_trained(matrix_file: Path):
     assert len(set(before.values())) == 4
     assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
     assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, "train.max_steps=4")}
+
+
+def test_seeds_of_files_are_repetitions(matrix_file: Path):
+    for seed in (1, 2):
+        Path(f"s{seed}.yaml").write_text(f"run: {{seed: {seed}}}\n")
+    text = matrix_file.read_text().replace(
+        "  run.seed: [41, 42]", "  s: {a: {extends: s1.yaml}, b: {extends: s2.yaml}}"
+    )
+    matrix_file.write_text(text)
+
+    assert [axis.axis.is_seed for axis in read_matrix(matrix_file).axes] == [False, True]
+    assert [cell.config.run.seed for cell in _cells(matrix_file)] == [1, 2, 1, 2]
+    with pytest.raises(ConfigError, match=r"--set run.seed: the axis s sets it in each run"):
+        _cells(matrix_file, "run.seed=3")
+
+
+@pytest.mark.parametrize("above", ["base", "axis"])
+def test_runs_of_two_names_that_train_the_same_are_refused(above: str, matrix_file: Path):
+    for steps in (2, 4):
+        Path(f"{steps}.yaml").write_text(f"train: {{max_steps: {steps}}}\n")
+    _add(matrix_file, "  length: {short: {extends: 2.yaml}, long: {extends: 4.yaml}}\n")
+    if above == "axis":  # the base of the fixture says train.max_steps
+        matrix_file.write_text(matrix_file.read_text().replace("  train: {max_steps: 3}\n", ""))
+        assert {cell.config.train.max_steps for cell in _cells(matrix_file)} == {2, 4}
+        _add(matrix_file, "  train.max_steps: [5]\n")
+    with pytest.raises(
+        ConfigError,
+        match=r"seed-41_short.* and .*seed-41_long.* would train the same, although length sets train.max_steps",
+    ):
+        _cells(matrix_file)
+
+
+def test_what_trains_the_same_otherwise_is_another_run(matrix_file: Path):
+    _add(matrix_file, "  evaluate.batch_size: [8, 16]\n")  # to compare their speed
+    assert len(_cells(matrix_file)) == 8
