@@ -25,7 +25,10 @@ PROBLEMS: Final = {
     "answers": "no gold answers, not even an empty list",
     "readable answers": "answers that are no texts with places",
     "matching is_impossible": "answers that contradict is_impossible",
-    "an answer": "no answer, and task.unanswerable is false",
+    "an answer": (
+        "no answer, and task.unanswerable is false (as it says, or because no question of train or validation lacks an "
+        "answer; true allows it)"
+    ),
     "matching offset": "an answer that does not stand at its place in the context (places count characters, not bytes)",
     "unique id": "the id of an earlier question",
     "room for the context": "a question so long that data.max_length leaves no room for the context beside task.stride",
@@ -140,6 +143,29 @@ def select_questions(
     )
     some = every.take(np.asarray(kept, dtype=np.int64), num_dropped=num_dropped)
     return some if golds is None else replace(some, answers=[answers[row] for row in kept])
+
+
+def answered_only(samples: Samples, missing: Missing, *, source: str) -> Samples:
+    """Refuse questions without an answer, or leave them out and count them: for a set that was read before that was so.
+
+    Args:
+        samples: Questions with gold answers.
+        missing: As for `select_questions`.
+        source: Name of the samples in messages.
+
+    Raises:
+        DataError: There are such questions (`refuse`), or none is left.
+    """
+    assert samples.answers is not None
+    if all(samples.answers):
+        return samples
+    found = _Findings()
+    for row, gold in zip(samples.rows.tolist(), samples.answers, strict=True):
+        if not gold:
+            found.add("an answer", row)
+    kept = np.flatnonzero([bool(gold) for gold in samples.answers]).astype(np.int64)
+    num_dropped = _judge(found, len(samples), len(kept), missing, source)
+    return samples.take(kept, num_dropped={**samples.num_dropped, **num_dropped})
 
 
 def _judge(found: _Findings, num_rows: int, num_kept: int, missing: Missing, source: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ Floor 4. `W` windows, `N` questions.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from paratune.config.sections import Columns, Data, Model, QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
 from paratune.data.loader import Collator
-from paratune.data.questions import select_questions
+from paratune.data.questions import answered_only, select_questions
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import Tokenizing
 from paratune.data.windows import BOUNDS, answer_tokens, are_too_long, count_out_of_reach, room, tokenize_windows
@@ -102,11 +102,14 @@ class QuestionAnsweringRecipe:
     def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
         selector = partial(self._select, columns=data.columns, how=how, missing=data.missing, require_labels=True)
         parts = load_samples(data, self._task, selector)
-        splits = {
+        chosen_on = [parts[name][1] for name in ("train", "validation") if name in parts]
+        self._resolve(chosen_on or [samples for _, samples in parts.values()])
+        if "test" in parts and self._task.unanswerable is False:
+            source, samples = parts["test"]
+            parts["test"] = source, answered_only(samples, data.missing, source=source)
+        return {
             name: self._split(name, source, samples, told) for name, source, samples, told in parts_in_turn(parts, how)
         }
-        self._resolve(splits)
-        return splits
 
     def load_split(
         self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
@@ -114,9 +117,8 @@ class QuestionAnsweringRecipe:
         samples = self._select(
             table, source=source, columns=columns, how=how, missing=missing, require_labels=require_labels
         )
-        split = self._split("data", source, samples, how)
-        self._resolve({"data": split})
-        return split
+        self._resolve([samples])
+        return self._split("data", source, samples, how)
 
     def _select(
         self,
@@ -147,10 +149,10 @@ class QuestionAnsweringRecipe:
         store = tokenize_windows(samples, how, self._task.stride, source=source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
-    def _resolve(self, splits: Mapping[str, Split]) -> None:
+    def _resolve(self, parts: Sequence[Samples]) -> None:
         """Decide whether there are questions without an answer, where the configuration leaves it to the data."""
         if self._task.unanswerable is None:
-            found = any(not gold for split in splits.values() for gold in split.samples.answers or ())
+            found = any(not gold for samples in parts for gold in samples.answers or ())
             self._task = self._task.model_copy(update={"unanswerable": found})
 
     def load_model(

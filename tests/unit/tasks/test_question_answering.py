@@ -33,6 +33,7 @@ from paratune.errors import DataError
 from paratune.infer.trained import ForwardOnly
 from paratune.precision import POLICIES
 from paratune.tasks import recipe_of
+from paratune.tasks.further import load_further
 from paratune.tasks.question_answering import QuestionAnsweringRecipe
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
@@ -92,6 +93,27 @@ def test_a_file_of_version_2_is_refused_where_every_question_must_have_an_answer
     (split,) = load(recipe(unanswerable=False), how, path, missing="drop").values()
     assert split.num_dropped == {"an answer": 20 - split.num_rows}
     assert all(split.samples.answers or ())
+
+
+def test_test_and_extra_sets_do_not_decide_whether_questions_may_lack_answers(how: Tokenizing, tmp_path: Path):
+    every = write_squad(tmp_path / "every.json", 20, answerable=1.0)
+    some = write_squad(tmp_path / "some.json", 20, seed=1)
+    lacking = sum(not qa["answers"] for each in squad(20, seed=1)["data"][0]["paragraphs"] for qa in each["qas"])
+    said = rf"some\.json: {lacking} of 20 .* because no question of train or validation lacks an answer; true allows it"
+    with pytest.raises(DataError, match=said):
+        load(recipe(), how, every, test=str(some))
+    made = recipe()
+    splits = load(made, how, every, test=str(some), missing="drop")
+    assert made.task.unanswerable is False
+    assert splits["test"].num_rows == 20 - lacking
+    assert splits["test"].num_dropped == {"an answer": lacking}
+    data = Data(train=str(every), extra={"other": str(some)}, columns=COLUMNS)
+    with pytest.raises(DataError, match=said):
+        load_further(made, data, how)
+    assert load(recipe(unanswerable=True), how, every, test=str(some))["test"].num_rows == 20
+    made = recipe()
+    load(made, how, every, validation=str(some), test=str(some))
+    assert made.task.unanswerable is True
 
 
 def test_a_file_of_version_1_is_warned_of_where_questions_may_lack_answers(how: Tokenizing, tmp_path: Path):
