@@ -30,6 +30,7 @@ PROBLEMS: Final = {
         "answer; true allows it)"
     ),
     "matching offset": "an answer that does not stand at its place in the context (places count characters, not bytes)",
+    "id": "no id (data.columns.id: null counts rows instead)",
     "unique id": "the id of an earlier question",
     "room for the context": "a question so long that data.max_length leaves no room for the context beside task.stride",
 }
@@ -119,8 +120,8 @@ def select_questions(
             gold = golds[row]
             flag = impossible[row] if impossible is not None else None
             problem, example = _problem(gold, context, flag, may_lack_answers)
-            if problem is None and ids is not None and ids[row] in seen:
-                problem, example = "unique id", repr(ids[row])
+            if problem is None and ids is not None and (not ids[row].strip() or ids[row] in seen):
+                problem, example = ("unique id", repr(ids[row])) if ids[row].strip() else ("id", "")
             if problem is not None:
                 found.add(problem, row, example)
                 continue

@@ -10,7 +10,7 @@ from paratune.data.load import Split
 from paratune.data.read import read_table
 from paratune.data.sources import is_pseudo, refuse_pseudo
 from paratune.data.tokens import Tokenizing
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, DataError
 from paratune.tasks.protocol import Recipe
 
 
@@ -24,7 +24,11 @@ def load_further(recipe: Recipe, data: Data, how: Tokenizing) -> dict[str, Split
     """
     if data.predict and not recipe.prediction_names():
         raise ConfigError(f"data.predict: {', '.join(data.predict)}: this kind of task predicts nothing of a row")
-    return {name: _load(recipe, data, how, name, source) for name, source in (data.extra | data.predict).items()}
+    found = {name: _load(recipe, data, how, name, source) for name, source in (data.extra | data.predict).items()}
+    for name in data.predict:
+        if reason := recipe.why_not_kept(found[name]):
+            raise DataError(f"data.predict.{name}: {reason}; mend the file, or count rows with data.columns.id: null")
+    return found
 
 
 def _load(recipe: Recipe, data: Data, how: Tokenizing, name: str, source: str) -> Split:

@@ -123,6 +123,9 @@ class MaskedLMRecipe:
     def why_no_document(self, split: Split) -> str | None:
         return f"{self._task.kind} has no JSON layout of its own"
 
+    def why_not_kept(self, split: Split) -> str | None:
+        return None
+
     def document(self, split: Split, outputs: Outputs) -> Any:
         raise NotImplementedError(self.why_no_document(split))
 

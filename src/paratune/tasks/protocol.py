@@ -105,6 +105,10 @@ class Recipe(Protocol):
         """Say why predictions of a split cannot be written as one JSON document; None where they can."""
         ...
 
+    def why_not_kept(self, split: Split) -> str | None:
+        """Say why `write_predictions` could not keep every prediction of a split; None where it can."""
+        ...
+
     def document(self, split: Split, outputs: Outputs) -> Any:
         """Return the predictions in the JSON layout that the task is known for."""
         ...

@@ -19,6 +19,7 @@ import torch
 from paratune.batch import Batch
 from paratune.config.sections import Columns, Data, Model, QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
+from paratune.data.labels import first_rows
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
 from paratune.data.loader import Collator
 from paratune.data.questions import answered_only, select_questions
@@ -266,9 +267,16 @@ class QuestionAnsweringRecipe:
 
     def why_no_document(self, split: Split) -> str | None:
         ids = split.samples.ids
-        if ids is None or len(set(ids)) == len(ids):
+        if ids is None:
+            return None
+        if absent := [row for row, name in zip(split.samples.rows.tolist(), ids, strict=True) if not name.strip()]:
+            return f"{split.source} has no id in {first_rows(absent)}"
+        if len(set(ids)) == len(ids):
             return None
         return f"{split.source} has the same id twice ({Counter(ids).most_common(1)[0][0]})"
+
+    def why_not_kept(self, split: Split) -> str | None:
+        return self.why_no_document(split)
 
     def document(self, split: Split, outputs: Outputs) -> dict[str, str]:
         texts = self.prediction_columns(split, outputs)["prediction"]

@@ -77,6 +77,12 @@ def test_a_text_has_its_place_in_another_column():
     assert select(data, PLACED).answers == [(Answer("João", 2), Answer("O", 0))]
 
 
+def test_an_id_that_is_absent_is_told_of():
+    data = table([gold("João")] * 3, id=["a", None, " "])
+    assert "2 with no id (data.columns.id: null counts rows instead), rows 1, 2 " in said(data)
+    assert select(data, missing="drop").num_dropped == {"id": 2}
+
+
 def test_a_place_without_a_text_is_no_unanswerable_question():
     data = table([None] * 5, answer=["João", "", None, "", ""], start=["2", "15", "0", "", "-1"])
     assert "2 with answers that are no texts with places, rows 1, 2 " in said(data, PLACED)

@@ -141,6 +141,20 @@ def test_answers_that_no_window_has_are_warned_of(how: Tokenizing, tmp_path: Pat
     assert "1 of 1 questions have an answer that no window has all of" in warning
 
 
+@pytest.mark.parametrize(
+    ("ids", "said"), [(["a", "b", "a"], r"has the same id twice \(a\)"), (["a", None, "b"], r"has no id in row 1 ")]
+)
+def test_a_set_to_be_predicted_needs_ids_for_its_files(ids: list[Any], said: str, how: Tokenizing, tmp_path: Path):
+    rows = [{"id": name, "question": "film was?", "context": "the film was one"} for name in ids]
+    path = tmp_path / "in.json"
+    path.write_text(json.dumps(rows))
+    data = Data(train="train.json", predict={"asked": str(path)}, columns=COLUMNS)
+    with pytest.raises(DataError, match=rf"data\.predict\.asked: .*in\.json {said}.*data\.columns\.id: null"):
+        load_further(recipe(), data, how)
+    columns = COLUMNS.model_copy(update={"id": None})
+    assert load_further(recipe(), data.model_copy(update={"columns": columns}), how)["asked"].num_rows == 3
+
+
 def test_a_part_of_the_questions_can_be_drawn(how: Tokenizing, tmp_path: Path):
     (split,) = load(recipe(), how, write_squad(tmp_path / "a.json", 20), max_rows=MaxRows(train=7)).values()
     assert split.num_rows == len(split.samples.answers or ()) == 7
