@@ -91,10 +91,11 @@ def predict_command(
 
         table = read_table(source)
         trained = load_trained(target, Named(**named), device)
+    split = trained.read(source, table, require_labels=False)
+    # Only now: of a model from elsewhere the data says whether questions may lack an answer.
     taken = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if taken:
         raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")
-    split = trained.read(source, table, require_labels=False)
     is_document = output.suffix == DOCUMENT_SUFFIX
     if is_document and (reason := trained.recipe.why_no_document(split)):
         raise ConfigError(f"--output {output}: {reason}; write {', '.join(SUFFIXES)}")

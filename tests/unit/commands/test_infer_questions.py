@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,27 @@ def test_a_question_that_is_too_long_is_left_out_or_refused(model: Path, tmp_pat
     assert json.loads(capsys.readouterr().out)["rows_without_prediction"] == [2]
 
 
-def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path, capsys: Any):
+def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path, capsys: Any, caplog: Any):
     (model / TASK_FILE).unlink()
     source = write_squad(tmp_path / "a.json", 10)
-    evaluate(model, source, as_json=True)
-    assert json.loads(capsys.readouterr().out)["scores"]["no_answer_f1"] is not None
+    with caplog.at_level(logging.INFO):
+        evaluate(model, source, as_json=True)
+    assert "task.null_threshold is 0" in caplog.text
+    found = json.loads(capsys.readouterr().out)
+    assert found["scores"]["no_answer_f1"] is not None
+    # Not the threshold that is best for this very file.
+    assert found["answers"]["null_threshold"] == 0
     predict(model, source, tmp_path / "out.json")
     # Nothing says that questions may lack an answer: the best passage is given.
     assert "" not in json.loads((tmp_path / "out.json").read_text()).values()
+
+
+def test_columns_that_are_not_needed_may_have_any_name(model: Path, tmp_path: Path):
+    source = tmp_path / "in.csv"
+    source.write_text("question,context,null_odds\nfilm was?,the film was one,mine\n")
+    with pytest.raises(DataError, match="has a column null_odds"):
+        predict(model, source, tmp_path / "out.csv")
+    (model / TASK_FILE).unlink()  # nothing says that questions may lack an answer: there are no odds
+    predict(model, source, tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert [row["null_odds"] for row in csv.DictReader(file)] == ["mine"]
