@@ -34,11 +34,13 @@ def evaluate_command(
     check_batch_size(batch_size)
     with stdout_for_results():
         from paratune.data.read import read_table
+        from paratune.data.sources import is_pseudo, refuse_pseudo
         from paratune.infer.trained import Named, load_trained
 
         table = read_table(data)
         trained = load_trained(target, Named(**named), device)
     split = trained.read(data, table, require_labels=True)
+    refuse_pseudo(split.samples.marked(is_pseudo(table)[split.samples.rows]), "--data", data)
     evaluation = apply(trained, split, batch_size)
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:

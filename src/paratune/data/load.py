@@ -140,7 +140,7 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
         samples = read_samples(source, data, selector, group_by=group_by)
         source = sources_text(source)
         if name != "train":
-            refuse_pseudo(samples, name, source)
+            refuse_pseudo(samples, f"data.{name}", source)
         cut_parts = _cut(samples, data) if name == "train" and data.split is not None else {name: samples}
         for part, rows in cut_parts.items():
             if part in parts or (part != name and getattr(data, part) is not None):

@@ -80,16 +80,21 @@ def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
     return np.array([text == "true" for text in texts]) if set(texts) <= {"true", "false", ""} else none
 
 
-def refuse_pseudo(samples: Samples, name: str, source: str) -> None:
+def refuse_pseudo(samples: Samples, option: str, source: str) -> None:
     """Make sure that nothing is evaluated on labels that a model gave.
 
+    Args:
+        samples: Of one set.
+        option: What names its file, for the message.
+        source: The file.
+
     Raises:
-        DataError: A row of this split has such a label.
+        DataError: A row has such a label.
     """
     if samples.pseudo is not None and samples.pseudo.any():
         rows = samples.rows[samples.pseudo].tolist()
         raise DataError(
-            f"{source} (data.{name}) has {len(rows)} pseudo-labelled rows: {first_rows(rows)}; a score on labels that "
+            f"{source} ({option}) has {len(rows)} pseudo-labelled rows: {first_rows(rows)}; a score on labels that "
             "a model gave says how far two models agree. Name the file in data.train"
         )
 

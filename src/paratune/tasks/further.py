@@ -36,5 +36,5 @@ def _load(recipe: Recipe, data: Data, how: Tokenizing, name: str, source: str) -
     labelled = name in data.extra
     found = recipe.load_split(source, table, data.columns, how, missing=data.missing, require_labels=labelled)
     if labelled:
-        refuse_pseudo(found.samples.marked(is_pseudo(table)[found.samples.rows]), f"extra.{name}", source)
+        refuse_pseudo(found.samples.marked(is_pseudo(table)[found.samples.rows]), f"data.extra.{name}", source)
     return replace(found, name=name)

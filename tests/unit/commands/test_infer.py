@@ -75,6 +75,13 @@ def test_rows_that_were_left_out_are_shown_by_reason(model: str, tmp_path: Path,
     ]
 
 
+def test_labels_that_a_model_gave_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):
+    with (tmp_path / "made.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label", "pseudo"), ("a", "1", "false"), ("b", "0", "true")])
+    with pytest.raises(DataError, match=r"made.csv \(--data\) has 1 pseudo-labelled rows: row 1"):
+        evaluate(model, str(tmp_path / "made.csv"))
+
+
 def test_nothing_left_out_is_not_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     evaluate(model, write(tmp_path / "data.csv", rows=ROWS[:2]))
     assert "left out" not in capsys.readouterr().out
