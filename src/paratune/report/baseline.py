@@ -101,9 +101,9 @@ def _better_side(row: Row) -> int:
     """Return 1 where more is better, -1 where less is, 0 where neither is known."""
     if row.key in LOWER_IS_BETTER or row.key in HIGHER_IS_BETTER:
         return -1 if row.key in LOWER_IS_BETTER else 1
-    if not row.group.endswith(" scores"):
+    if row.metric is None:
         return 0
     try:
-        return 1 if direction(row.key.partition("_")[2]) == "max" else -1
+        return 1 if direction(row.metric) == "max" else -1
     except KeyError:  # a metric of a later version
         return 0

@@ -98,6 +98,8 @@ class Row:
     cells: tuple[Cell, ...]
     shown: bool
     """False for what only CSV and JSON hold."""
+    metric: str | None = None
+    """Of the scores of a set, which of its metrics this is."""
     footnote: str = ""
     """What a mark in the label refers to."""
 
@@ -451,7 +453,7 @@ def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
             values = [run.number(("summary", "scores", split, metric)) for run in runs]
             texts = [_score(value) for value in values]
             source = f"summary.scores.{split}.{metric}"
-            yield _row(
+            row = _row(
                 runs,
                 f"{split}_{metric}",
                 f"{split.capitalize().replace('_', ' ')} scores",
@@ -462,6 +464,7 @@ def _quality(runs: Sequence[RunRecord]) -> Iterator[Row]:
                 # Of more than two classes f1 is f1_macro (`metrics.classification`).
                 shown=metric != "f1" or "f1_macro" not in metrics or not _all_have_many_classes(runs),
             )
+            yield replace(row, metric=metric)
 
 
 def _constant(runs: Sequence[RunRecord]) -> Iterator[Row]:

@@ -48,6 +48,15 @@ def test_changes_are_in_per_cent_of_the_baseline_with_the_better_side(runs):
     assert not {"seed", "num_steps", "world_size"} & {row.key for row in report.against.rows}
 
 
+def test_sets_of_any_name_are_compared(tmp_path):
+    for name, value in (("base", 0.5), ("tuned", 0.6)):
+        scores = {"validation": {"f1_macro": value}, "validation_mismatched": {"f1_macro": value}}
+        make_run(tmp_path / name, summary_changes={"scores": scores})
+    report = make([tmp_path / "tuned"], None, tmp_path / "base")
+    assert change(report, "validation_f1_macro").text == "+20.0% ↑ better"
+    assert change(report, "validation_mismatched_f1_macro").text == "+20.0% ↑ better"
+
+
 def test_a_baseline_among_the_runs_keeps_its_place(runs):
     base, tuned = runs
     report = make([tuned, base], None, base / ".." / "base")
