@@ -16,7 +16,8 @@ def of_run(folder: Path) -> dict[str, Predicted]:
     """Return the predictions of a run for each table that it has a set for.
 
     Raises:
-        CheckpointError: It is no finished run, none of a task of GLUE, has no such set, or its record is damaged.
+        CheckpointError: It is no finished run, none of a task of GLUE, has no such set, two for one table, or its
+            record is damaged.
     """
     if not (folder / RUN_FILE).is_file():
         raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}")
@@ -30,13 +31,18 @@ def of_run(folder: Path) -> dict[str, Predicted]:
         raise CheckpointError(f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
     if task not in GLUE:
         raise CheckpointError(f"{folder} is no run of a task of GLUE by name (task: {', '.join(GLUE)})")
-    found = {
-        name: _predicted(folder, set_name, data[set_name])
+    sets = {
+        name: [set_name for set_name in table.sets if set_name in data]
         for name, table in TABLES.items()
         if table.task == task
-        for set_name in table.sets
-        if set_name in data
     }
+    for name, of_table in sets.items():
+        if len(of_table) > 1:
+            raise CheckpointError(
+                f"{folder} has {' and '.join(of_table)}, and {name} takes one of them; predict the right file with "
+                f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE"
+            )
+    found = {name: _predicted(folder, of_table[0], data[of_table[0]]) for name, of_table in sets.items() if of_table}
     if not found:
         names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
         raise CheckpointError(

@@ -46,6 +46,9 @@ def test_what_gives_no_table_is_said(tmp_path):
     cases = {
         "no run of a task of GLUE by name": make_run(tmp_path / "a", None, {"test": ["x"]}),
         "has no set called test; name the file": make_run(tmp_path / "b", "rte", {"other": ["x"]}),
+        "has test and test_matched, and MNLI-m.tsv takes one": make_run(
+            tmp_path / "e", "mnli", {"test": ["neutral"], "test_matched": ["neutral"]}
+        ),
         "is not a run": tmp_path,
     }
     unfinished = make_run(tmp_path / "c", "rte", {"test": ["x"]})
