@@ -1,8 +1,10 @@
 """The zip of a submission: written the same for the same predictions, and checked without being unpacked to disk."""
 
 import contextlib
+import lzma
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,7 +53,7 @@ def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[
     try:
         with zipfile.ZipFile(path) as archive:
             return _check(archive, wanted, any_size=any_size)
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError) as error:
         raise DataError(f"{path} cannot be read as a zip: {error}") from error
 
 

@@ -17,6 +17,8 @@ HEADER = "index\tprediction"
 LOWEST, HIGHEST = 0.0, 5.0
 """Limits of a similarity in STS-B."""
 _SHOWN = 5
+_MAX_DIGITS = 9
+"""Most digits of an index; the longest table has six."""
 
 
 @dataclass(frozen=True)
@@ -162,12 +164,19 @@ def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterato
     if odd:
         yield Finding(name, f"{len(odd)} indices are not whole numbers, such as {odd[0][:40]!r}")
         return
+    long = [index for index in indices if len(index) > _MAX_DIGITS]
+    if long:
+        yield Finding(name, f"{len(long)} indices are too large, such as {long[0][:40]}")
+        return
     numbers = [int(index) for index in indices]
     twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
     if twice:
         yield Finding(name, f"{len(twice)} indices occur more than once: {_some(twice)}")
-    wanted = range(max(max(numbers, default=-1) + 1, 0 if any_size else official))
-    missing = sorted(set(wanted) - set(numbers))
+    num_rows = max(min(max(numbers, default=-1) + 1, len(numbers)), 0 if any_size else official)
+    beyond = sorted(number for number in set(numbers) if number >= num_rows)
+    if beyond:
+        yield Finding(name, f"{len(beyond)} indices are beyond the last row, {num_rows - 1}: {_some(beyond)}")
+    missing = sorted(set(range(num_rows)) - set(numbers))
     if missing:
         yield Finding(name, f"{len(missing)} indices are missing: {_some(missing)}")
     falls = [later for earlier, later in pairwise(numbers) if later < earlier]

@@ -55,6 +55,19 @@ def test_a_bomb_is_not_unpacked(tmp_path):
     assert "more than any table has" in messages(tmp_path / "a.zip", [])[0]
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_whose_packed_bytes_are_damaged_is_said(method, tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("WNLI.tsv", WNLI)
+    raw = bytearray(path.read_bytes())
+    start = 30 + len("WNLI.tsv")  # the header of an entry is 30 bytes and its name
+    raw[start : start + 40] = b"\xff" * 40
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"a.zip cannot be read as a zip: "):
+        messages(path, [])
+
+
 def test_what_is_no_zip_is_said(tmp_path):
     (tmp_path / "a.zip").write_text("hello")
     for path in (tmp_path / "a.zip", tmp_path / "absent.zip", tmp_path):

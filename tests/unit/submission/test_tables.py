@@ -92,6 +92,8 @@ def test_a_good_table_has_no_findings():
         (wnli(*WHOLE[:-1], "145 1"), ["1 rows do not have two columns: 145"]),
         (wnli(*WHOLE[:-1], "last\t1"), ["1 indices are not whole numbers, such as 'last'"]),
         (wnli(*WHOLE[:-1], "²\t1"), ["1 indices are not whole numbers, such as '²'"]),
+        (wnli(*WHOLE[:-1], "9999999\t1"), ["1 indices are beyond the last row, 145: 9999999", "are missing: 145"]),
+        (wnli(*WHOLE[:-1], "1" + "0" * 4999 + "\t1"), ["1 indices are too large, such as 1000"]),
         ("", ["line 1 is ''", "146 indices are missing", "0 rows"]),
     ],
 )
