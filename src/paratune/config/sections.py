@@ -76,8 +76,8 @@ class RegressionTask(Section):
     kind: Literal["regression"]
     """The task."""
     start_at_mean: bool = False
-    """Set the bias of the head to the mean of the training targets: targets far from 0 are then not what the first
-    steps are spent on."""
+    """Set the bias of a new head to the mean of the training targets: targets far from 0 are then not what the first
+    steps are spent on. A head that is trained already has its bias, and is refused."""
     glue: Literal["stsb"] | None = None
     """Task of GLUE that this is, in any language: gives the kind and columns that are not said; see docs/glue.md."""
     round_to: PositiveFloat | None = None

@@ -183,7 +183,7 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
     try:
         if model.from_scratch:
             hf = maker.from_config(config, trust_remote_code=model.trust_remote_code)
-            return hf, ()
+            return hf, tuple(name for name, _ in hf.named_parameters())
         source = locate(model.name)
         hf, info = maker.from_pretrained(
             source,
@@ -207,6 +207,9 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
 
 def say_what_is_new(model: TaskModel, name: str) -> None:
     """Log which weights training begins with that `name` did not have."""
+    if len(model.new_weights) == sum(1 for _ in model.hf.parameters()):
+        log.info("all weights are new")
+        return
     if model.new_weights:
         log.info("new weights, because %s has none that fit: %s", name, ", ".join(model.new_weights))
     if pooler := [key for key in model.new_weights if is_pooler(model.hf, key)]:

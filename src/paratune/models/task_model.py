@@ -26,7 +26,7 @@ class TaskModel(nn.Module):
         Args:
             hf: With the head that fits the task, such as an `AutoModelForSequenceClassification`.
             task_kind: A key of `OBJECTIVES`.
-            new_weights: Names in `hf` of the weights that were not loaded.
+            new_weights: Names in `hf` of the weights that were not loaded; all of them where none were.
             objective: That of the task under its options, where it is not the one in `OBJECTIVES`.
         """
         super().__init__()
@@ -104,31 +104,38 @@ def freeze_encoder(model: TaskModel) -> None:
     """
     random = [key for key in model.new_weights if in_body(model.hf, key)]
     if random:
+        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
         raise ConfigError(
-            f"train.freeze_encoder: true would leave new weights as they are: {', '.join(random)}; this model has to "
-            "be trained whole (train.freeze_encoder: false)"
+            f"train.freeze_encoder: true would leave new weights as they are: {', '.join(random[:3])}{more}; this "
+            "model has to be trained whole (train.freeze_encoder: false)"
         )
     for parameter in model.hf.base_model.parameters():
         parameter.requires_grad_(False)
 
 
 def set_output_bias(model: TaskModel, value: float) -> None:
-    """Set the bias of the layer that gives the one output of a regression.
+    """Set the new bias of the layer that gives the one output of a regression.
 
     Raises:
-        ConfigError: The head of this architecture has no such bias.
+        ConfigError: The head of this architecture has no such bias, or it was loaded: it is trained already.
     """
     encoder = {id(module) for module in model.hf.base_model.modules()}
     last = [
-        module
-        for module in model.hf.modules()
+        (name, module)
+        for name, module in model.hf.named_modules()
         if isinstance(module, nn.Linear) and module.out_features == 1 and id(module) not in encoder
     ]
-    if not last or last[-1].bias is None:
+    if not last or last[-1][1].bias is None:
         raise ConfigError(
             f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias to set; leave it out"
         )
-    nn.init.constant_(last[-1].bias, value)
+    name, layer = last[-1]
+    if f"{name}.bias" not in model.new_weights:
+        raise ConfigError(
+            f"task.start_at_mean: true has no effect on a head that is trained: the model has its {name}.bias; set "
+            "task.start_at_mean: false, or model.from_scratch: true for new weights"
+        )
+    nn.init.constant_(layer.bias, value)
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency
 from paratune.models import load
 from paratune.models.load import Head, load_config, load_model, load_tokenizer, locate, require_weights, say_what_is_new
-from paratune.models.task_model import TaskModel, freeze_encoder
+from paratune.models.task_model import TaskModel, freeze_encoder, set_output_bias
 from paratune.precision import POLICIES
 
 AUTO_CLASS = "AutoModelForSequenceClassification"
@@ -107,6 +107,17 @@ def test_from_scratch_takes_the_architecture_only(folder: Path):
     (folder / "model.safetensors").unlink()
     model = loaded(folder, from_scratch=True, seed=3)
     assert torch.equal(loaded(folder, from_scratch=True, seed=3).hf.classifier.weight, model.hf.classifier.weight)
+
+
+def test_from_scratch_all_weights_are_new(folder: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "paratune")
+    model = loaded(folder, ["one"], from_scratch=True)
+    set_output_bias(model, 6.5)
+    assert model.hf.classifier.bias.item() == 6.5
+    say_what_is_new(model, str(folder))
+    assert caplog.messages == ["all weights are new"]
+    with pytest.raises(ConfigError, match=r"freeze_encoder: true would leave new weights .* and 36 more; this model"):
+        freeze_encoder(model)
 
 
 class Booby:

@@ -165,13 +165,23 @@ def test_a_fingerprint_is_the_same_in_every_precision():
 def test_a_regression_can_start_at_a_value(config: Any):
     size = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32} if config is DistilBertConfig else BERT_SIZE
     hf = AutoModelForSequenceClassification.from_config(config(**{**SIZE, **size, "num_labels": 1}))
-    model = TaskModel(hf, "regression").eval()
+    model = TaskModel(hf, "regression", tuple(name for name, _ in hf.named_parameters())).eval()
     for name, parameter in hf.named_parameters():
         if "classifier" in name and name.endswith("weight"):
             nn.init.zeros_(parameter)
     set_output_bias(model, 6.5)
     # With a last layer of zeros the bias is all there is.
     assert model(tiny_collator(3, num_classes=0)(np.arange(3), 3.0)).flatten().tolist() == pytest.approx([6.5] * 3)
+
+
+def test_a_head_that_is_trained_keeps_its_bias():
+    hf = AutoModelForSequenceClassification.from_config(BertConfig(**{**SIZE, **BERT_SIZE, "num_labels": 1}))
+    nn.init.constant_(hf.classifier.bias, 7.25)
+    message = r"start_at_mean: true has no effect on a head that is trained: the model has its classifier\.bias"
+    for new in ((), ("bert.pooler.dense.bias",)):
+        with pytest.raises(ConfigError, match=message):
+            set_output_bias(TaskModel(hf, "regression", new), 1.0)
+    assert hf.classifier.bias.item() == 7.25
 
 
 def test_a_head_without_bias_is_refused():
