@@ -45,7 +45,7 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
     """Look whether a tokenizer can do what a masked LM needs.
 
     Raises:
-        ConfigError: It has no mask token, or does not say where words begin.
+        ConfigError: It has no mask token, or does not say where words begin, or takes a whole text for one word.
     """
     if tokenizer.mask_token_id is None:
         raise ConfigError(
@@ -58,6 +58,11 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
             f"task.whole_words: true needs a fast tokenizer, which says where words begin, and "
             f"{type(tokenizer).__name__} of {tokenizer.name_or_path} is a slow one; set model.tokenizer to a folder "
             "with a tokenizer.json, or task.whole_words: false"
+        )
+    if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
+        raise ConfigError(
+            f"task.whole_words: true needs a tokenizer that cuts a text into words first, and to "
+            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} 'a b' is one word; set task.whole_words: false"
         )
 
 
@@ -104,7 +109,7 @@ def make_windows(
     Returns:
         The windows; `of_rows` has num_maskable (N,), the tokens that are not special, and document (N,), the sample in
         which the window begins; `of_tokens` has, for whole words, word_start: 1 where a word, or what is left of it at
-        the begin of a window, begins.
+        the begin of a window, begins; and `of_rows` smallest_word (N,), the tokens of the shortest word, 0 without any.
 
     Raises:
         ConfigError: `how.max_length` leaves no room for text.
@@ -128,7 +133,8 @@ def make_windows(
             made.add(_document_tokens(samples, part, how, source, whole_words))
         made.finish()
 
-    fingerprint = token_fingerprint(samples, how, windows=windows, whole_words=whole_words)
+    kept = "word_start, smallest_word" if whole_words else False
+    fingerprint = token_fingerprint(samples, how, windows=windows, whole_words=kept)
     return cached_store(fingerprint, how, write, of_tokens={"word_start": "|u1"} if whole_words else None)
 
 
@@ -165,6 +171,7 @@ class _Writer:
         self._writer, self._how, self._frame, self._room, self._whole_words = writer, how, frame, room, whole_words
         self._is_special = vocabulary_of(how.tokenizer).is_special
         self._num_maskable: list[int] = []
+        self._smallest_word: list[int] = []
 
     def write(self, contents: list[tuple[Tokens, Flags]], full_lengths: list[int]) -> None:
         """Add windows by the tokens between their special ones."""
@@ -177,12 +184,22 @@ class _Writer:
             starts = [
                 [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
             ]
+            self._smallest_word += [self._smallest(tokens, flags) for tokens, flags in contents]
         types = [[0] * len(row) for row in ids] if self._how.need_token_type_ids else None
         self._writer.add(ids, types, full_lengths, {"word_start": starts} if starts is not None else None)
 
+    def _smallest(self, tokens: Tokens, flags: Flags) -> int:
+        """Return the tokens of the shortest word of a window, special ones not counted; 0 where all are special."""
+        begins = np.union1d([0], np.flatnonzero(flags))
+        sizes = np.add.reduceat((~self._is_special[tokens]).astype(np.int64), begins)
+        return int(sizes[sizes > 0].min(initial=len(tokens))) if sizes.any() else 0
+
     def finish(self, document: IntArray) -> None:
         num_maskable = np.asarray(self._num_maskable, dtype=np.int32)
-        self._writer.finish(self._how.max_length, {"num_maskable": num_maskable, "document": document})
+        of_rows: dict[str, npt.NDArray[Any]] = {"num_maskable": num_maskable, "document": document}
+        if self._whole_words:
+            of_rows["smallest_word"] = np.asarray(self._smallest_word, dtype=np.int32)
+        self._writer.finish(self._how.max_length, of_rows)
 
 
 class _Apart:
@@ -254,9 +271,9 @@ def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -
         source: Name of the samples in messages.
 
     Returns:
-        Those of `samples` with a mask within their first `max_length` tokens, the others counted by "mask"; and a
-        store whose `of_rows` has document (N,), the position of the text among them, and asked (N,), that of the mask
-        among its tokens.
+        Those of `samples` with masks, all of them within their first `max_length` tokens, the others counted by "mask";
+        and a store whose `of_rows` has document (N,), the position of the text among them, and asked (N,), that of the
+        mask among its tokens.
 
     Raises:
         DataError: No text has one.
@@ -270,6 +287,8 @@ def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -
             texts, types, lengths = encode(samples, part, how, source)
             for number, ids in enumerate(texts):
                 places = [place for place, token in enumerate(ids) if token == mask_id]
+                if lengths[number] > len(ids) and _num_masks(samples.texts[part][number], how) > len(places):
+                    continue  # what is asked for would be answered in part
                 again = None if types is None else [types[number]] * len(places)
                 writer.add([ids] * len(places), again, [lengths[number]] * len(places))
                 document += [part.start + number] * len(places)
@@ -277,13 +296,18 @@ def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -
         if not asked:
             raise DataError(
                 f"{source}: no text holds the mask token of this model, {how.tokenizer.mask_token}, within "
-                f"{how.max_length} tokens; write it where a word is to be filled in"
+                f"{how.max_length} tokens, with all of its masks; write it where a word is to be filled in"
             )
         of_rows = {"document": np.asarray(document, dtype=np.int64), "asked": np.asarray(asked, dtype=np.int64)}
         writer.finish(how.max_length, of_rows)
 
-    store = cached_store(token_fingerprint(samples, how, windows="questions"), how, write)
+    store = cached_store(token_fingerprint(samples, how, windows="questions, whole"), how, write)
     found = np.unique(store.of_rows["document"])
     without = len(samples) - len(found)
     num_dropped = {**samples.num_dropped, **({"mask": without} if without else {})}
     return samples.take(found, num_dropped=num_dropped), store
+
+
+def _num_masks(text: str, how: Tokenizing) -> int:
+    ids: list[int] = how.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids.count(how.tokenizer.mask_token_id)

@@ -15,7 +15,7 @@ from paratune.data.columns import Missing, Samples, select
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
 from paratune.data.loader import Collate
-from paratune.data.masking import MaskingCollator, QuestionCollator
+from paratune.data.masking import MaskingCollator, QuestionCollator, num_hidden
 from paratune.data.tokens import Tokenizing
 from paratune.errors import DataError
 from paratune.metrics.masked_lm import masked_lm_scores
@@ -25,6 +25,7 @@ from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 from paratune.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores
+from paratune.units import format_share
 
 
 class MaskedLMRecipe:
@@ -87,10 +88,27 @@ class MaskedLMRecipe:
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
         found = []
         for split in splits.values():
+            found += self._hidden_too_much(split)
             without = int((split.store.of_rows["num_maskable"] == 0).sum())
             if without:
                 found.append(f"{split.name}: {without} windows have special tokens alone; nothing is hidden in them")
         return found
+
+    def _hidden_too_much(self, split: Split) -> list[str]:
+        """Warn where one token, or one word, is far more of a window than is to be hidden."""
+        num_maskable, share = split.store.of_rows["num_maskable"], self._task.mask_probability
+        least = num_hidden(num_maskable, share)
+        if self._task.whole_words:
+            least = np.maximum(least, split.store.of_rows["smallest_word"])
+        hidden = float(least.sum() / max(1, num_maskable.sum()))
+        if hidden <= 2 * share:
+            return []
+        thing = "word" if self._task.whole_words else "token"
+        joined = "" if self._task.windows == "joined" else "; task.windows: joined makes longer windows"
+        return [
+            f"{split.name}: {format_share(hidden)} of the tokens are hidden, not {format_share(share)} "
+            f"(task.mask_probability): of each window at least one {thing}, however short it is{joined}"
+        ]
 
     def settled(self, validation: tuple[Split, Outputs] | None) -> "MaskedLMRecipe":
         return self

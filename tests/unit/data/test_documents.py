@@ -190,6 +190,25 @@ def test_a_tokenizer_without_a_mask_token_or_without_words_is_refused():
         check_tokenizer(slow, whole_words=True)
 
 
+def test_a_tokenizer_to_which_a_text_is_one_word_is_refused():
+    inner = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -1.0), (" ", -1.0)], unk_id=0))
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>", mask_token="<mask>")
+    check_tokenizer(whole)
+    with pytest.raises(ConfigError, match=r"cuts a text into words first, and to .* 'a b' is one word; set task.whole"):
+        check_tokenizer(whole, whole_words=True)
+    for made in (bpe(), unigram()):
+        check_tokenizer(made, whole_words=True)
+
+
+def test_the_shortest_word_of_a_window_is_kept(tmp_path):
+    # xyz is x ##y ##z; 漢 is [UNK], which is never hidden; a cut after 5 tokens leaves ##z alone.
+    store = windows(["good xyz xyz", "漢 xy", "漢"], tmp_path, "documents", 9, whole_words=True)
+    assert store.of_rows["smallest_word"].tolist() == [1, 2, 0]
+    cut = windows(["xyz xyz"], tmp_path, "joined", 7, whole_words=True)
+    assert rows_of(cut)[1] == [CLS, *ids("##z"), SEP]
+    assert cut.of_rows["smallest_word"].tolist() == [2, 1]
+
+
 def test_slow_tokenizers_make_windows_too(tmp_path):
     tokenizer = transformers.ByT5Tokenizer(mask_token="<mask>")
     store = windows(["ab", "c"], tmp_path, "joined", 4, tokenizer)
@@ -198,13 +217,22 @@ def test_slow_tokenizers_make_windows_too(tmp_path):
 
 
 def test_each_mask_of_a_text_is_a_question(tmp_path):
-    texts = ["the [MASK] was good", "no mask", "[MASK] and [MASK]", "one two three four five [MASK]"]
+    texts = [
+        "the [MASK] was good",
+        "no mask",
+        "[MASK] and [MASK]",
+        "one two three four five [MASK]",
+        "[MASK] two three four [MASK]",
+    ]
     how = Tokenizing(tiny_tokenizer(), 6, cache_dir=tmp_path)
     asked, store = make_questions(samples(texts), how)
-    # The mask of the last one is beyond the first six tokens.
-    assert (asked.texts, asked.rows.tolist(), asked.num_dropped) == ([texts[0], texts[2]], [10, 12], {"mask": 2})
+    # The mask of the fourth is beyond the first six tokens, and so is the second one of the fifth.
+    assert (asked.texts, asked.rows.tolist(), asked.num_dropped) == ([texts[0], texts[2]], [10, 12], {"mask": 3})
     assert store.of_rows["document"].tolist() == [0, 2, 2]
     assert store.of_rows["asked"].tolist() == [2, 1, 3]
     assert rows_of(store)[1] == rows_of(store)[2] == [CLS, MASK, *ids("and"), MASK, SEP]
-    with pytest.raises(DataError, match=r"here: no text holds the mask token of this model, \[MASK\], within 6 tokens"):
+    with pytest.raises(
+        DataError,
+        match=r"here: no text holds the mask token of this model, \[MASK\], within 6 tokens, with all of its masks;",
+    ):
         make_questions(samples(["<mask>"]), how, source="here")

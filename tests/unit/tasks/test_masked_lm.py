@@ -171,9 +171,31 @@ def test_text_of_which_nothing_can_be_hidden_is_refused_or_warned_of(tmp_path):
     ):
         split_of(tmp_path, ["漢 字"])
     task = MaskedLMTask(kind="mlm", windows="documents")
-    recipe, split = split_of(tmp_path, ["漢 字", "good"], task)
+    recipe, split = split_of(tmp_path, ["漢 字", TEXTS[1]], task)
     (warning,) = recipe.warnings({"train": split})
     assert warning == "data: 1 windows have special tokens alone; nothing is hidden in them"
+
+
+@pytest.mark.parametrize(
+    ("options", "texts", "hidden"),
+    [
+        ({"windows": "documents"}, ["good film", "bad book"], "50.0%"),  # one of two tokens in each window
+        ({"whole_words": True}, ["xyzxyz"], "100.0%"),  # one word of 6 tokens
+        ({"whole_words": True}, ["xy xyzx"], "33.3%"),  # the shorter one of 2 and 4 tokens, at least
+        ({"whole_words": True, "mask_probability": 0.2}, ["xy xyzx"], None),
+        ({}, ["xyzxyz"], None),
+    ],
+)
+def test_windows_that_hide_far_more_than_is_asked_for_are_warned_of(tmp_path, options, texts, hidden):
+    recipe, split = split_of(tmp_path, texts, MaskedLMTask(kind="mlm", **options))
+    found = recipe.warnings({"train": split})
+    thing = "word" if "whole_words" in options else "token"
+    start = (
+        f"data: {hidden} of the tokens are hidden, not 15.0% (task.mask_probability): of each window at least one "
+        f"{thing}, however short it is"
+    )
+    end = "; task.windows: joined makes longer windows" if "windows" in options else ""
+    assert found == ([] if hidden is None else [start + end])
 
 
 def test_splits_are_cut_by_documents(tmp_path):
