@@ -101,7 +101,7 @@ def build_report(found: Found, baseline: Path | None = None) -> Report:
         baseline: Folder of the one that the others are compared with in per cent.
 
     Raises:
-        CheckpointError: The baseline is not finished.
+        CheckpointError: The baseline is not finished, or no run beside it is.
     """
     certificates, of_others = find_certificates(found.runs, found.certificates)
     rows = build_rows(found.runs, certificates)
@@ -120,10 +120,15 @@ def build_report(found: Found, baseline: Path | None = None) -> Report:
 
 def _name_of(folder: Path, found: Found) -> str:
     """Return what the report calls the run in a folder."""
-    for run in found.runs:
-        if run.folder.resolve() == folder.resolve():
-            return run.name
-    raise CheckpointError(f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with")
+    name = next((run.name for run in found.runs if run.folder.resolve() == folder.resolve()), None)
+    if name is None:
+        raise CheckpointError(f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with")
+    if len(found.runs) == 1:
+        raise CheckpointError(
+            f"--baseline {plain(folder)}: no other finished run is named beside it; add its folder, or leave "
+            "out --baseline"
+        )
+    return name
 
 
 def split_shown(run: RunRecord) -> str | None:

@@ -86,6 +86,14 @@ def test_an_unfinished_baseline_is_refused(runs, tmp_path):
         make([runs[1]], None, unfinished)
 
 
+def test_a_baseline_with_nothing_beside_it_is_refused(runs, tmp_path):
+    base, _ = runs
+    half = make_run(tmp_path / "half", finished=False)
+    for named in ([base], [base, half]):
+        with pytest.raises(CheckpointError, match=r"--baseline .*base: no other finished run is named"):
+            make(named, None, base)
+
+
 def test_the_constant_answer_stands_beside_the_score(tmp_path):
     scores = {"rmse": 1.25, "mae": 1.0, "pearson": None}
     run = make_run(
