@@ -132,7 +132,7 @@ def _step(matrix: Matrix, cell: Cell, before: SweepRecord | None) -> Step:
         num_processes=cell.num_processes,
         task=cell.config.task.kind,
         metric=matrix.select_by or cell.metric,
-        metrics=cell.metrics,
+        metrics=tuple(dict.fromkeys([*cell.metrics, matrix.select_by or cell.metric])),
         fingerprint=cell.fingerprint,
         attempts=old.attempts if old else (),
     )

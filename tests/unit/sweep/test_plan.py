@@ -57,6 +57,12 @@ def test_nothing_done_yet(matrix_file: Path):
     assert not Path("runs").exists()
 
 
+def test_the_metric_that_chooses_is_shown(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text().replace("axes:", "select_by: matthews\naxes:"))
+    cell = plan(matrix_file).record.cells[0]
+    assert (cell.metric, cell.metrics) == ("matthews", ("accuracy", "f1_macro", "matthews"))
+
+
 def test_finished_begun_and_failed(matrix_file: Path):
     keep(matrix_file, state="failed", reason="not finite", exit_code=7)
     begin(matrix_file, "learning_rate-0.0001_seed-42", finished=True)
