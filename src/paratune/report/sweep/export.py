@@ -136,6 +136,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "standard_deviation": figure.deviation,
         "num_runs": len(figure.known),
         "num_planned": len(figure.values),
+        "num_left_out": figure.num_left_out,
         "values": list(figure.values),
     }
 

@@ -1,7 +1,8 @@
 """What became of a matrix of runs: the scores of every run, their mean and spread over seeds, and what is chosen.
 
 Chosen is by the mean over seeds of one metric on validation; test scores are read, and never looked at for that. A
-candidate of which a seed is missing is shown with what there is, and not chosen.
+candidate of which a seed is missing is shown with what there is, and not chosen; so is one of which a seed is left out
+that another candidate has.
 """
 
 import math
@@ -15,8 +16,6 @@ from paratune import records
 from paratune.config.metric_names import direction
 from paratune.errors import CheckpointError
 from paratune.sweep_record import CellRecord, SweepRecord, read_sweep, run_folder_of
-
-SPLITS = ("validation", "test")
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class Figure:
 
     values: tuple[float | None, ...]
     """Of each run, in the order of the seeds; None where it is missing."""
+    num_left_out: int = 0
+    """Runs that `exclude` leaves out and other candidates have."""
 
     @property
     def known(self) -> list[float]:
@@ -62,7 +63,12 @@ class Figure:
 
     @property
     def is_whole(self) -> bool:
-        return len(self.known) == len(self.values)
+        return len(self.known) == self.num_wanted
+
+    @property
+    def num_wanted(self) -> int:
+        """Runs that a comparison with other candidates needs."""
+        return len(self.values) + self.num_left_out
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,11 @@ class Candidate:
     values: Mapping[str, str]
     """Of the axes that are neither seeds nor in `select_per`: what is chosen among."""
     outcomes: tuple[Outcome, ...]
+    num_left_out: int = 0
+    """Seeds that other candidates have and `exclude` leaves out of this one."""
 
     def figure(self, split: str, metric: str) -> Figure:
-        return Figure(tuple(outcome.score(split, metric) for outcome in self.outcomes))
+        return Figure(tuple(outcome.score(split, metric) for outcome in self.outcomes), self.num_left_out)
 
 
 @dataclass(frozen=True)
@@ -164,13 +172,21 @@ def _groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, ..
         values = outcome.cell.values
         group = found.setdefault(tuple(values[label] for label in per), {})
         group.setdefault(tuple(values[label] for label in tried), []).append(outcome)
-    return tuple(
-        _group(
-            dict(zip(per, names, strict=True)),
-            [Candidate(dict(zip(tried, values, strict=True)), tuple(runs)) for values, runs in candidates.items()],
+    seeds = [axis.label for axis in record.axes if axis.is_seed]
+    groups = []
+    for names, candidates in found.items():
+        # A seed that no candidate of the group has makes none of them unlike the others.
+        num_seeds = len({tuple(map(run.cell.values.get, seeds)) for runs in candidates.values() for run in runs})
+        groups.append(
+            _group(
+                dict(zip(per, names, strict=True)),
+                [
+                    Candidate(dict(zip(tried, values, strict=True)), tuple(runs), num_seeds - len(runs))
+                    for values, runs in candidates.items()
+                ],
+            )
         )
-        for names, candidates in found.items()
-    )
+    return tuple(groups)
 
 
 def _group(values: Mapping[str, str], candidates: Sequence[Candidate]) -> Group:
@@ -182,13 +198,11 @@ def _group(values: Mapping[str, str], candidates: Sequence[Candidate]) -> Group:
 def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:
     """Return the best candidate by the mean of a metric on validation, and what a reader has to know of that.
 
-    Only candidates with a value for every seed are chosen; of equal ones the first. The one candidate of a matrix
-    without anything to choose is taken as it is.
+    Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
+    candidate of a matrix without anything to choose is taken as it is.
     """
     if len(candidates) == 1:
-        only = candidates[0].figure("validation", metric)
-        missing = [] if any(outcome.is_finished for outcome in candidates[0].outcomes) and only.is_whole else ["x"]
-        return candidates[0], _missing(candidates) if missing else []
+        return candidates[0], _missing(candidates)
     figures = [(candidate, candidate.figure("validation", metric)) for candidate in candidates]
     whole = [(candidate, figure.mean) for candidate, figure in figures if figure.is_whole and figure.mean is not None]
     remarks = _missing(candidates)
@@ -199,6 +213,9 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     )
     if unscored:
         remarks.append(f"{unscored} finished runs have no finite {metric} on validation")
+    num_short = sum(candidate.num_left_out > 0 for candidate in candidates)
+    if num_short:
+        remarks.append(f"exclude leaves seeds out of {num_short} of {len(candidates)} candidates that others have")
     if not whole:
         return None, [*remarks, "nothing is chosen: no candidate has all of its runs"]
     best = (max if direction(metric) == "max" else min)(mean for _, mean in whole)

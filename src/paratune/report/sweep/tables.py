@@ -64,17 +64,31 @@ def _is_choice(report: SweepReport) -> bool:
 
 
 def _about(report: SweepReport) -> Iterator[str]:
-    seeds = report.seeds
-    if len(seeds) > 1:
-        yield f"Mean ± sample standard deviation over {len(seeds)} seeds: {', '.join(seeds)}."
-    else:
-        yield "One seed: the spread over seeds is n/a."
+    yield _over_seeds(report)
     if not _is_choice(report):
         return
     metrics = sorted({group.metric for group in report.groups})
     yield f"Chosen is the best mean of {' or '.join(metrics)} on validation; test scores are not looked at for that."
     if any(group.split_shown() == "validation" for group in report.groups):
         yield "Without a test set the scores are those of the very validation set that chose: they flatter."
+
+
+def _over_seeds(report: SweepReport) -> str:
+    """Return over how many seeds the figures are, as those of the chosen candidates have it."""
+    seeds = report.seeds
+    if len(seeds) < 2:
+        return "One seed: the spread over seeds is n/a."
+    figures = [
+        group.chosen.figure(group.split_shown(), metric)
+        for group in report.groups
+        if group.chosen
+        for metric in group.metrics
+    ]
+    counts = sorted({len(figure.known) for figure in figures} or {len(seeds)})
+    if counts == [len(seeds)]:
+        return f"Mean ± sample standard deviation over {len(seeds)} seeds: {', '.join(seeds)}."
+    found = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    return f"Mean ± sample standard deviation over {found} of {len(seeds)} seeds ({', '.join(seeds)}): see n below."
 
 
 def candidates(report: SweepReport, group: Group, number: int) -> Table:
@@ -95,7 +109,7 @@ def candidates(report: SweepReport, group: Group, number: int) -> Table:
         row[0] = f"{'* ' if is_chosen else ''}{row[0]}"
         row.append(mean_text(figure))
         if len(report.seeds) > 1:
-            row.append(f"{len(figure.known)}/{len(figure.values)}")
+            row.append(f"{len(figure.known)}/{figure.num_wanted}")
             row += [_of_seed(report, candidate, seed, group.metric) for seed in seeds]
         if test:
             row += [mean_text(candidate.figure("test", each)) for each in group.metrics]
@@ -124,7 +138,7 @@ def mean_text(figure: Figure | None) -> str:
     if figure is None or figure.mean is None:
         return NOT_AVAILABLE
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.4f}"
-    return f"{figure.mean:.4f}{spread}" + ("" if figure.is_whole else f" ({len(figure.known)} of {len(figure.values)})")
+    return f"{figure.mean:.4f}{spread}" + ("" if figure.is_whole else f" ({len(figure.known)} of {figure.num_wanted})")
 
 
 def score_text(value: float | None) -> str:

@@ -32,6 +32,7 @@ def make(
     per: tuple[str, ...] = (),
     *,
     missing: dict[str, str] | None = None,
+    left_out: tuple[str, ...] = (),
     test: bool = True,
     scores: dict[str, tuple[float | None, ...]] | None = None,
 ) -> SweepReport:
@@ -40,6 +41,8 @@ def make(
     for names in itertools.product(*(axis.values for axis in axes)):
         values = {axis.label: name for axis, name in zip(axes, names, strict=True)}
         name = "_".join(names)
+        if name in left_out:
+            continue
         state = (missing or {}).get(name, "finished")
         is_stsb = values.get("task") == "stsb"
         cells.append(
@@ -104,6 +107,27 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     _, rows, missing = tables(report)
     assert rows.rows[1][:6] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "2/3", "0.8600", "failed", "0.8600")
     assert missing.rows == (("low_seed-2", "failed: the loss is nan"),)
+
+
+def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
+    # Without its seed 1 (0.80) the mean of "high" would be (0.90 + 0.85) / 2 = 0.875, above the 0.86 of "low".
+    report = make(tmp_path / "m", left_out=("high_seed-1",))
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "low"}
+    assert group.remarks == (
+        "exclude leaves seeds out of 1 of 2 candidates that others have",
+        "chosen among the 1 of 2 candidates that have all of their runs",
+    )
+    _, rows = tables(report)
+    assert rows.rows[0][:6] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "2/3", "", "0.9000", "0.8500")
+    assert chosen(report).notes[0].endswith("over 3 seeds: 1, 2, 3.")
+
+
+def test_a_seed_that_no_candidate_has_is_not_asked_for(tmp_path: Path):
+    report = make(tmp_path / "m", left_out=("high_seed-1", "low_seed-1"))
+    (group,) = report.groups
+    assert (group.chosen.values, group.remarks) == ({"rate": "high"}, ())
+    assert chosen(report).notes[0].endswith("over 2 of 3 seeds (1, 2, 3): see n below.")
 
 
 def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
