@@ -24,6 +24,7 @@ from paratune.config.sections import (
     class_names,
     strategy_options,
 )
+from paratune.config.sources import local_path
 from paratune.config.traits import traits_of
 from paratune.errors import ConfigError, did_you_mean
 
@@ -143,8 +144,8 @@ def _files(config: Config) -> Iterator[Problem]:
     for key, name in names:
         if name is None:
             continue
-        is_file = not name.startswith(("hub:", "demo:"))
-        place = os.path.abspath(name) if is_file else name  # noqa: PTH100 - takes out `..` without asking the disk
+        path = local_path(name)
+        place = name if path is None else os.path.abspath(path)  # noqa: PTH100 - takes out `..` without asking the disk
         if place in seen:
             message = f"{key} is the same as {seen[place]}: {name}; what trains, chooses and tests a model must differ"
             if key == seen[place]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune import hub
+from paratune.config.sources import local_path, split_of
 from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
 from paratune.units import GIB, MIB, format_bytes
@@ -71,11 +72,9 @@ def _read_demo(source: str) -> pa.Table:
 
 
 def _read_path(source: str) -> pa.Table:
-    path = Path(source).expanduser()
-    split = None
-    if not path.exists() and "#" in path.name:
-        folder, _, split = str(path).rpartition("#")
-        path = Path(folder)
+    whole = local_path(source)
+    assert whole is not None
+    path, split = split_of(whole)
     if not path.exists():
         raise DataError(_absent(path))
     return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)

@@ -87,6 +87,12 @@ def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what
     assert text.count("\n  ") == 1, text
 
 
+def test_a_file_is_the_same_however_its_home_is_written(complain, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    text = complain("data.test=~/t.csv", "data.predict={x: /home/me/t.csv}")
+    assert "data.predict.x is the same as data.test: /home/me/t.csv" in text
+
+
 def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
     several = ("kind: classification", "kind: multi_label")
     text = complain("task.labels=[a|b, c, d/e]", swap=several)
