@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -16,8 +15,10 @@ from paratune.config.glue import headline_metrics
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.metric_names import METRICS
+from paratune.config.plain import one_line
 from paratune.config.problems import Place, Problem, failure, overlap
 from paratune.config.sections import Config
+from paratune.config.sources import local_path, split_of
 from paratune.errors import ConfigError, did_you_mean
 from paratune.place import global_batch_size
 from paratune.sweep.matrix import OURS, Matrix, Value, find_value
@@ -26,8 +27,18 @@ from paratune.sweep_record import RUNS_FOLDER
 MAX_CELLS = 10_000
 _MAX_NAME = 120
 """Characters of the name of a run; a file system has 255 bytes, and names of files beside the folder are longer."""
-NOT_COMPARED = ("run.name", "run.folder", "data.cache_dir", "checkpoint")
-"""What may change without a run being another one: where things are kept, and how often."""
+NOT_COMPARED = (
+    "run.name",
+    "run.folder",
+    "data.cache_dir",
+    "data.figures",
+    "measure",
+    "evaluate.batch_size",
+    "checkpoint",
+)
+"""What may change without a run being another one: where things are kept, how often, and what trains nothing."""
+_ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "num_best", "null_threshold"}
+"""Of a task: how a model is begun or answers; the rows and the scores of the answers stay comparable."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +72,8 @@ class Cell:
     def fingerprint(self) -> str:
         """SHA-256 of all that makes it another run when it changes."""
         assert self.loaded is not None
-        kept = [self.num_processes, compared(self.loaded.values)]
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+        kept = [self.num_processes, dict(sorted(compared(self.loaded.values).items()))]
+        return hashlib.sha256(one_line(kept).encode()).hexdigest()
 
 
 def compared(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,9 +174,8 @@ def _of_the_machine(loaded: LoadedConfig, num_processes: int, layer: Layer) -> I
     names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
     names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
     for key, file in names:
-        if file is None or file.startswith(("hub:", "demo:")):
-            continue
-        if not Path(file.partition("#")[0]).exists() and not Path(file).exists():
+        path = local_path(file) if file is not None else None
+        if path is not None and not split_of(path)[0].exists():
             message = f"{key}: {file} does not exist (working directory: {Path.cwd()})"
             yield Problem(message, (key,), layer.place(key))
 
@@ -188,7 +198,7 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
         if cell.loaded is None:
             continue
         said = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
-        other = seen.setdefault(json.dumps([cell.num_processes, said], sort_keys=True), cell)
+        other = seen.setdefault(one_line([cell.num_processes, dict(sorted(said.items()))]), cell)
         if other is not cell:
             apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
             labels = " and ".join(axis.axis.label for axis in apart)
@@ -241,23 +251,34 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
         yield Problem(f"evaluate.best differs between runs of which one is to be chosen ({listed}); say select_by")
     measured: dict[tuple[str, ...], set[str]] = {}
     for cell in group:
-        data = cell.config.data
-        split = data.split.validation if data.split else None
-        if data.validation is None and split is None:
+        rows = _validation_rows(cell.config)
+        if rows is None:
             yield Problem(
                 "one of several runs is to be chosen, and that needs a validation set; give data.validation or "
                 "data.split.validation"
             )
             return
-        source = [
-            data.validation,
-            data.columns.model_dump(),
-            *([data.train, data.split.model_dump()] if data.split and split else []),
-        ]
         seed = tuple(cell.values[label] for label in sorted(seeds))
-        measured.setdefault(seed, set()).add(json.dumps(source, sort_keys=True))
+        measured.setdefault(seed, set()).add(one_line(rows))
     if any(len(each) > 1 for each in measured.values()):
-        yield Problem(f"runs with different validation sets cannot be chosen among; {remedy}")
+        yield Problem(
+            f"runs with different validation sets, or tasks that are scored otherwise, cannot be chosen among; {remedy}"
+        )
+
+
+def _validation_rows(config: Config) -> list[Any] | None:
+    """Return all that decides which rows validate a run and what is right for them; None without a validation set."""
+    data, task = config.data, config.task
+    is_cut = data.split is not None and data.split.validation is not None
+    if data.validation is None and not is_cut:
+        return None
+    return [
+        task.model_dump(exclude=_ANSWERS_ALIKE),
+        data.model_dump(include={"validation", "columns", "missing", "hub_revision"}),
+        data.max_rows.validation,
+        data.model_dump(include={"train", "split"}) if is_cut else None,
+        data.max_length if task.kind == "mlm" else None,  # which is then what text is cut into
+    ]
 
 
 def invalid(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:

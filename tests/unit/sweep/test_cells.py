@@ -1,5 +1,6 @@
 """The cells of a matrix: combinations, names, what each is trained with, and what is wrong with them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,13 @@ def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
             r"evaluate.best differs .* \(accuracy, f1\); say select_by",
         ),
         ("  run.seed: [41, 42]", "  data.split.seed: [1, 2]\nselect_per: []", "different validation sets"),
+        ("  run.seed: [41, 42]", "  data.max_rows.validation: [10, 20]\nselect_per: []", "different validation sets"),
+        ("  run.seed: [41, 42]", "  data.missing: [refuse, drop]\nselect_per: []", "different validation sets"),
+        (
+            "  run.seed: [41, 42]",
+            "  task.labels: [[a, b], [a, b, c]]\nselect_per: []",
+            "tasks that are scored otherwise",
+        ),
         (
             "  run.seed: [41, 42]",
             "  kind:\n    a: {evaluate.best: f1}\n    b: {task: regression}\nselect_per: []",
@@ -129,6 +137,40 @@ def test_what_cannot_be_chosen_among(old: str, new: str, says: str, matrix_file:
     matrix = read_matrix(matrix_file)
     with pytest.raises(ConfigError, match=says):
         raise invalid(matrix, cells_of(matrix))
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        # None of these changes the validation rows, or what is right for them.
+        "data.max_length: [16, 32]",
+        "data.max_rows.train: [10, 20]",
+        "x: {a: {task: {kind: regression, start_at_mean: true}}, b: {task: {kind: regression, start_at_mean: false}}}",
+    ],
+)
+def test_what_can_be_chosen_among(axis: str, matrix_file: Path):
+    text = matrix_file.read_text().replace("  run.seed: [41, 42]", f"  {axis}\nselect_per: []")
+    if "regression" in axis:
+        text = text.replace("  task: {kind: classification, labels: [a, b]}\n", "")
+    matrix_file.write_text(text)
+    assert invalid(read_matrix(matrix_file), _cells(matrix_file)) is None
+
+
+def test_files_are_looked_for_as_they_are_read(matrix_file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(Path("home").absolute()))
+    Path("home").mkdir()
+    for name in ("home/data.csv", "home/a#b.csv"):
+        Path(name).write_text("text,label\nx,a\n")
+    Path("home/set#1").mkdir()
+    for file, is_there in (
+        ("~/data.csv", True),
+        ("~/a#b.csv", True),
+        ("'~/set#1#train'", True),  # a split of the folder set#1
+        ("~/other.csv", False),
+        ("~nobody-of-this-name/data.csv", False),
+    ):
+        matrix_file.write_text(re.sub(r"train: \S+csv|train: '.*'", f"train: {file}", matrix_file.read_text()))
+        assert (invalid(read_matrix(matrix_file), _cells(matrix_file)) is None) is is_there, file
 
 
 def test_seeds_alone_need_no_validation_set(matrix_file: Path):
@@ -175,6 +217,8 @@ def test_a_fingerprint_is_that_of_what_is_trained(matrix_file: Path):
     before = {cell.name: cell.fingerprint for cell in _cells(matrix_file)}
     assert len(set(before.values())) == 4
     assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
+    for free in ("data.figures.min_texts=5", "measure.log_every=1", "evaluate.batch_size=8"):
+        assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, free)} == before, free
     assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, "train.max_steps=4")}
 
 
