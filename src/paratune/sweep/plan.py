@@ -21,6 +21,8 @@ from paratune.sweep_record import (
     run_folder_of,
 )
 
+IN_USE = "still trained by another process"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -143,7 +145,7 @@ def _step(matrix: Matrix, cell: Cell, before: SweepRecord | None) -> Step:
         return Step(cell, record, changed, is_begun)
     if records.is_finished(folder):
         return Step(cell, replace(record, state="finished"), is_begun=is_begun)
-    if is_same and old is not None and old.state == "failed":
+    if is_same and old is not None and old.state == "failed" and not is_in_use(folder):
         return Step(
             cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
         )
@@ -156,7 +158,7 @@ def _step(matrix: Matrix, cell: Cell, before: SweepRecord | None) -> Step:
 
 def _why(folder: Path, old: CellRecord | None) -> str:
     if is_in_use(folder):
-        return "still trained by another process"
+        return IN_USE
     return (old.reason if old else None) or "cut off before its end"
 
 

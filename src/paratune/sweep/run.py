@@ -13,7 +13,7 @@ from paratune import records
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, CheckpointError
 from paratune.run_folder import is_in_use
-from paratune.sweep.plan import Step, now
+from paratune.sweep.plan import IN_USE, Step, now
 from paratune.sweep_record import (
     CONFIGS_FOLDER,
     LOGS_FOLDER,
@@ -83,11 +83,10 @@ def run_step(
     if _is_free(run, stopped):
         position = log.stat().st_size if log.exists() else 0
         code = start(words, log)
-        said = _said(log, position)
-    else:
-        code, said = EXIT_FAILED, f"{run} is in use by another process that trains"
-    cell = _ended(cell, run, code, said, was_stopped=stopped())
-    attempt = {"began": began, "ended": now(), "exit_code": code}
+        cell = _ended(cell, run, code, _said(log, position), was_stopped=stopped())
+    else:  # by hand, say: it is no failure, and the next call looks again
+        cell = replace(cell, state="interrupted", reason=IN_USE)
+    attempt = {"began": began, "ended": now(), "exit_code": cell.exit_code}
     record = record.with_cell(replace(cell, attempts=(*cell.attempts, attempt)))
     write_sweep(folder, record)
     return record

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
 from paratune.sweep.plan import plan_of
 from paratune.sweep.run import exit_code, run_step, take
-from paratune.sweep_record import CellRecord, read_sweep, run_folder_of
+from paratune.sweep_record import CellRecord, read_sweep, run_folder_of, write_sweep
 
 FOLDER = Path("runs/m")
 Trainer = Callable[[Sequence[str], Path], int]
@@ -104,8 +105,17 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
     folder.mkdir(parents=True)
     with FileLock(folder / LOCK_FILE):
         record = run_step(FOLDER, plan.record, plan.steps[0], ends(0, finished=True), stopped=lambda: False)
-    assert record.cells[0].state == "failed"
-    assert "in use by another process that trains" in (record.cells[0].reason or "")
+        # Also one that had failed before it was gone on with by hand.
+        (folder / "run.json").write_text(
+            json.dumps({"config": plan.steps[0].cell.loaded.values, "world_size": 1, "sessions": []})
+        )
+        write_sweep(FOLDER, record.with_cell(replace(record.cells[0], state="failed", reason="the loss is nan")))
+        again = plan_of(matrix, cells_of(matrix), []).steps[0]
+    first = record.cells[0]
+    assert (first.state, first.reason) == ("interrupted", "still trained by another process")
+    assert first.attempts[0]["exit_code"] is None
+    assert (again.record.state, again.record.reason) == (first.state, first.reason)
+    assert again.runs(retry_failed=False)
 
 
 def test_the_folder_is_held(matrix_file: Path):
