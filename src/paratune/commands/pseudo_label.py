@@ -200,16 +200,17 @@ def _check_rule(task: Task, voices: Sequence[Voice], threshold: float, max_per_c
 def _refused(voices: Sequence[Voice]) -> list[str | None]:
     """Return the fate of each row that is out whatever the models say of it."""
     from paratune.data.duplicates import text_hashes
+    from paratune.infer.pseudo import SEEN, seen_fate
 
     hashes = text_hashes(voices[0].samples)
     first = np.zeros(len(hashes), dtype=np.bool_)
     first[np.unique(hashes, return_index=True)[1]] = True
     refused: list[str | None] = [None if is_first else "repeated" for is_first in first]
-    for name in ("test", "validation", "train"):  # the last word is that of what is looked at first
-        for voice in voices:
-            if name in voice.seen:
-                for row in np.flatnonzero(np.isin(hashes, voice.seen[name].hashes)):
-                    refused[row] = f"in_{name}"
+    known = [(seen_fate(name), each.hashes) for voice in voices for name, each in voice.seen.items()]
+    # The last word is that of what is looked at first.
+    for fate, seen in sorted(known, key=lambda each: SEEN.index(each[0]), reverse=True):
+        for row in np.flatnonzero(np.isin(hashes, seen)):
+            refused[row] = fate
     return refused
 
 
@@ -261,10 +262,10 @@ def _text_columns(columns: Columns) -> list[str]:
 
 
 def _nothing_kept(source: str, opinion: Any, fates: Sequence[str], threshold: float) -> str:
-    from paratune.infer.pseudo import FATES
+    from paratune.infer.pseudo import FATES, asked_of
 
     why = "; ".join(f"{count} {FATES[fate]}" for fate, count in Counter(fates).most_common())
-    asked = opinion.certainty[_asked(fates)]
+    asked = opinion.certainty[asked_of(fates)]
     best = ""
     if len(asked):
         best = (
@@ -273,13 +274,6 @@ def _nothing_kept(source: str, opinion: Any, fates: Sequence[str], threshold: fl
             else f" (largest confidence: {asked.max():.4g})"
         )
     return f"{source}: no row is kept with --threshold {threshold:g}{best}: {why}; nothing was written"
-
-
-def _asked(fates: Sequence[str]) -> np.ndarray[Any, Any]:
-    """Return which rows were a matter of what the models say, (N,)."""
-    return np.array(
-        [fate not in {"repeated", "in_train", "in_validation", "in_test"} for fate in fates], dtype=np.bool_
-    )
 
 
 def _group_by(run: Path | None) -> str | None:
@@ -314,13 +308,13 @@ def _record(
     counts: Mapping[str, int],
     rule: Any,
 ) -> dict[str, Any]:
-    from paratune.infer.pseudo import FATES, histogram
+    from paratune.infer.pseudo import FATES, asked_of, histogram
 
     task = voices[0].task
-    asked = _asked(fates)
-    values = dict.fromkeys(("train", "validation", "test"))
+    asked = asked_of(fates)
+    names = dict.fromkeys(["train", "validation", "test", *(name for voice in voices for name in voice.seen)])
     unknown = {
-        name: {voice.target: voice.seen[name].unknown for voice in voices if name in voice.seen} for name in values
+        name: {voice.target: voice.seen[name].unknown for voice in voices if name in voice.seen} for name in names
     }
     record: dict[str, Any] = {
         "schema_version": records.SCHEMA_VERSION,

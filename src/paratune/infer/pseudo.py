@@ -19,6 +19,7 @@ FATES: Final[dict[str, str]] = {
     "in_train": "a text of the training set",
     "in_validation": "a text of the validation set",
     "in_test": "a text of the test set",
+    "in_extra": "a text of another set that a run was scored on (data.extra)",
     "disagreement": "the models name different classes",
     "below_threshold": "confidence below the threshold",
     "above_threshold": "spread above the threshold",
@@ -27,6 +28,9 @@ FATES: Final[dict[str, str]] = {
     KEPT: "kept",
 }
 """What can become of a row, in the order in which it is looked at, and how it is said."""
+
+SEEN = ("in_train", "in_validation", "in_test", "in_extra")
+"""Fates of texts that a run knows."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -121,6 +125,16 @@ def _cap(fates: list[str], ranked: Ints, group_of: npt.NDArray[Any], most: int, 
             kept[group] = kept.get(group, 0) + 1
             if kept[group] > most:
                 fates[row] = fate
+
+
+def seen_fate(name: str) -> str:
+    """Return the fate of the texts of a run's set."""
+    return fate if (fate := f"in_{name}") in SEEN else "in_extra"
+
+
+def asked_of(fates: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows were a matter of what the models say, (N,)."""
+    return np.array([fate not in {"repeated", *SEEN} for fate in fates], dtype=np.bool_)
 
 
 def histogram(opinion: Opinion, asked: npt.NDArray[np.bool_]) -> list[dict[str, float | int]]:

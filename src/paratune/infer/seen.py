@@ -1,8 +1,9 @@
 """Which texts a run was trained, chosen and tested with, as far as that can still be told."""
 
-import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +12,15 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from paratune.config.sections import Data, Task
+from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes
 from paratune.data.load import load_samples, samples_fingerprint
+from paratune.data.sources import read_samples, selector_of
 from paratune.errors import CheckpointError, DataError, MissingDependency
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
 
-log = logging.getLogger(__name__)
 Hashes = npt.NDArray[np.uint64]
+UNREADABLE = (DataError, MissingDependency, OSError)
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,9 @@ class Seen:
 
 
 def seen_texts(run: Path | None) -> dict[str, Seen]:
-    """Return the texts of train, validation and test; a split that the run did not have is left out.
+    """Return the texts of train, validation, test and `data.extra`; a set that the run did not have is left out.
 
-    Training texts are those that the run kept; validation and test are read again from where its configuration says.
+    Training texts are those that the run kept; the others are read again from where its configuration says.
 
     Raises:
         CheckpointError: The run's record is damaged.
@@ -49,22 +52,41 @@ def seen_texts(run: Path | None) -> dict[str, Seen]:
         kind: Task = TypeAdapter(Task).validate_python(task)
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
         raise CheckpointError(f"{run / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
-    found = {"train": _train(run)}
+    found = {"train": _train(run)} | _parts(data, kind, about)
+    return found | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}
+
+
+def _parts(data: Data, task: Task, about: Mapping[str, Any]) -> dict[str, Seen]:
+    """Return the texts of validation and test, where the run had them; `data.predict` may have a `test` of its own."""
+    names = [
+        name
+        for name in ("validation", "test")
+        if name in about and (getattr(data, name) or (data.split is not None and getattr(data.split, name)))
+    ]
     if data.split is None:
         data = data.model_copy(update={"train": None})
-    others = [name for name in about if name != "train"]
     try:
-        parts = load_samples(data, kind) if others else {}
-    except (DataError, MissingDependency, OSError) as error:
-        return found | {name: Seen(nothing, f"its file cannot be read again: {error}") for name in others}
-    for name in others:
-        if name not in parts:
-            continue
-        samples = parts[name][1]
-        same = samples_fingerprint(samples, kind) == about[name].get("fingerprint")
-        changed = None if same else "its file is not what it was when the run was trained"
-        found[name] = Seen(text_hashes(samples), changed)
-    return found
+        parts = load_samples(data, task) if names else {}
+    except UNREADABLE as error:
+        return {name: _unreadable(error) for name in names}
+    return {name: _seen(parts[name][1], task, about[name]) for name in names}
+
+
+def _extra(name: str, data: Data, task: Task, about: Mapping[str, Any]) -> Seen:
+    try:
+        samples = read_samples(data.extra[name], data, selector_of(data, task))
+    except UNREADABLE as error:
+        return _unreadable(error)
+    return _seen(samples, task, about)
+
+
+def _seen(samples: Samples, task: Task, about: Mapping[str, Any]) -> Seen:
+    same = samples_fingerprint(samples, task) == about.get("fingerprint")
+    return Seen(text_hashes(samples), None if same else "its file is not what it was when the run was trained")
+
+
+def _unreadable(error: Exception) -> Seen:
+    return Seen(np.zeros(0, dtype=np.uint64), f"its file cannot be read again: {error}")
 
 
 def _train(run: Path) -> Seen:

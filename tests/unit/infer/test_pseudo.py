@@ -6,12 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from paratune.config.sections import Columns
+from paratune.config.sections import ClassificationTask, Columns
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes, write_text_hashes
+from paratune.data.load import samples_fingerprint
 from paratune.errors import CheckpointError
-from paratune.infer.pseudo import Opinion, Rule, class_opinion, decide, histogram, number_opinion
+from paratune.infer.pseudo import Opinion, Rule, class_opinion, decide, histogram, number_opinion, seen_fate
 from paratune.infer.seen import seen_texts
+
+TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
 
 
 def logits(*shares):
@@ -112,6 +115,23 @@ def test_texts_of_a_run_are_those_that_it_kept_and_those_of_its_files(run):
     assert seen["test"].hashes.tolist() == hashes("c film")
     assert seen["train"].unknown is None
     assert "not what it was" in seen["test"].unknown  # the fingerprint in the record is another
+
+
+def test_further_sets_are_read_again_with_and_without_a_test(run):
+    record = json.loads((run / "run.json").read_text())
+    (run.parent / "extra.csv").write_text("text,label\nd film,bad\n")
+    data = record["config"]["data"]
+    data |= {"test": None, "extra": {"hard": str(run.parent / "extra.csv")}, "predict": {"test": "absent.csv"}}
+    fingerprint = samples_fingerprint(Samples(["d film"], None, np.array([0]), None, np.arange(1), None, {}), TASK)
+    record["data"] = {"train": {}, "validation": None, "hard": {"fingerprint": fingerprint}, "test": {}}
+    (run / "run.json").write_text(json.dumps(record))
+    seen = seen_texts(run)
+    assert list(seen) == ["train", "hard"]  # what was predicted was not scored
+    assert seen["hard"].hashes.tolist() == hashes("d film")
+    assert seen["hard"].unknown is None
+    (run.parent / "extra.csv").unlink()
+    assert "extra.csv" in seen_texts(run)["hard"].unknown
+    assert seen_fate("hard") == seen_fate("extra") == "in_extra"
 
 
 def test_what_cannot_be_told_is_said(run, tmp_path):
