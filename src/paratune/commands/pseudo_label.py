@@ -25,6 +25,8 @@ from paratune.units import format_number
 
 log = logging.getLogger(__name__)
 ROW = "source_row"
+OUTPUT = (PSEUDO, ROW, "confidence", "spread", "prediction")
+"""Columns that the output has beside those of a training."""
 KINDS = ("classification", "regression")
 
 
@@ -85,7 +87,7 @@ def pseudo_label_command(
     kept = np.array([number for number, fate in enumerate(fates) if fate == "kept"], dtype=np.int64)
     if len(kept) == 0:
         raise DataError(_nothing_kept(source, opinion, fates, threshold))
-    made = _table(table, voices[0], opinion, kept)
+    made = _table(table, voices, opinion, kept)
     counts = Counter(fates) + Counter({"without_text": table.num_rows - len(fates)})
     write_table(output, made)
     record = _record(source, output, table, voices, opinion, fates, counts, Rule(threshold, max_per_class, limit))
@@ -128,8 +130,10 @@ def _ask(
         _check_kind(target, trained.task, num_models=len(targets))
         if voices:
             _check_alike(voices[0], target, trained.task, trained.columns)
-        else:
-            _check_columns(source, table, trained.columns)
+        elif trained.columns.label in table.column_names:
+            log.warning("%s has the column %s; its values are not looked at", source, trained.columns.label)
+        group_by = _group_by(trained.run)
+        _check_columns(source, table, trained.columns, group_by)
         split = trained.read(source, table, require_labels=False)
         evaluation = apply(trained, split, batch_size)
         seen = seen_texts(trained.run)
@@ -137,7 +141,6 @@ def _ask(
             if each.unknown:
                 log.warning("%s: texts of its %s set may be in the output: %s", target, name, each.unknown)
         facts = _model_facts(target, trained)
-        group_by = _group_by(trained.run)
         voices.append(
             Voice(target, trained.task, trained.columns, group_by, split.samples, evaluation.outputs, seen, facts)
         )
@@ -174,13 +177,30 @@ def _task_text(task: Task) -> str:
     return f"{task.kind}: {', '.join(names)}" if names else task.kind
 
 
-def _check_columns(source: str, table: pa.Table, columns: Columns) -> None:
-    own = {PSEUDO, ROW, "confidence", "spread", "prediction"}
-    taken = sorted(own & set(_text_columns(columns)))
+def _check_columns(source: str, table: pa.Table, columns: Columns, group_by: str | None) -> None:
+    """Refuse columns that the output would write over.
+
+    Raises:
+        DataError: One has the name of a column of the output, or holds what becomes the label.
+    """
+    carried = _carried(table, columns, [group_by])
+    taken = [name for name in (*carried, columns.label) if name in OUTPUT]
     if taken:
-        raise DataError(f"{source}: the text column {taken[0]} has the name of a column of the output; rename it")
-    if columns.label in table.column_names:
-        log.warning("%s has the column %s; its values are not looked at", source, columns.label)
+        raise DataError(
+            f"{source}: the output has a column {taken[0]} of its own, and the model's columns name one too (text, "
+            "label, id or split.group_by); rename it"
+        )
+    if columns.label in carried:
+        raise DataError(
+            f"{source}: the column {columns.label} would be kept (text, id or split.group_by) and is also that of the "
+            "label, which the models give; name another with --label"
+        )
+
+
+def _carried(table: pa.Table, columns: Columns, groups: Sequence[str | None]) -> list[str]:
+    """Return the columns of the input that the output has too: texts, id, and what is kept together in a cut."""
+    names = dict.fromkeys([*_text_columns(columns), columns.id, *groups])
+    return [name for name in names if name is not None and name in table.column_names]
 
 
 def _check_rule(task: Task, voices: Sequence[Voice], threshold: float, max_per_class: int | None) -> None:
@@ -214,14 +234,13 @@ def _refused(voices: Sequence[Voice]) -> list[str | None]:
     return refused
 
 
-def _table(table: pa.Table, voice: Voice, opinion: Any, kept: np.ndarray[Any, Any]) -> pa.Table:
+def _table(table: pa.Table, voices: Sequence[Voice], opinion: Any, kept: np.ndarray[Any, Any]) -> pa.Table:
     """Return the output: the columns that a training reads, the label in its own form, and where it is from."""
     from paratune.tasks.answers import scale_of
 
+    voice, columns = voices[0], voices[0].columns
     rows = voice.samples.rows[kept]
-    columns = voice.columns
-    carried = [*_text_columns(columns), columns.id, voice.group_by]
-    names = [name for name in dict.fromkeys(carried) if name is not None and name in table.column_names]
+    names = _carried(table, columns, [each.group_by for each in voices])
     found = {name: table.column(name).take(pa.array(rows)) for name in names}
     values = opinion.values[kept]
     if isinstance(voice.task, ClassificationTask):

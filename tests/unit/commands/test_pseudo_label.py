@@ -102,6 +102,31 @@ def test_models_that_do_not_belong_together_are_refused(tmp_path, texts):
         label([sets], texts, tmp_path / "made.csv")
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"id": "confidence"}, "the output has a column confidence of its own"),
+        ({"label": "spread"}, "the output has a column spread of its own"),
+        ({"id": "sentiment"}, "the column sentiment would be kept .* and is also that of the label"),
+    ],
+)
+def test_columns_that_would_be_written_over_are_refused(tmp_path, columns, said):
+    (tmp_path / "texts.csv").write_text("review,confidence,sentiment\ngood film,1,2\n")
+    named = model(tmp_path / "a", columns=RECORD["columns"] | columns)
+    with pytest.raises(DataError, match=said):
+        label([named], str(tmp_path / "texts.csv"), tmp_path / "made.csv")
+    assert not list(tmp_path.glob("made*"))
+
+
+def test_columns_that_any_run_kept_together_are_kept(tmp_path, monkeypatch):
+    (tmp_path / "texts.csv").write_text("review,author,day\ngood film,x,1\n")
+    groups = iter(["author", "day"])
+    monkeypatch.setattr(pseudo_label, "_group_by", lambda _: next(groups))
+    models = [model(tmp_path / name) for name in "ab"]
+    label(models, str(tmp_path / "texts.csv"), tmp_path / "made.csv")
+    assert read_table(str(tmp_path / "made.csv")).column_names[:4] == ["review", "author", "day", "sentiment"]
+
+
 def test_nothing_certain_writes_nothing(tmp_path, texts):
     with pytest.raises(DataError, match=r"no row is kept with --threshold 1 \(largest confidence: 0\.\d+\): 3 confid"):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv", threshold=1.0)
