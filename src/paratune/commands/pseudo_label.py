@@ -89,8 +89,9 @@ def pseudo_label_command(
         raise DataError(_nothing_kept(source, opinion, fates, threshold))
     made = _table(table, voices, opinion, kept)
     counts = Counter(fates) + Counter({"without_text": table.num_rows - len(fates)})
-    write_table(output, made)
     record = _record(source, output, table, voices, opinion, fates, counts, Rule(threshold, max_per_class, limit))
+    write_table(output, made)
+    record["output"]["sha256"] = _sha256(output)
     records.write_json(record_path, record)
     if as_json:
         print_json(record)
@@ -284,7 +285,7 @@ def _nothing_kept(source: str, opinion: Any, fates: Sequence[str], threshold: fl
     from paratune.infer.pseudo import FATES, asked_of
 
     why = "; ".join(f"{count} {FATES[fate]}" for fate, count in Counter(fates).most_common())
-    asked = opinion.certainty[asked_of(fates)]
+    asked = opinion.certainty[asked_of(fates) & np.isfinite(opinion.certainty)]
     best = ""
     if len(asked):
         best = (
@@ -343,7 +344,7 @@ def _record(
         "task": {"kind": task.kind, **({"labels": class_names(task)} if class_names(task) else {})},
         "rule": {**asdict(rule), "of": "spread" if opinion.is_spread else "confidence", "agreement": "all models"},
         "input": {"source": source, "sha256": _sha256_if_file(source), "num_rows": table.num_rows},
-        "output": {"file": str(output), "sha256": _sha256(output), "num_rows": counts["kept"]},
+        "output": {"file": str(output), "num_rows": counts["kept"]},
         "num_rows": {fate: counts[fate] for fate in FATES if counts[fate]},
         "overlap_unknown": {name: {key: why for key, why in each.items() if why} for name, each in unknown.items()},
         "histogram": histogram(opinion, asked),

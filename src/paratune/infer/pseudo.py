@@ -20,6 +20,7 @@ FATES: Final[dict[str, str]] = {
     "in_validation": "a text of the validation set",
     "in_test": "a text of the test set",
     "in_extra": "a text of another set that a run was scored on (data.extra)",
+    "not_finite": "a prediction that is not finite",
     "disagreement": "the models name different classes",
     "below_threshold": "confidence below the threshold",
     "above_threshold": "spread above the threshold",
@@ -83,7 +84,8 @@ def number_opinion(numbers: Sequence[npt.NDArray[Any]]) -> Opinion:
     """
     stacked = np.stack([each[:, 0].astype(np.float64) for each in numbers])
     agreed = np.ones(stacked.shape[1], dtype=np.bool_)
-    return Opinion(stacked.mean(axis=0), stacked.std(axis=0, ddof=1), agreed, is_spread=True)
+    with np.errstate(invalid="ignore"):  # of infinite ones, which are no opinion
+        return Opinion(stacked.mean(axis=0), stacked.std(axis=0, ddof=1), agreed, is_spread=True)
 
 
 def decide(opinion: Opinion, refused: Sequence[str | None], rule: Rule) -> list[str]:
@@ -102,9 +104,11 @@ def decide(opinion: Opinion, refused: Sequence[str | None], rule: Rule) -> list[
     for row, reason in enumerate(refused):
         if reason is not None:
             fates.append(reason)
+        elif not np.isfinite(opinion.certainty[row]):
+            fates.append("not_finite")
         elif not opinion.agreed[row]:
             fates.append("disagreement")
-        elif not better[row] >= least:  # also NaN
+        elif better[row] < least:
             fates.append("above_threshold" if opinion.is_spread else "below_threshold")
         else:
             fates.append(KEPT)
@@ -138,8 +142,11 @@ def asked_of(fates: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 
 def histogram(opinion: Opinion, asked: npt.NDArray[np.bool_]) -> list[dict[str, float | int]]:
-    """Return how certain models are of the rows that were asked of: 20 bins, from 0 to 1 or to the largest spread."""
-    values = opinion.certainty[asked]
+    """Return how certain models are of the rows that were asked of: 20 bins, from 0 to 1 or to the largest spread.
+
+    Rows without a finite prediction are in none.
+    """
+    values = opinion.certainty[asked & np.isfinite(opinion.certainty)]
     highest = float(values.max(initial=0.0)) if opinion.is_spread else 1.0
     counts, edges = np.histogram(values, bins=20, range=(0.0, highest or 1.0))
     return [

@@ -127,6 +127,16 @@ def test_columns_that_any_run_kept_together_are_kept(tmp_path, monkeypatch):
     assert read_table(str(tmp_path / "made.csv")).column_names[:4] == ["review", "author", "day", "sentiment"]
 
 
+def test_a_record_that_cannot_be_made_leaves_no_output(tmp_path, texts, monkeypatch):
+    def fail(*_):
+        raise OSError("no")
+
+    monkeypatch.setattr("paratune.infer.pseudo.histogram", fail)
+    with pytest.raises(OSError, match="no"):
+        label([model(tmp_path / "a")], texts, tmp_path / "made.csv")
+    assert not list(tmp_path.glob("made*"))
+
+
 def test_nothing_certain_writes_nothing(tmp_path, texts):
     with pytest.raises(DataError, match=r"no row is kept with --threshold 1 \(largest confidence: 0\.\d+\): 3 confid"):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv", threshold=1.0)

@@ -53,7 +53,7 @@ def test_the_threshold_itself_is_kept_and_disagreement_is_not():
     fates = decide(
         opinion([0, 1, 0, 1], [0.9, 0.89, 0.99, float("nan")], agreed=[True, True, False, True]), [None] * 4, Rule(0.9)
     )
-    assert fates == ["kept", "below_threshold", "disagreement", "below_threshold"]
+    assert fates == ["kept", "below_threshold", "disagreement", "not_finite"]
     fates = decide(opinion([6.5, 6.0], [0.2, 0.3], is_spread=True), [None, None], Rule(0.2))
     assert fates == ["kept", "above_threshold"]
 
@@ -82,6 +82,17 @@ def test_the_histogram_counts_what_was_asked_of():
     assert len(bins) == 20
     assert [each["num_rows"] for each in bins if each["num_rows"]] == [2]
     assert (bins[-1]["from"], bins[-1]["to"]) == (pytest.approx(0.95), 1.0)
+
+
+def test_predictions_that_are_not_finite_are_counted_and_in_no_bin():
+    numbers = number_opinion([np.array([[1.0], [np.nan], [np.inf]]), np.array([[3.0], [1.0], [1.0]])])
+    fates = decide(numbers, [None] * 3, Rule(threshold=2.0))
+    assert fates == ["kept", "not_finite", "not_finite"]
+    bins = histogram(numbers, np.ones(3, dtype=bool))
+    assert sum(each["num_rows"] for each in bins) == 1
+    assert bins[-1]["to"] == pytest.approx(2**0.5)  # of 1 and 3
+    classes = class_opinion([np.array([[np.nan, 0.0], [9.0, 0.0]])])
+    assert decide(classes, [None] * 2, Rule(threshold=0.9)) == ["not_finite", "kept"]
 
 
 @pytest.fixture
