@@ -14,6 +14,7 @@ from paratune.config.layers import Layer, expand_shorthands
 from paratune.config.load import check_layer
 from paratune.config.metric_names import METRICS
 from paratune.config.options import kinds, options_of
+from paratune.config.plain import one_line
 from paratune.config.sections import Config
 from paratune.config.trainer import optimization, running
 from paratune.config.trainer.conversion import FILL_IN, Conversion, Left
@@ -43,7 +44,8 @@ def convert(found: Mapping[str, Any], source: str, options: Mapping[str, Any]) -
     _run(settings, out)
     optimization.write(settings, out)
     running.write(settings, kind, out)
-    out.used = [settings.said(key) for key in settings.found if key in MAPPED or key in PLACES]
+    decided = {each.key for each in out.decide}
+    out.used = [settings.said(key) for key in settings.found if key in {*MAPPED, *PLACES} - decided]
     if settings.problems:
         count = len(settings.problems)
         listed = "\n".join(f"  {each}" for each in settings.problems)
@@ -93,7 +95,8 @@ def _leave_out(settings: Settings, out: Conversion) -> None:
         elif _asks_nothing(other, value):
             out.ignored.append(key)
         else:
-            out.no_equal.append(Left(key, value, other.why, other.changes))
+            left = out.decide if other.decides else out.no_equal
+            left.append(Left(key, value, other.why, other.changes))
 
 
 def _asks_nothing(other: Other, value: Any) -> bool:
@@ -142,6 +145,9 @@ def _places(settings: Settings, options: Mapping[str, Any], kind: str, out: Conv
     )
     put("data.max_length", "", "max_length")
     put("data.max_length", "", "max_seq_length")
+    length, older = (settings.found.get(key) for key in ("max_length", "max_seq_length"))
+    if length is not None and older is not None and length != older:
+        out.to_decide("max_length", length, f"max_seq_length: {one_line(older)} is written", changes=True)
 
 
 def _run(settings: Settings, out: Conversion) -> None:

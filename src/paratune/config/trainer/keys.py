@@ -71,6 +71,8 @@ class Other:
     """Values that ask for nothing."""
     changes: bool = False
     """Whether any other value makes it another experiment."""
+    decides: bool = False
+    """Whether any other value puts in question what is written for another key."""
 
 
 _OFF: tuple[Any, ...] = (None, False, "", [], {})
@@ -213,8 +215,20 @@ OTHERS: dict[str, Other] = {
     "do_eval": Other(_COMMAND, (True, *_OFF)),
     "do_predict": Other(_COMMAND, (True, *_OFF)),
     "resume_from_checkpoint": Other("paratune train --resume", _OFF),
-    "local_rank": Other(_PROCESS, (-1, 0)),
-    "_n_gpu": Other(_PROCESS, (0, 1)),
+    "local_rank": Other(
+        "of one of several processes, and the global batch was that of all of them; start as many (--nproc N), or say "
+        "batch.global",
+        (-1, 0),
+        True,
+        True,
+    ),
+    "_n_gpu": Other(
+        "the global batch had per_device_train_batch_size on each GPU; start as many processes (--nproc N), or "
+        "say batch.global",
+        (-1, 0, 1),
+        True,
+        True,
+    ),
 }
 """Keys without an equal."""
 

@@ -48,8 +48,8 @@ def _best(settings: Settings, kind: str, out: Conversion) -> None:
     else:
         why = f"{kind} has {', '.join(known)}; loss is written"
         out.to_decide("metric_for_best_model", given, why, changes=True)
-        name = "loss"
-        out.put("evaluate.best", name, f"{DECIDE}: metric_for_best_model is {given}")
+        out.put("evaluate.best", "loss", f"{DECIDE}: metric_for_best_model is {given}")
+        return  # which end the Trainer kept says nothing of the loss
     # Without it the Trainer takes the larger value for the better one unless the name ends in "loss".
     greater = settings.value("greater_is_better")
     greater = not name.endswith("loss") if greater is None else bool(greater)

@@ -153,6 +153,19 @@ def test_what_has_an_equal(settings: dict[str, Any], option: str, value: Any, tm
             "greater_is_better",
             "the larger accuracy is taken for the better",
         ),
+        (
+            {
+                "eval_strategy": "epoch",
+                "load_best_model_at_end": True,
+                "metric_for_best_model": "bleu",
+                "greater_is_better": True,
+            },
+            "metric_for_best_model",
+            "loss is written",
+        ),
+        ({"_n_gpu": 4}, "_n_gpu", "per_device_train_batch_size on each GPU"),
+        ({"local_rank": 3}, "local_rank", "the global batch was that of all of them"),
+        ({"max_length": 64, "max_seq_length": 128}, "max_length", "max_seq_length: 128 is written"),
         ({"fsdp": "odd"}, "fsdp", "strategy: single is written"),
         ({"deepspeed": "ds.json"}, "deepspeed", "its stage is in a file of its own"),
         ({"log_history": [], "global_step": 3, "train_batch_size": 4}, "log_history", "trainer_state.json"),
@@ -164,6 +177,13 @@ def test_what_is_to_be_decided(settings: dict[str, Any], key: str, says: str, tm
     assert left.key == key
     assert says in left.why
     assert left.said in found.text("x")
+    assert key not in found.used  # a key is in one group
+
+
+def test_what_may_change_the_batch_changes_the_experiment():
+    assert convert({"_n_gpu": 4}, "x", OPTIONS).decide[0].changes
+    for settings in ({"_n_gpu": 1, "local_rank": 0}, {"max_length": 64, "max_seq_length": 64}):
+        assert not convert(settings, "x", OPTIONS).decide
 
 
 def test_the_trainer_takes_the_larger_error_for_the_better(tmp_path: Path):
