@@ -3,6 +3,7 @@
 `N` rows of all splits together, `C` classes.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,8 +85,9 @@ def pictures(view: DataView) -> Iterator[Picture]:
     yield _correlations(view)
     if view.groups is not None:
         yield _classes_by_group(view) if view.classes else _scores_by_group(view)
+    names = _file_names(list(view.texts))
     for column, texts in view.texts.items():
-        yield _word_cloud(view, column, texts)
+        yield _word_cloud(view, f"words_{names[column]}", column, texts)
 
 
 def _parts(view: DataView) -> list[tuple[str, slice]]:
@@ -294,8 +296,8 @@ def _heat_map(columns: Mapping[str, Floats]) -> Draw:
     return draw
 
 
-def _word_cloud(view: DataView, column: str, texts: Sequence[str]) -> Picture:
-    name, title = f"words_{_file_part(column)}", f"Words of {column}"
+def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Picture:
+    title = f"Words of {column}"
     share = format_share(1 - len(texts) / view.num_rows)
     if len(texts) < view.min_texts:
         note = (
@@ -365,6 +367,12 @@ def _correlation(first: Floats, second: Floats) -> float | None:
     return float(np.corrcoef(first[both], second[both])[0, 1])
 
 
-def _file_part(column: str) -> str:
-    """Return a column's name as a part of a file name."""
-    return "".join(letter if letter.isalnum() else "_" for letter in column)[:60]
+def _file_names(columns: Sequence[str]) -> dict[str, str]:
+    """Return the names of columns as parts of file names, numbered where they would be the same."""
+    found: dict[str, str] = {}
+    for column in columns:
+        plain = "".join(letter if letter.isalnum() else "_" for letter in column)[:60]
+        numbered = (plain if number == 1 else f"{plain}_{number}" for number in itertools.count(1))
+        taken = {name.lower() for name in found.values()}  # some disks know no case
+        found[column] = next(name for name in numbered if name.lower() not in taken)
+    return found

@@ -76,6 +76,12 @@ def test_a_sparse_column_says_so_in_the_place_of_its_picture(tmp_path):
     assert "hold no word" in only_stop_words.note
 
 
+def test_columns_of_like_names_have_a_file_each():
+    found = by_name(view(texts={name: ["fine"] for name in ("a b", "a_b", "A.B")}))
+    assert [name for name in found if name.startswith("words")] == ["words_a_b", "words_a_b_2", "words_A_B_3"]
+    assert found["words_a_b_2"].title == "Words of a_b"
+
+
 def test_files_a_page_and_a_list_are_written_and_replaced(tmp_path):
     folder = tmp_path / "figures"
     hostile = view(by=SCRIPT, label=f"a{SCRIPT}", groups=[SCRIPT, "$x$"] * 3)
