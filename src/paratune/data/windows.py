@@ -13,7 +13,7 @@ import numpy.typing as npt
 from paratune.data.columns import Answer, Samples
 from paratune.data.labels import first_rows
 from paratune.data.token_store import StoreWriter, TokenStore
-from paratune.data.tokens import Tokenizing, cached_store, chunks, state_kept, token_fingerprint
+from paratune.data.tokens import Tokenizing, cached_store, chunks, pair_mark, state_kept, token_fingerprint
 from paratune.errors import ConfigError, DataError
 
 IntArray = npt.NDArray[np.int64]
@@ -42,10 +42,12 @@ class Room:
     """Tokens of the context that two neighbouring windows share."""
     end_token: int | None
     """Put at the end as the token of "no answer", where the tokenizer has no CLS token."""
+    mark: str = ""
+    """Put behind the question, where the tokenizer would run it and the context together."""
 
     @property
     def max_question(self) -> int:
-        """Most tokens of a question: each window must have new tokens of the context."""
+        """Most tokens of a question and its mark: each window must have new tokens of the context."""
         return self.max_length - self.num_special - self.stride - 1
 
 
@@ -63,12 +65,13 @@ def room(how: Tokenizing, stride: int) -> Room:
         )
     end_token = tokenizer.eos_token_id if tokenizer.cls_token_id is None else None
     num_special = tokenizer.num_special_tokens_to_add(pair=True) + (end_token is not None)
-    found = Room(how.max_length, num_special, stride, end_token)
-    if found.max_question < 1:
+    found = Room(how.max_length, num_special, stride, end_token, pair_mark(tokenizer))
+    num_special += sum(_num_tokens([found.mark], how)) if found.mark else 0
+    most = how.max_length - num_special - 2
+    if stride > most:
         raise ConfigError(
             f"task.stride: {stride} and {num_special} special tokens leave no room for a question in windows of "
-            f"{how.max_length} tokens (data.max_length); at most {how.max_length - num_special - 2}, and a third of "
-            "the window is usual"
+            f"{how.max_length} tokens (data.max_length); at most {most}, and a third of the window is usual"
         )
     return found
 
@@ -77,17 +80,22 @@ def are_too_long(questions: Sequence[str], how: Tokenizing, room: Room) -> list[
     """Say of each question whether it is longer than `room.max_question`."""
     if not questions:
         return []
+    return [count > room.max_question for count in _num_tokens([text + room.mark for text in questions], how)]
+
+
+def _num_tokens(texts: list[str], how: Tokenizing) -> list[int]:
     with state_kept(how.tokenizer):
         encoded = how.tokenizer(
-            list(questions), add_special_tokens=False, truncation=False, return_attention_mask=False, verbose=False
+            texts, add_special_tokens=False, truncation=False, return_attention_mask=False, verbose=False
         )
-    return [len(ids) > room.max_question for ids in encoded["input_ids"]]
+    return [len(ids) for ids in encoded["input_ids"]]
 
 
 def tokenize_windows(samples: Samples, how: Tokenizing, stride: int, *, source: str = "data") -> TokenStore:
     """Return the windows of all questions, made now or found in the cache.
 
-    Each window has the whole question and a part of the context; parts share `stride` tokens. Answers play no part.
+    Each window has the whole question, a line break where the tokenizer puts nothing between two texts, and a part of
+    the context; parts share `stride` tokens. Answers play no part.
 
     Args:
         samples: Questions and contexts; at least one, none too long.
@@ -118,7 +126,7 @@ def tokenize_windows(samples: Samples, how: Tokenizing, stride: int, *, source: 
         of_rows = {EXAMPLE: np.asarray(examples, np.int32), BOUNDS: np.asarray(bounds, np.int32).reshape(-1, 3)}
         writer.finish(how.max_length, of_rows)
 
-    fingerprint = token_fingerprint(samples, how, windows=stride)
+    fingerprint = token_fingerprint(samples, how, windows=stride, after_question=left.mark)
     return cached_store(fingerprint, how, write, of_tokens=_OF_TOKENS)
 
 
@@ -135,7 +143,7 @@ def _encode(samples: Samples, part: slice, how: Tokenizing, left: Room, source: 
     assert samples.text_pairs is not None
     contexts = samples.text_pairs[part]
     encoded = how.tokenizer(
-        samples.texts[part],
+        [question + left.mark for question in samples.texts[part]],  # so that places in contexts stay as they are
         contexts,
         truncation="only_second",
         max_length=left.max_length - (left.end_token is not None),
@@ -149,9 +157,9 @@ def _encode(samples: Samples, part: slice, how: Tokenizing, left: Room, source: 
     for number, inside in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
         if number != example:
             example, white = number, _is_white(contexts[number])
-        try:
+        if 1 in inside.sequence_ids:  # a token of the context
             windows.append(_window(part.start + number, inside, white, how.tokenizer, left))
-        except ValueError:  # of a list without what is looked for in it
+        else:
             without.append(int(samples.rows[part.start + number]))
     if without:
         raise DataError(
@@ -161,11 +169,7 @@ def _encode(samples: Samples, part: slice, how: Tokenizing, left: Room, source: 
 
 
 def _window(example: int, inside: Any, white: npt.NDArray[np.bool_], tokenizer: Any, left: Room) -> _Window:
-    """Return a window.
-
-    Raises:
-        ValueError: No token is of the context.
-    """
+    """Return a window, which has tokens of the context."""
     ids, type_ids, texts = list(inside.ids), list(inside.type_ids), inside.sequence_ids
     begin, end = texts.index(1), len(texts) - texts[::-1].index(1)
     if left.end_token is not None:

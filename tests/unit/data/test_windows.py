@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import VOCABULARY, tiny_tokenizer
+from tiny import END, VOCABULARY, tiny_decoder_tokenizer, tiny_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -144,18 +144,36 @@ def test_without_cls_an_end_token_stands_for_no_answer(tmp_path: Path):
     for window, (null, begin, end) in enumerate(store.of_rows[BOUNDS].tolist()):
         ids = store.tokens[store.offsets[window] : store.offsets[window + 1]].tolist()
         assert len(ids) <= 12
-        assert (null, ids[null], begin, end) == (len(ids) - 1, 0, 2, len(ids) - 1)
+        assert (null, ids[null], begin, end) == (len(ids) - 1, 0, 3, len(ids) - 1)
     # "Ġtwo" is " two" to the tokenizer and "two" here; each of the emoji's four bytes stands for all of it.
-    assert spans(store, 0, context)[:8] == ["-", "-", "a", "two", "", "b", "😀", "😀"]
+    assert spans(store, 0, context)[:9] == ["-", "-", "-", "a", "two", "", "b", "😀", "😀"]
     answers = [(Answer("😀", 7),)]
-    assert answer_tokens(store, answers)[0].tolist() == [6, 9]
+    assert answer_tokens(store, answers)[0].tolist() == [7, 10]
 
 
 def test_without_cls_and_end_it_is_the_first_token(tmp_path: Path):
     tokenizer = byte_tokenizer()
     tokenizer.eos_token = None
     store = tokenize_windows(samples(("q?", "two")), Tokenizing(tokenizer, 12, cache_dir=tmp_path), 4)
-    assert store.of_rows[BOUNDS].tolist() == [[0, 2, 4]]  # t, wo
+    assert store.of_rows[BOUNDS].tolist() == [[0, 3, 5]]  # t, wo
+
+
+def test_question_and_context_of_a_decoder_are_told_apart_by_a_line_break(tmp_path: Path):
+    tokenizer = tiny_decoder_tokenizer()
+    how = Tokenizing(tokenizer, 12, cache_dir=tmp_path)
+    store = tokenize_windows(samples(("who?", "Ana e Rui")), how, 2)
+    windows = [
+        tokenizer.decode(store.tokens[store.offsets[number] : store.offsets[number + 1]].tolist())
+        for number in range(len(store))
+    ]
+    assert windows == [f"who?\n{part}{END}" for part in ("Ana e ", "e Rui")]
+    assert spans(store, 0, "Ana e Rui") == ["-"] * 5 + ["A", "n", "a", "", "e", "", "-"]
+    # Of 12 tokens an end token, the line break, 2 that are shared and a new one leave 7 to the question.
+    left = room(how, 2)
+    assert are_too_long(["1234567", "12345678"], how, left) == [False, True]
+    with pytest.raises(ConfigError, match=r"9 and 2 special tokens leave no room .* at most 8"):
+        room(how, 9)
+    assert are_too_long(["1", "12"], how, room(how, 8)) == [False, True]
 
 
 def test_a_question_is_too_long_when_no_new_token_of_the_context_fits(how: Tokenizing):
