@@ -61,7 +61,8 @@ Overrides = Annotated[
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="print the result as JSON on stdout")]
 TextColumn = Annotated[str | None, Parameter(help="column of the text")]
 PairColumn = Annotated[str | None, Parameter(help="column of the second text of a pair")]
-LabelColumn = Annotated[str | None, Parameter(help="column of the label or target")]
+LabelColumn = Annotated[str | None, Parameter(help="column of the label, target or answer")]
+StartColumn = Annotated[str | None, Parameter(help="column of the character at which the answer of --label begins")]
 BatchSize = Annotated[int, Parameter(help="samples of one forward pass")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="where to compute")]
 BEGAN = time.perf_counter()
@@ -151,6 +152,7 @@ def evaluate(
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
+    answer_start: StartColumn = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     json: Json = False,
@@ -161,7 +163,7 @@ def evaluate(
     """
     from paratune.commands.infer import evaluate_command
 
-    named = {"text": text, "text_pair": text_pair, "label": label}
+    named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     return evaluate_command(model, data, named=named, batch_size=batch_size, device=device, as_json=json)
 
 

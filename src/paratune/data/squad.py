@@ -30,6 +30,11 @@ def is_squad(value: Any) -> bool:
     return isinstance(articles, list) and any(isinstance(each, dict) and "paragraphs" in each for each in articles)
 
 
+def is_squad_table(table: pa.Table) -> bool:
+    """Say whether a table is one of `squad_table`."""
+    return bool(table.schema.equals(_SCHEMA))
+
+
 def squad_table(value: Any, source: str) -> pa.Table:
     """Return id, title, context, question, answers and is_impossible of each question, null where they are not given.
 

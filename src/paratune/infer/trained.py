@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from paratune.data.columns import Missing
 from paratune.data.duplicates import count_known
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches, num_eval_batches
+from paratune.data.squad import is_squad_table
 from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
@@ -53,6 +54,7 @@ class Named:
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
+    answer_start: str | None = None
     id: str | None = None
 
 
@@ -74,6 +76,8 @@ class Trained:
     """Folder of the run that the model is from, where that is known."""
     folder: Path | None = None
     """Folder of the weights; None for those of the hub."""
+    named: Named = field(default_factory=Named)
+    """Columns that the command line names."""
 
     @property
     def names(self) -> list[str]:
@@ -94,6 +98,11 @@ class Trained:
         )
         name = self.columns.id  # rows keep their place, and a file for prediction needs no ids
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
+        if self.task.kind == "qa" and is_squad_table(table):
+            # The layout says what is where, whatever the columns of the files for training were.
+            known = {**QA_COLUMNS, "answer_start": None}
+            update = {key: value for key, value in known.items() if getattr(self.named, key) is None}
+            columns = columns.model_copy(update=update)
         missing: Missing = self.missing if require_labels else "drop"
         return self.recipe.load_split(source, table, columns, how, missing=missing, require_labels=require_labels)
 
@@ -179,6 +188,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
         device=where,
         run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
         folder=Path(folder) if Path(folder).is_dir() else None,
+        named=named,
     )
 
 
@@ -257,8 +267,12 @@ def _columns(known: dict[str, Any], named: Named, target: str, task: Task) -> Co
             if key in given:
                 option = f"--{key.replace('_', '-')}"
                 raise ConfigError(f"{option} {given[key]} has no effect on {target}: a masked LM takes the text alone")
+    if "answer_start" in given and task.kind != "qa":
+        raise ConfigError(f"--answer-start {given['answer_start']} has no effect on {target}: it answers no questions")
     label = {"label": "label"} if "label" in REQUIRED_COLUMNS[task.kind] else {}
     implied = QA_COLUMNS if task.kind == "qa" else label
+    if "label" in given:  # the place of the answers of another column
+        known = {key: value for key, value in known.items() if key != "answer_start"}
     merged = {**implied, **known, **given}
     if "text" not in merged:
         raise ConfigError(f"{target} does not say which column holds the text; name it with --text COLUMN")

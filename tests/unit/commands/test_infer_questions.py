@@ -12,6 +12,7 @@ from tiny_questions import squad, tiny_qa_model, write_squad
 
 from paratune.commands import infer
 from paratune.commands.infer import evaluate_command, predict_command
+from paratune.data.read import read_table
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.models.save import TASK_FILE
 
@@ -119,6 +120,35 @@ def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path,
     predict(model, source, tmp_path / "out.json")
     # Nothing says that questions may lack an answer: the best passage is given.
     assert "" not in json.loads((tmp_path / "out.json").read_text()).values()
+
+
+def test_files_of_either_layout_score_a_model(model: Path, tmp_path: Path, capsys: Any):
+    plain, layout = tmp_path / "plain.csv", write_squad(tmp_path / "a.json", 10)
+    with plain.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["asked", "passage", "answer", "start"])
+        for paragraph in squad(10)["data"][0]["paragraphs"]:
+            for qa in paragraph["qas"]:
+                gold = qa["answers"][0] if qa["answers"] else {"text": "", "answer_start": ""}
+                writer.writerow([qa["question"], paragraph["context"], gold["text"], gold["answer_start"]])
+    options: dict[str, Any] = {"batch_size": 4, "device": "cpu", "as_json": True}
+
+    def scores(source: Path, **named: str) -> Any:
+        assert evaluate_command(str(model), str(source), named=named, **options) == EXIT_OK
+        return json.loads(capsys.readouterr().out)["scores"]
+
+    trained_on_layout = scores(layout)
+    names = {"text": "asked", "text_pair": "passage", "label": "answer", "answer_start": "start"}
+    assert scores(plain, **names) == trained_on_layout
+    (model / TASK_FILE).write_text(json.dumps({**RECORD, "columns": names, "max_length": 16}))
+    assert scores(plain) == scores(layout) == trained_on_layout
+    rows = tmp_path / "rows.json"  # not in the layout, and with its answers
+    rows.write_text(
+        json.dumps(read_table(str(layout)).rename_columns({"question": "asked", "context": "passage"}).to_pylist())
+    )
+    assert scores(rows, label="answers") == trained_on_layout
+    with pytest.raises(DataError, match="absent"):
+        scores(layout, label="absent")
 
 
 def test_columns_that_are_not_needed_may_have_any_name(model: Path, tmp_path: Path):

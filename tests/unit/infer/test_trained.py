@@ -49,6 +49,12 @@ def said(target: Path | str, named: Named = TEXT, device: str = "cpu", error: ty
     return str(caught.value)
 
 
+def test_the_place_of_an_answer_is_for_questions(tmp_path: Path):
+    tiny_model(tmp_path)
+    with pytest.raises(ConfigError, match="--answer-start y has no effect on"):
+        load_trained(str(tmp_path), Named("sentence", answer_start="y"), "cpu")
+
+
 def test_a_folder_of_paratune_knows_all_that_is_needed(folder: Path):
     trained = load_trained(str(folder), NONE, "cpu")
     assert trained.names == ["no", "yes"]
