@@ -9,7 +9,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -465,14 +465,12 @@ def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 def _parts(batch: Batch, num_parts: int) -> list[Batch]:
     """Return a padded batch in at most so many parts of its rows."""
+    assert not batch.is_packed
     rows = len(batch.index)
     size = -(-rows // num_parts)
-    parts = []
-    for start in range(0, rows, size):
-        taken = {
-            name: value[start : start + size]
-            for name in ("input_ids", "attention_mask", "token_type_ids", "labels", "asked", "row_weight", "index")
-            if (value := getattr(batch, name)) is not None
-        }
-        parts.append(replace(batch, **taken))
-    return parts
+    of_rows: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    of_rows = {name: value for name, value in of_rows.items() if isinstance(value, Tensor)}
+    return [
+        replace(batch, **{name: value[start : start + size] for name, value in of_rows.items()})
+        for start in range(0, rows, size)
+    ]

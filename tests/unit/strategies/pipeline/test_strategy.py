@@ -1,7 +1,9 @@
 """How gradients travel; what a pipeline trains is held to one process in tests/dist."""
 
+import numpy as np
 import pytest
 import torch
+from tiny_questions import tiny_windows
 from torch import Tensor, nn
 
 from paratune.strategies.pipeline import strategy
@@ -42,3 +44,12 @@ def test_a_large_gradient_that_is_not_contiguous_is_summed_all_the_same(monkeypa
     parameter.grad = torch.zeros(2, 3).t()
     strategy._sum([parameter], None)
     assert torch.equal(parameter.grad, torch.ones(3, 2))
+
+
+def test_a_batch_is_cut_with_all_that_it_has_of_its_rows():
+    collate = tiny_windows(5)
+    batch = collate(np.arange(5), 5.0)
+    parts = strategy._parts(batch, 2)
+    assert [len(part.index) for part in parts] == [3, 2]
+    for name in ("input_ids", "attention_mask", "row_weight", "index", "labels", "row_bounds"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name)), name
