@@ -124,20 +124,12 @@ def _validation_set(config: Config) -> Iterator[Problem]:
             yield Problem(message, (key, "data.validation", "data.split.validation", "data.split"))
 
 
-_TAKES_SEVERAL_FILES = ("classification", "mlm", "multi_label", "ordinal", "regression")
-"""Kinds of tasks whose data.train may be a list."""
-
-
 def _files(config: Config) -> Iterator[Problem]:
     data = config.data
     if data.train is None:
         yield Problem("data.train is required: the file to train on", ("data.train",))
     trains = [data.train] if isinstance(data.train, str) else data.train or []
     names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
-    if isinstance(data.train, list) and config.task.kind not in _TAKES_SEVERAL_FILES:
-        wanted = ", ".join(_TAKES_SEVERAL_FILES)
-        message = f"data.train: {one_line(trains)} is a list of files, which {wanted} can read; name one file"
-        yield Problem(message, ("data.train", "task.kind"))
     names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
     names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
     seen: dict[str, str] = {}

@@ -153,6 +153,15 @@ def test_what_can_be_combined_is_not_refused(good, overrides):
 
 
 @pytest.mark.parametrize("task", METRICS)
+def test_every_task_reads_several_files(good, task, good_text):
+    has_labels = task not in ("regression", "qa")
+    of_task = ("classification", task) if has_labels else (REGRESSION[0], f"  kind: {task}\n")
+    good.write_text(good_text if task == "mlm" else good_text.replace(*of_task))
+    overrides = ["data.train=[a.csv, b.csv]", *(MASKED_LM if task == "mlm" else ())]
+    assert load_config(good, overrides).config.data.train == ["a.csv", "b.csv"]
+
+
+@pytest.mark.parametrize("task", METRICS)
 def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
     has_labels = task not in ("regression", "qa")
     of_task = ("classification", task) if has_labels else (REGRESSION[0], f"  kind: {task}\n")
