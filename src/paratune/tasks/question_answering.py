@@ -41,8 +41,8 @@ from paratune.models.load import Head, load_model
 from paratune.models.objectives import question_answering
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
-from paratune.predictions import write_table
-from paratune.records import predictions_file, write_json
+from paratune.predictions import write_predictions
+from paratune.records import write_json
 from paratune.tasks.protocol import Outputs, Scores
 from paratune.tasks.spans import Answers, best_answers, nbest_lists
 from paratune.units import format_share
@@ -94,6 +94,8 @@ class QuestionAnsweringRecipe:
         self.names: list[str] = []
         self._answer_tokens: dict[str, IntArray] = {}
         """By the fingerprint of a split; an evaluation needs them each time."""
+        self._last: tuple[Split, Outputs, Answers, RawScores | None] | None = None
+        """What was found last, which scores, details and files of a split all need."""
 
     @property
     def task(self) -> QuestionAnsweringTask:
@@ -214,7 +216,7 @@ class QuestionAnsweringRecipe:
                     threshold,
                 )
         made = QuestionAnsweringRecipe(self._task.model_copy(update={"null_threshold": threshold}))
-        made._answer_tokens = self._answer_tokens
+        made._answer_tokens, made._last = self._answer_tokens, self._last
         return made
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
@@ -223,12 +225,20 @@ class QuestionAnsweringRecipe:
         answers, raw = self._judged(split, outputs)
         return squad_scores(raw, answers.null_odds if self._task.unanswerable else None, self._threshold(answers, raw))
 
+    def _found(self, split: Split, outputs: Outputs) -> tuple[Answers, RawScores | None]:
+        """Return the best answers, and how good they are where that is known."""
+        if self._last is None or self._last[0] is not split or self._last[1] is not outputs:
+            answers, raw = best_answers(split, outputs), None
+            if split.samples.answers is not None:
+                texts = [[answer.text for answer in gold] for gold in split.samples.answers]
+                raw = raw_scores(answers.texts, texts, self._task.articles)
+            self._last = split, outputs, answers, raw
+        return self._last[2:]
+
     def _judged(self, split: Split, outputs: Outputs) -> tuple[Answers, RawScores]:
-        golds = split.samples.answers
-        assert golds is not None
-        answers = best_answers(split, outputs)
-        texts = [[answer.text for answer in gold] for gold in golds]
-        return answers, raw_scores(answers.texts, texts, self._task.articles)
+        answers, raw = self._found(split, outputs)
+        assert raw is not None
+        return answers, raw
 
     def _threshold(self, answers: Answers, raw: RawScores | None) -> float:
         """Return the threshold that is set, or else the best one of these answers; 0 where nothing tells."""
@@ -252,7 +262,7 @@ class QuestionAnsweringRecipe:
         return list(PREDICTION_NAMES if self._task.unanswerable is not False else PREDICTION_NAMES[:1])
 
     def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        answers = best_answers(split, outputs)
+        answers, _ = self._found(split, outputs)
         if not self._task.unanswerable:
             return {"prediction": answers.texts}
         chosen = self._chosen(answers, None)
@@ -283,12 +293,11 @@ class QuestionAnsweringRecipe:
         return dict(zip(_ids(split), texts, strict=True))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
-        answers, ids = best_answers(split, outputs), _ids(split)
+        (answers, raw), ids = self._found(split, outputs), _ids(split)
         golds = split.samples.answers
-        raw = None if golds is None else self._judged(split, outputs)[1]
         chosen = self._chosen(answers, raw)
         odds = answers.null_odds if self._task.unanswerable else None
-        columns: dict[str, Any] = {"index": split.samples.rows, "id": ids}
+        columns: dict[str, Any] = {}
         if golds is not None:
             columns["label"] = [gold[0].text if gold else "" for gold in golds]
         columns["prediction"] = chosen
@@ -298,7 +307,8 @@ class QuestionAnsweringRecipe:
                 columns[name] = scores if odds is None else with_threshold(scores, raw, odds, threshold)
         if odds is not None:
             columns["null_odds"] = odds
-        write_table(folder / predictions_file(split.name), pa.table(columns))
+        samples = split.samples
+        write_predictions(folder, split.name, rows=samples.rows, ids=ids, columns=columns, sources=samples.sources)
         write_json(folder / f"predictions.{split.name}.json", dict(zip(ids, chosen, strict=True)))
         lists = nbest_lists(split, outputs, may_lack_answers=bool(self._task.unanswerable))
         write_json(folder / f"nbest_{split.name}.json", dict(zip(ids, lists, strict=True)))
@@ -307,8 +317,13 @@ class QuestionAnsweringRecipe:
 
 
 def _ids(split: Split) -> list[str]:
-    """Return the ids of the questions; their rows where the file has none."""
-    return split.samples.ids or [str(row) for row in split.samples.rows.tolist()]
+    """Return the ids of the questions; their rows where the file has none, with the file where there are several."""
+    samples = split.samples
+    if samples.ids is not None:
+        return samples.ids
+    rows = [str(row) for row in samples.rows.tolist()]
+    sources = samples.sources
+    return rows if sources is None else [f"{source}:{row}" for source, row in zip(sources, rows, strict=True)]
 
 
 def _shared_contexts(splits: Mapping[str, Split]) -> list[str]:

@@ -71,7 +71,7 @@ def _spans(split: Split, outputs: Outputs) -> _Spans:
 
 
 def _of_tokens(values: Any, offsets: Ints, tokens: Floats) -> Ints:
-    return np.asarray(values, dtype=np.int64)[offsets + np.maximum(tokens, 0).astype(np.int64)]
+    return np.asarray(values)[offsets + np.maximum(tokens, 0).astype(np.int64)].astype(np.int64)
 
 
 def best_answers(split: Split, outputs: Outputs) -> Answers:

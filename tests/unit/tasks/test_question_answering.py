@@ -32,9 +32,10 @@ from paratune.engine.evaluate import evaluate
 from paratune.errors import DataError
 from paratune.infer.trained import ForwardOnly
 from paratune.precision import POLICIES
-from paratune.tasks import recipe_of
+from paratune.tasks import question_answering, recipe_of
 from paratune.tasks.further import load_further
 from paratune.tasks.question_answering import QuestionAnsweringRecipe
+from paratune.tasks.spans import best_answers
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
 CPU = torch.device("cpu")
@@ -228,6 +229,46 @@ def test_files_of_a_run_have_the_official_layout(how: Tokenizing, tmp_path: Path
     assert [row["prediction"] for row in rows] == [row["label"] for row in rows] == list(answers.values())
     assert {row["exact"] for row in rows} == {row["f1"] for row in rows} == {1.0}
     assert list(rows[0]) == ["index", "id", "label", "prediction", "exact", "f1", "null_odds"]
+
+
+def test_best_answers_are_looked_for_once(how: Tokenizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made, calls = recipe(), []
+    splits = load(made, how, write_squad(tmp_path / "a.json", 24), split={"validation": 0.5})
+
+    def counted(split: Split, outputs: Any) -> Any:
+        calls.append(split.name)
+        return best_answers(split, outputs)
+
+    monkeypatch.setattr(question_answering, "best_answers", counted)
+    outputs = oracle(splits["validation"])
+    settled = made.settled((splits["validation"], outputs))
+    settled.scores(splits["validation"], outputs)
+    settled.details(splits["validation"], outputs)
+    settled.write_predictions(tmp_path, splits["validation"], outputs)
+    settled.scores(splits["train"], oracle(splits["train"]))
+    assert settled.scores(splits["validation"], oracle(splits["validation"], null=99.0))["has_answer_f1"] == 0
+    assert calls == ["validation", "train", "validation"]
+
+
+def test_several_files_are_one_set(how: Tokenizing, tmp_path: Path):
+    files = [str(write_squad(tmp_path / f"{seed}.json", 10, seed=seed)) for seed in (1, 2)]
+    data = Data(train=files, columns=COLUMNS)
+    made = recipe()
+    (split,) = made.load_splits(data, how).values()
+    made.write_predictions(tmp_path, split, oracle(split))
+    rows = pq.read_table(tmp_path / "predictions.train.parquet").to_pylist()
+    assert [row["source"] for row in rows] == [file for file in files for _ in range(10)]
+    assert [row["index"] for row in rows] == [*range(10), *range(10)]
+    assert [row["id"] for row in rows[9:11]] == ["1-9", "2-0"]
+    # Rows of the files have the same numbers.
+    nameless = COLUMNS.model_copy(update={"id": None})
+    (split,) = recipe().load_splits(data.model_copy(update={"columns": nameless}), how).values()
+    made.write_predictions(tmp_path, split, oracle(split))
+    answers = json.loads((tmp_path / "predictions.train.json").read_text())
+    assert list(answers) == [f"{file}:{row}" for file in files for row in range(10)]
+    twice = Data(train=[files[0], str(write_squad(tmp_path / "again.json", 10, seed=1))], columns=COLUMNS)
+    with pytest.raises(DataError, match=r"the id 1-0 is in several files"):
+        recipe().load_splits(twice, how)
 
 
 def test_without_unanswerable_questions_there_are_no_odds(how: Tokenizing, tmp_path: Path):
