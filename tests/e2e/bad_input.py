@@ -525,7 +525,7 @@ QUESTIONS = [
         "a question without an answer where all must have one",
         ("train", "q.yaml"),
         EXIT_DATA,
-        ("1 with no answer, and task.unanswerable is false, row 1",),
+        ("1 with no answer, and task.unanswerable is false",),
         prepare=_questions(task=", unanswerable: false", answers={"text": [], "answer_start": []}),
     ),
     Case(
