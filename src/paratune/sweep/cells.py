@@ -19,6 +19,7 @@ from paratune.config.plain import one_line
 from paratune.config.problems import Place, Problem, failure, overlap
 from paratune.config.sections import Config
 from paratune.config.sources import local_path, split_of
+from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean
 from paratune.place import global_batch_size
 from paratune.sweep.matrix import OURS, Matrix, Value, find_value
@@ -142,6 +143,11 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     layer = matrix.below
     for part in (*(value.below for value in values), matrix.own, *(value.own for value in values), above):
         layer = merge(layer, part)
+    count = next((value.num_processes for value in values if value.num_processes), matrix.num_processes)
+    given = layer.values.get("run")
+    if given is not None and not isinstance(given, dict):  # folder and name would replace it
+        message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
+        return Cell(name, names, count, None, (Problem(message, ("run",), layer.place("run")),))
     place = Place(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
     for key, value in (("run.folder", runs), ("run.name", name)):
@@ -149,7 +155,6 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     # Cells share what they do not set; what a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
-    count = next((value.num_processes for value in values if value.num_processes), matrix.num_processes)
     if loaded is not None:
         problems = list(_of_the_machine(loaded, count, layer))
     return Cell(name, names, count, None if problems else loaded, tuple(problems))

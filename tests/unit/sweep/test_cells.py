@@ -97,6 +97,12 @@ def test_problems_are_said_once_with_their_cells(matrix_file: Path):
     assert "4 of 4 runs cannot be trained" in error
 
 
+def test_a_section_run_that_is_none_is_said(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  run: [3]"))
+    with pytest.raises(ConfigError, match=r"line 10: run is 3 \(a whole number\); allowed: a mapping"):
+        raise invalid(read_matrix(matrix_file), _cells(matrix_file))
+
+
 def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
     _add(matrix_file, "nproc: 3\n")
     matrix = read_matrix(matrix_file)
