@@ -7,6 +7,7 @@ Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its c
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,15 @@ MASKED, CHANGED = 0.8, 0.1
 same."""
 _STREAM = 2**32 + 1
 """The seed's random streams of masks; orders of epochs and cuts have others."""
-_EVALUATION = (2**32 + 2,)
+_EVALUATION = (0, 0, 2**32 + 2)  # three parts, or the key would be that of an order of samples
 Words = npt.NDArray[np.uint64]
 
 
 def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
     """Return how many tokens of a window are hidden: max(1, round(probability * n)), of none none.
 
-    Half goes to even, as in Python's round, which BERT's own code calls.
+    Half goes to even, as in Python's round, which BERT's own code calls. That code counts [CLS] and [SEP] as well (77
+    of 512 tokens); here only what can be hidden counts (76 of 510).
 
     Args:
         num_maskable: Tokens that are not special, of one window or of many.
@@ -57,12 +59,26 @@ class MaskingCollator:
     seed: int = 0
     """`run.seed`; evaluations do not depend on it."""
     _keys: dict[int | None, Words] = field(default_factory=dict)
+    _waiting: dict[tuple[int | None, int], tuple[IntArray, np.random.Philox]] = field(default_factory=dict)
+    """What was drawn for the denominator of a step, by epoch and window, until it is in a batch."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         """Return the tokens that are hidden in these windows; 1 where there are none, for their loss is 0."""
         if not self.whole_words:
             return float(max(1, num_hidden(self.store.of_rows["num_maskable"][indices], self.probability).sum()))
-        return float(max(1, sum(len(self._drawn(window, epoch)[0]) for window in indices.tolist())))
+        if epoch is None:
+            return float(max(1, self._num_evaluated[indices].sum()))
+        self._waiting.clear()
+        total = 0
+        for window in indices.tolist():
+            drawn = self._waiting[epoch, window] = self._drawn(window, epoch)
+            total += len(drawn[0])
+        return float(max(1, total))
+
+    @cached_property
+    def _num_evaluated(self) -> IntArray:
+        """How many tokens of each window an evaluation hides, (N,)."""
+        return np.asarray([len(self._drawn(window, None)[0]) for window in range(len(self.store))], dtype=np.int64)
 
     def __call__(
         self,
@@ -79,7 +95,8 @@ class MaskingCollator:
         ids_BS = batch.input_ids.numpy()  # its own memory: changed in place
         labels_BS = np.full_like(ids_BS, IGNORED)
         for row, window in enumerate(indices.tolist()):
-            places, random = self._drawn(window, epoch)
+            is_waiting = (epoch, window) in self._waiting
+            places, random = self._waiting.pop((epoch, window)) if is_waiting else self._drawn(window, epoch)
             hidden = ids_BS[row, places]
             labels_BS[row, places] = hidden
             ids_BS[row, places] = replaced(hidden, self.vocabulary, random)

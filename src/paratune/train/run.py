@@ -96,6 +96,7 @@ class _Run:
         self._strategy = make_strategy(prepared)
         self._batch = batch_sizes(prepared, self._strategy.layout)
         self._batch_reason: str | None = None
+        self._collators: dict[str, Collate] = {}
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
         self._num_steps = _num_steps(self._config, self._steps_per_epoch)
@@ -318,8 +319,11 @@ class _Run:
         )
 
     def _collator(self, split: str) -> Collate:
-        prepared = self._prepared
-        return prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=self._config.run.seed)
+        """Return what makes batches of a split: the same in each evaluation, for what it has drawn and counted."""
+        if split not in self._collators:
+            prepared, seed = self._prepared, self._config.run.seed
+            self._collators[split] = prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=seed)
+        return self._collators[split]
 
     def _score(self, split: str, evaluation: Evaluation) -> dict[str, float | None]:
         if split not in self._prepared.labelled:
