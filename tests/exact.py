@@ -41,7 +41,7 @@ class RowModel(nn.Module):
             hidden = self.again(hidden)
         return self.head(hidden)
 
-    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+    def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
         if outputs.shape[1] == 1:
             losses = (outputs[:, 0] - batch.labels.to(outputs.dtype)).square()
         else:

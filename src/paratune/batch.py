@@ -87,8 +87,14 @@ class BatchModel(Protocol):
         """Return the outputs in the compute dtype: (B, C) logits, (B, 1) predictions, or as the task defines."""
         ...
 
-    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the weighted sum over rows of the loss, a float32 (or float64) scalar; nothing is averaged."""
+    def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
+        """Return the weighted sum over rows of the loss, a float32 (or float64) scalar; nothing is averaged.
+
+        Args:
+            outputs: Of the model.
+            batch: With labels.
+            kept: What `row_outputs` made of both, where that is known: the losses may be among it.
+        """
         ...
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -69,10 +69,10 @@ def evaluate(
             raise Interrupted
         moved = batch.to(device, non_blocking=True)
         predicted = strategy.predict(moved)
-        if batch.labels is not None:
-            part = model.loss_sum(predicted, moved).detach().double().cpu() / batch.loss_denominator
-            loss = part if loss is None else loss + part
         kept = model.row_outputs(predicted, moved)
+        if batch.labels is not None:
+            part = model.loss_sum(predicted, moved, kept).detach().double().cpu() / batch.loss_denominator
+            loss = part if loss is None else loss + part
         index.append(batch.index)
         outputs.append(kept.to("cpu", torch.float64 if kept.dtype == torch.float64 else torch.float32))
         on_batch(done)

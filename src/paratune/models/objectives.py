@@ -6,6 +6,7 @@ Floor 3. `B` rows, `S` padded length, `M` labelled tokens, `C` classes, `V` word
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 import torch
@@ -39,11 +40,16 @@ class Objective:
     that has a label."""
     row_outputs: Callable[[Tensor, Batch], Tensor] = _all
     """From outputs and batch to what an evaluation keeps of each row, (B, K): the same K for every batch."""
+    kept_losses: Callable[[Tensor], Tensor] | None = None
+    """From `row_outputs` of a batch with labels to `row_losses`, where they are among it."""
 
 
-def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
+def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
     """Return the sum over rows of the loss, weighted by `row_weight`; a scalar, at least float32."""
-    losses = objective.row_losses(_at_least_float32(outputs), batch)
+    if kept is not None and objective.kept_losses is not None:
+        losses = objective.kept_losses(kept)
+    else:
+        losses = objective.row_losses(_at_least_float32(outputs), batch)
     return (losses * batch.row_weight.to(losses.dtype)).sum()
 
 
@@ -137,7 +143,7 @@ def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Ob
 
 OBJECTIVES: Final[dict[str, Objective]] = {
     "classification": Objective(_cross_entropy),
-    "mlm": Objective(_word_losses, _words, _word_outputs),
+    "mlm": Objective(_word_losses, _words, _word_outputs, kept_losses=itemgetter((slice(None), 0))),
     "multi_label": Objective(_mean_over_classes),
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),

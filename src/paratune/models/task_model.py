@@ -48,9 +48,15 @@ class TaskModel(nn.Module):
             inputs["token_type_ids"] = batch.token_type_ids
         return self._objective.outputs(self.hf(**inputs, **self._options), batch)
 
-    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32."""
-        return weighted_sum(self._objective, outputs, batch)
+    def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
+        """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32.
+
+        Args:
+            outputs: Of `forward`.
+            batch: With labels.
+            kept: What `row_outputs` made of both, where that is known.
+        """
+        return weighted_sum(self._objective, outputs, batch, kept)
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return what an evaluation keeps of each row, (B, K)."""

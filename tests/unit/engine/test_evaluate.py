@@ -88,7 +88,7 @@ class Rank:
     def predict(self, batch: Batch) -> Tensor:
         return torch.stack([batch.index.float(), -batch.index.float()], 1)
 
-    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+    def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
         return (batch.index * batch.row_weight).sum()
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:

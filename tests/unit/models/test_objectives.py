@@ -91,6 +91,15 @@ def test_a_batch_without_labelled_tokens_has_no_loss_and_a_gradient_of_zeros():
     assert model.row_outputs(outputs, made).tolist() == [[0.0, 0.0, 0.0]]
 
 
+def test_an_evaluation_takes_the_losses_of_words_from_what_it_keeps():
+    made, model = tiny_masking(6)(np.arange(6), 1.0), TaskModel(tiny_masked_lm(), "mlm")
+    outputs = model(made)
+    kept = model.row_outputs(outputs, made)
+    assert torch.equal(model.loss_sum(outputs, made, kept), model.loss_sum(outputs, made))
+    # Not computed again: what is kept says it.
+    assert model.loss_sum(outputs, made, kept + 1).item() == pytest.approx(model.loss_sum(outputs, made).item() + 6)
+
+
 def test_the_words_of_a_mask_are_its_most_probable_ones():
     hf, plain = tiny_masked_lm().eval(), tiny_collator(3)(np.arange(3), 1.0)
     made = replace(plain, labels=None, asked=torch.tensor([1, 0, 2]))
