@@ -81,11 +81,21 @@ class _Frame:
 
 
 def _frame(tokenizer: Any) -> _Frame:
-    """Find what a tokenizer puts around a text, by trying it: no two say it in the same way."""
+    """Find what a tokenizer puts around a text, by trying it: no two say it in the same way.
+
+    Raises:
+        ConfigError: The text is not found between special tokens.
+    """
     whole = tokenizer("a", verbose=False)["input_ids"]
     inner = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
     starts = range(len(whole) - len(inner) + 1)
-    begin = next((at for at in starts if whole[at : at + len(inner)] == inner), 0)
+    begin = next((at for at in starts if inner and whole[at : at + len(inner)] == inner), None)
+    if begin is None or not {*whole[:begin], *whole[begin + len(inner) :]} <= {*tokenizer.all_special_ids}:
+        raise ConfigError(
+            f"task.kind: mlm puts special tokens around windows as the tokenizer does, and what "
+            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} makes of 'a' alone, {inner}, is not found between "
+            f"special tokens in what it makes of it as a whole text, {whole}; set model.tokenizer to another one"
+        )
     between = next((token for token in (tokenizer.sep_token_id, tokenizer.eos_token_id) if token is not None), None)
     return _Frame(whole[:begin], whole[begin + len(inner) :], [] if between is None else [between])
 
@@ -112,7 +122,7 @@ def make_windows(
         the begin of a window, begins; and `of_rows` smallest_word (N,), the tokens of the shortest word, 0 without any.
 
     Raises:
-        ConfigError: `how.max_length` leaves no room for text.
+        ConfigError: `how.max_length` leaves no room for text, or the tokenizer frames texts in no known way.
         DataError: The tokenizer makes no token of a document, or the cache cannot be written.
         Stopped: `how.stop` said so; nothing half-made is left.
 

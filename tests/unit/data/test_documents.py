@@ -170,6 +170,21 @@ def test_a_window_must_have_room_for_text(tmp_path):
         windows(TEXTS, tmp_path, max_length=2)
 
 
+def test_a_tokenizer_whose_frame_is_not_found_is_refused(tmp_path):
+    plain = tiny_tokenizer()  # it has no letter A, and an ordinary word stands before each text
+    plain.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="good $A [SEP]", special_tokens=[("good", *ids("good")), ("[SEP]", SEP)]
+    )
+    numbers = [*ids("good"), *ids("a"), SEP]
+    message = rf"makes of 'a' alone, \{ids('a')}, is not found between special .* text, \{numbers}; set model.tokeni"
+    with pytest.raises(ConfigError, match=message):
+        windows(["good"], tmp_path, tokenizer=plain)
+    dropping = tiny_tokenizer()
+    dropping.backend_tokenizer.normalizer = tokenizers.normalizers.Replace("a", "")
+    with pytest.raises(ConfigError, match=r"alone, \[\], is not found"):
+        windows(["good"], tmp_path, tokenizer=dropping)
+
+
 def test_documents_of_which_nothing_is_left_are_named(tmp_path):
     with pytest.raises(DataError, match=r"here: the tokenizer makes no token of rows 11, 13 \(counted from 0\)"):
         windows(["good", "\u200b", "bad", "\ufeff"], tmp_path, source="here")
