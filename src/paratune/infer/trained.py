@@ -45,6 +45,8 @@ from paratune.tasks.protocol import Recipe
 log = logging.getLogger(__name__)
 
 _USUAL_POSITIONS = 512
+_MASKED_LM = ("ForMaskedLM", "ForPreTraining", "WithLMHeadModel")
+"""Ends of architectures with the head of a masked LM: BertForPreTraining, XLMWithLMHeadModel, ..."""
 
 
 @dataclass(frozen=True)
@@ -162,15 +164,15 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
 
     Raises:
         CheckpointError: The run is not finished, or its folder is damaged.
-        ConfigError: The model has no head for one class or one number of a text, columns are not known, or there is no
-            such device.
+        ConfigError: The model has no weights for the head of its task, columns are not known or have no effect on it,
+            or there is no such device.
     """
     where = _device(device)
     folder = _model_folder(target)
     model = Model(name=folder)
     known = _known(Path(folder) / TASK_FILE)
     tokenizer = load_tokenizer(model)
-    task = _task(known, model)
+    task = _task(known, model, tokenizer)
     precision = _precision(known.get("precision", "fp32"), where)
     recipe = recipe_of(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
@@ -234,7 +236,7 @@ def _model_folder(target: str) -> str:
     return str(folder)
 
 
-def _task(known: dict[str, Any], model: Model) -> Task:
+def _task(known: dict[str, Any], model: Model, tokenizer: Any) -> Task:
     """Return the task that the folder was saved with, or the one that the model's own configuration shows."""
     if "task" in known:
         try:
@@ -249,7 +251,8 @@ def _task(known: dict[str, Any], model: Model) -> Task:
         log.info("%s does not say which threshold it was trained for: task.null_threshold is 0", model.name)
         # Not left open: the best threshold of the very file that is scored is one that nobody could have known.
         return QuestionAnsweringTask(kind="qa", stride=min(128, positions // 3), null_threshold=0.0)
-    if any(name.endswith("ForMaskedLM") for name in config.architectures or ()):
+    names = config.architectures or ()
+    if any(name.endswith(_MASKED_LM) for name in names) or (not names and _fills_masks_in(model, tokenizer)):
         return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]
     if config.problem_type == "multi_label_classification":
@@ -258,6 +261,15 @@ def _task(known: dict[str, Any], model: Model) -> Task:
     if config.problem_type == "regression" or len(labels) == 1:
         return RegressionTask(kind="regression")
     return ClassificationTask(kind="classification", labels=labels)
+
+
+def _fills_masks_in(model: Model, tokenizer: Any) -> bool:
+    """Say whether the weights have the head of a masked LM, where the configuration names no architecture."""
+    try:
+        recipe_of(MaskedLMTask(kind="mlm")).load_model(model, tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
+    except ConfigError:
+        return False
+    return True
 
 
 def _columns(known: dict[str, Any], named: Named, target: str, task: Task) -> Columns:

@@ -186,6 +186,24 @@ def test_a_masked_lm_from_elsewhere_is_one(tmp_path: Path):
         assert f"{option} has no effect on {tmp_path / 'model'}" in said(tmp_path / "model", named)
 
 
+@pytest.mark.parametrize("names", [["BertForPreTraining"], ["BertWithLMHeadModel"], None])
+def test_a_masked_lm_is_one_by_whatever_name(tmp_path: Path, names: list[str] | None):
+    tiny_masked_lm(tmp_path / "model")
+    rename(tmp_path / "model", names)
+    assert load_trained(str(tmp_path / "model"), TEXT, "cpu").model.task_kind == "mlm"
+
+
+def test_a_classifier_without_a_name_is_one(tmp_path: Path):
+    tiny_model(tmp_path / "model")
+    rename(tmp_path / "model", None)
+    assert load_trained(str(tmp_path / "model"), TEXT, "cpu").model.task_kind == "classification"
+
+
+def rename(folder: Path, names: list[str] | None) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": names}))
+
+
 def test_an_encoder_without_a_head_fills_no_masks_in(tmp_path: Path):
     folder = tmp_path / "model"
     BertModel(tiny_config()).save_pretrained(folder)
