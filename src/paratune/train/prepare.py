@@ -110,16 +110,17 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
         _say_what_was_read(splits, recipe, unlabelled=config.data.predict)
-    num_rows = splits["train"].num_samples
+    train = splits["train"]
+    num_samples, things = train.num_samples, "rows" if train.num_samples == train.num_rows else "windows"
     num_replicas = place.world_size // traits.ranks_per_replica
-    if num_rows < num_replicas:
-        most = num_rows * traits.ranks_per_replica
+    if num_samples < num_replicas:
+        most = num_samples * traits.ranks_per_replica
         raise DataError(
-            f"data.train: {num_rows} rows cannot be dealt to {place.world_size} processes; start at most {most}"
+            f"data.train: {num_samples} {things} cannot be dealt to {place.world_size} processes; start at most {most}"
         )
     size = config.batch.global_
-    if size is not None and size > num_rows:
-        log.warning("batch.global is %d, more than the %d rows: each step takes all of them", size, num_rows)
+    if size is not None and size > num_samples:
+        log.warning("batch.global is %d, more than the %d %s: each step takes all of them", size, num_samples, things)
     import_scorers()
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
