@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_model, tiny_tokenizer
+from tiny import tiny_masked_lm, tiny_model, tiny_tokenizer
 
 from paratune.config.load import load_config
 from paratune.config.sections import ClassificationTask
 from paratune.config.traits import TRAITS, traits_of
+from paratune.console import Display
 from paratune.data.columns import Samples
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, DataError
 from paratune.models import half_precision
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
@@ -146,6 +147,32 @@ def test_more_stages_than_layers_are_refused_before_the_data_is_read(tmp_path: P
         monkeypatch.setattr(prepare, "_load", lambda *_: pytest.fail("the data was read"))
         with pytest.raises(ConfigError, match=said):
             prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=4, rank=0), None, None)
+
+
+def test_what_a_task_makes_windows_of_is_not_called_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.chdir(tmp_path)
+    tiny_masked_lm(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("good film\nbad book\n")  # two documents in one window
+    (tmp_path / "c.yaml").write_text(
+        """\
+        task: {kind: mlm}
+        data: {train: a.txt, columns: {text: text}, cache_dir: cache}
+        model: {name: model}
+        train: {epochs: 1}
+        batch: {global: 8}
+        strategy: {kind: ddp}
+        device: cpu
+        """
+    )
+    stop, display = SimpleNamespace(came=lambda: False, raise_if_came=lambda doing: None), Display(speaks=False)
+    pair = SimpleNamespace(world_size=2, rank=0, local_rank=0)
+    with pytest.raises(DataError, match=r"data.train: 1 windows cannot be dealt to 2 processes; start at most 1"):
+        prepare.prepare(load_config(tmp_path / "c.yaml"), pair, stop, display)
+    alone = SimpleNamespace(world_size=1, rank=0, local_rank=0)
+    prepare.prepare(load_config(tmp_path / "c.yaml", ["strategy.kind=single"]), alone, stop, display)
+    assert "batch.global is 8, more than the 1 windows: each step takes all of them" in caplog.messages
 
 
 def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> SimpleNamespace:
