@@ -115,7 +115,7 @@ class QuestionAnsweringTask(Section):
     num_best: Positive = 20
     """Answers that are kept of each window, and of each question in nbest files."""
     unanswerable: bool | None = None
-    """Whether a question may have no answer in its context (SQuAD 2.0); null: when the data has such a question."""
+    """Whether a question may have no answer in its context (SQuAD 2.0); null: when train or validation has one."""
     null_threshold: Finite | None = None
     """A question counts as unanswerable when the score of "no answer" is by more than this above that of its best
     answer; the threshold with the best F1 on the validation set when not given."""
