@@ -3,9 +3,10 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
-from paratune.config.differences import flatten
+from paratune.config.check_strategy import STRATEGY_CHECKS
+from paratune.config.contradictions import both, no_effect
 from paratune.config.glue import GLUE
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
@@ -14,19 +15,15 @@ from paratune.config.sections import (
     ClassificationTask,
     ClassTask,
     Config,
-    DeepSpeedStrategy,
     MaskedLMTask,
     MultiLabelTask,
     OrdinalTask,
-    PipelineStrategy,
     QuestionAnsweringTask,
     RegressionTask,
     class_names,
-    strategy_options,
 )
 from paratune.config.sources import local_path
-from paratune.config.traits import traits_of
-from paratune.errors import ConfigError, did_you_mean
+from paratune.errors import did_you_mean
 
 
 def check(config: Config) -> list[Problem]:
@@ -43,13 +40,13 @@ def _length(config: Config) -> Iterator[Problem]:
     if train.epochs is None and train.max_steps is None:
         yield Problem("train.epochs or train.max_steps is required: how long to train", keys)
     if train.epochs is not None and train.max_steps is not None:
-        yield _both("train.epochs", train.epochs, "train.max_steps", train.max_steps)
+        yield both("train.epochs", train.epochs, "train.max_steps", train.max_steps)
 
 
 def _warmup(config: Config) -> Iterator[Problem]:
     train = config.train
     if train.warmup_steps is not None and train.warmup_ratio is not None:
-        yield _both("train.warmup_steps", train.warmup_steps, "train.warmup_ratio", train.warmup_ratio)
+        yield both("train.warmup_steps", train.warmup_steps, "train.warmup_ratio", train.warmup_ratio)
     if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
         yield Problem(
             f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
@@ -65,18 +62,18 @@ def _batch(config: Config) -> Iterator[Problem]:
         yield Problem("batch.global or batch.per_device is required: samples per optimizer step", sizes)
         return
     if batch.global_ is not None and batch.per_device is not None:
-        yield _both("batch.global", batch.global_, "batch.per_device", batch.per_device)
+        yield both("batch.global", batch.global_, "batch.per_device", batch.per_device)
         return
     if batch.micro_batch_size is not None and batch.global_ is None:
         key = "batch.micro_batch_size"
-        yield _no_effect(key, batch.micro_batch_size, "with batch.per_device, which is that very size", sizes)
+        yield no_effect(key, batch.micro_batch_size, "with batch.per_device, which is that very size", sizes)
     if batch.grad_accum_steps is not None and batch.per_device is None:
         key, value = "batch.grad_accum_steps", batch.grad_accum_steps
-        yield _no_effect(key, value, "with batch.global, from which it follows; see batch.micro_batch_size", sizes)
+        yield no_effect(key, value, "with batch.global, from which it follows; see batch.micro_batch_size", sizes)
     micro = batch.micro_batch_size
     if batch.global_ and isinstance(micro, int) and micro > batch.global_:
         key = "batch.micro_batch_size"
-        yield _no_effect(key, micro, f"above batch.global: {batch.global_}", sizes)
+        yield no_effect(key, micro, f"above batch.global: {batch.global_}", sizes)
 
 
 def _when(config: Config) -> Iterator[Problem]:
@@ -86,7 +83,7 @@ def _when(config: Config) -> Iterator[Problem]:
             yield Problem(f"{name}.steps is required with {name}.every: steps", keys)
         if section.every != "steps" and section.steps is not None:
             wanted = f"without {name}.every: steps (it is {section.every})"
-            yield _no_effect(f"{name}.steps", section.steps, wanted, keys)
+            yield no_effect(f"{name}.steps", section.steps, wanted, keys)
 
 
 def _choosing(config: Config) -> Iterator[Problem]:
@@ -98,7 +95,7 @@ def _choosing(config: Config) -> Iterator[Problem]:
             ("evaluate.patience", "evaluate.best"),
         )
     if evaluate.patience is None and evaluate.min_delta:
-        yield _no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
+        yield no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
     known = METRICS[config.task.kind]
     if evaluate.best is not None and evaluate.best not in known:
         yield Problem(
@@ -108,7 +105,7 @@ def _choosing(config: Config) -> Iterator[Problem]:
         )
     for key, value in (("evaluate.best", evaluate.best), ("evaluate.patience", evaluate.patience)):
         if value is not None and evaluate.every == "never":
-            yield _no_effect(key, value, "with evaluate.every: never", ("evaluate.every",))
+            yield no_effect(key, value, "with evaluate.every: never", ("evaluate.every",))
 
 
 def _validation_set(config: Config) -> Iterator[Problem]:
@@ -147,7 +144,7 @@ def _files(config: Config) -> Iterator[Problem]:
         seen.setdefault(place, key)
     if data.hub_revision is not None and not any((name or "").startswith("hub:") for _, name in names):
         keys = ("data.train", "data.validation", "data.test")
-        yield _no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
+        yield no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
 
 
 def _further(config: Config) -> Iterator[Problem]:
@@ -178,7 +175,7 @@ def _split(config: Config) -> Iterator[Problem]:
     files = {"validation": data.validation, "test": data.test}
     for part, share in shares.items():
         if share is not None and files[part] is not None:
-            yield _both(f"data.split.{part}", share, f"data.{part}", files[part])
+            yield both(f"data.split.{part}", share, f"data.{part}", files[part])
     if split.validation is None and split.test is None:
         message = "data.split cuts nothing: give data.split.validation or data.split.test, or leave it out"
         yield Problem(message, ("data.split", "data.split.validation", "data.split.test"))
@@ -188,9 +185,9 @@ def _split(config: Config) -> Iterator[Problem]:
         yield Problem(message, ("data.split.validation", "data.split.test"))
     if split.stratify and not isinstance(config.task, ClassificationTask | OrdinalTask):
         wanted = f"in {config.task.kind}, which has no labels that exclude each other; for groups: data.split.group_by"
-        yield _no_effect("data.split.stratify", True, wanted, ("task.kind",))
+        yield no_effect("data.split.stratify", True, wanted, ("task.kind",))
     if split.stratify and split.group_by is not None:
-        yield _both("data.split.stratify", True, "data.split.group_by", split.group_by)
+        yield both("data.split.stratify", True, "data.split.group_by", split.group_by)
 
 
 REQUIRED_COLUMNS = {
@@ -232,10 +229,10 @@ def _columns(config: Config) -> Iterator[Problem]:
         yield Problem(message, ("data.columns.text_pair", "data.columns.text"))
     if columns.separator != "\n" and max(len(text), len(pair)) < 2:
         wanted = "when no columns are joined (data.columns.text is not a list)"
-        yield _no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
+        yield no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
     if config.data.truncation == "only_second" and not pair:
         wanted = "without data.columns.text_pair"
-        yield _no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
+        yield no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
 
 
 _WINDOWS = "in qa: contexts are cut into windows (task.stride), and nothing is truncated"
@@ -247,7 +244,7 @@ def _questions(config: Config) -> Iterator[Problem]:
     if not isinstance(task, QuestionAnsweringTask):
         if columns.answer_start is not None:
             wanted = f"in {task.kind}; it is for task.kind: qa"
-            yield _no_effect("data.columns.answer_start", columns.answer_start, wanted, ("task.kind",))
+            yield no_effect("data.columns.answer_start", columns.answer_start, wanted, ("task.kind",))
         return
     if isinstance(columns.text_pair, list):
         yield Problem(
@@ -256,9 +253,9 @@ def _questions(config: Config) -> Iterator[Problem]:
             ("data.columns.text_pair",),
         )
     if config.data.truncation != "longest_first":
-        yield _no_effect("data.truncation", config.data.truncation, _WINDOWS, ("task.kind",))
+        yield no_effect("data.truncation", config.data.truncation, _WINDOWS, ("task.kind",))
     if config.data.truncation_side is not None:
-        yield _no_effect("data.truncation_side", config.data.truncation_side, _WINDOWS, ("task.kind",))
+        yield no_effect("data.truncation_side", config.data.truncation_side, _WINDOWS, ("task.kind",))
     limit = config.data.max_length
     if limit is not None and task.stride >= limit:
         yield Problem(
@@ -268,7 +265,7 @@ def _questions(config: Config) -> Iterator[Problem]:
         )
     if task.unanswerable is False and task.null_threshold is not None:
         wanted = "with task.unanswerable: false, where every question has an answer"
-        yield _no_effect("task.null_threshold", task.null_threshold, wanted, ("task.unanswerable",))
+        yield no_effect("task.null_threshold", task.null_threshold, wanted, ("task.unanswerable",))
 
 
 def _names(columns: str | list[str] | None) -> list[str]:
@@ -356,7 +353,7 @@ def _side(config: Config) -> Iterator[Problem]:
     side, task = config.data.truncation_side, config.task
     if side is not None and isinstance(task, MaskedLMTask) and task.windows == "joined":
         wanted = "with task.windows: joined, where documents go on in the next window"
-        yield _no_effect("data.truncation_side", side, wanted, ("task.windows", "task.kind"))
+        yield no_effect("data.truncation_side", side, wanted, ("task.windows", "task.kind"))
 
 
 def _masked_lm(config: Config) -> Iterator[Problem]:
@@ -367,122 +364,19 @@ def _masked_lm(config: Config) -> Iterator[Problem]:
         value = getattr(config.data.columns, name)
         if value is not None:
             wanted = "with task.kind: mlm, which learns from the text alone"
-            yield _no_effect(f"data.columns.{name}", value, wanted, ("task.kind",))
+            yield no_effect(f"data.columns.{name}", value, wanted, ("task.kind",))
     if config.data.truncation == "only_first":
         wanted = "with task.kind: mlm, whose documents are single texts"
-        yield _no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
+        yield no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
 
 
 def _model(config: Config) -> Iterator[Problem]:
     model = config.model
     if model.revision is not None and model.name.startswith("demo:"):
-        yield _no_effect("model.revision", model.revision, f"with model.name: {model.name}", ("model.name",))
+        yield no_effect("model.revision", model.revision, f"with model.name: {model.name}", ("model.name",))
     if model.tokenizer_revision is not None and model.tokenizer is None:
         wanted = "without model.tokenizer; model.revision is also that of the tokenizer beside the model"
-        yield _no_effect("model.tokenizer_revision", model.tokenizer_revision, wanted, ("model.tokenizer",))
-
-
-def _memory_savers(config: Config) -> Iterator[Problem]:
-    every = config.train.activation_checkpointing
-    if every is not None and config.train.freeze_encoder:
-        wanted = "with train.freeze_encoder: true, which keeps no activations of the blocks"
-        yield _no_effect("train.activation_checkpointing", every, wanted, ("train.freeze_encoder",))
-    for key, value in strategy_options(config.strategy).items() if config.device == "cpu" else ():
-        if "offload" in key and value is True:
-            wanted = "with device: cpu, where states are in host memory anyhow"
-            yield _no_effect(f"strategy.{key}", True, wanted, ("device",))
-
-
-def _strategy(config: Config) -> Iterator[Problem]:
-    """What the traits of a strategy of this package exclude."""
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    yield from excluded(config, traits.excludes) if traits else ()
-    strategy = config.strategy
-    if isinstance(strategy, PipelineStrategy):
-        assert traits is not None
-        yield from _pipeline(strategy, strategy.stages * traits.stages_per_rank)
-
-
-def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
-    if strategy.chunks is not None and strategy.schedule != "interleaved":
-        wanted = f"with strategy.schedule: {strategy.schedule}; only interleaved has several stages on a rank"
-        yield _no_effect("strategy.chunks", strategy.chunks, wanted, ("strategy.schedule",))
-    if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
-        yield Problem(
-            f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "
-            f"{num_stages} (strategy.stages times the chunks of each rank)",
-            ("strategy.balance", "strategy.stages"),
-        )
-
-
-def check_stages(stages: int, chunks: int, balance: str | list[int], num_blocks: int) -> None:
-    """Hold the stages of a pipeline to the blocks that a model has to be cut at.
-
-    Args:
-        stages: Ranks of a pipeline.
-        chunks: Stages on each of them.
-        balance: As in the configuration.
-        num_blocks: Repeated layers of the model.
-
-    Raises:
-        ConfigError: There are more stages than blocks, or not all blocks are dealt to stages.
-    """
-    if stages * chunks > num_blocks:
-        each = "" if chunks == 1 else f" with {chunks} chunks each"
-        most = num_blocks // chunks
-        fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
-        raise ConfigError(
-            f"strategy.stages: {stages}{each} cuts the model into {stages * chunks} parts, and it has {num_blocks} "
-            f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
-        )
-    if isinstance(balance, list) and sum(balance) != num_blocks:
-        raise ConfigError(
-            f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}"
-        )
-
-
-def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the settings that a strategy cannot be combined with.
-
-    Args:
-        config: The whole of it.
-        excludes: From the strategy's traits: "key=value", each with the reason.
-    """
-    kind = config.strategy.kind
-    values = flatten(config.model_dump(mode="json", by_alias=True))
-    for setting, reason in excludes.items():
-        key, _, value = setting.partition("=")
-        if key in values and one_line(values[key]) == value:
-            message = f"{key}: {value} cannot be combined with strategy.kind: {kind}: {reason}"
-            yield Problem(message, (key, "strategy.kind"))
-
-
-def _deepspeed(config: Config) -> Iterator[Problem]:
-    """Which options a stage of DeepSpeed has a use for."""
-    strategy = config.strategy
-    if not isinstance(strategy, DeepSpeedStrategy):
-        return
-    stage = f"strategy.stage: {strategy.stage}"
-    wanted = {
-        "offload_optimizer": (strategy.stage >= 1, f"with {stage}; use stage 1, 2 or 3"),
-        "offload_parameters": (strategy.stage == 3, f"with {stage}; use stage 3"),
-        "cpu_adam": (strategy.offload_optimizer, "without strategy.offload_optimizer: true"),
-        "bucket_cap_mb": (strategy.stage >= 1, f"with {stage}; use stage 1, 2 or 3"),
-        "param_persistence_threshold": (strategy.stage == 3, f"with {stage}; use stage 3"),
-    }
-    for name, (has_use, circumstances) in wanted.items():
-        value = getattr(strategy, name)
-        if value is not None and value is not False and not has_use:
-            yield _no_effect(f"strategy.{name}", value, circumstances, ("strategy.stage",))
-
-
-def _both(key: str, value: object, other: str, other_value: object) -> Problem:
-    shown = f"{key}: {one_line(value)} and {other}: {one_line(other_value)}"
-    return Problem(f"{shown} are both given; keep one of them", (key, other))
-
-
-def _no_effect(key: str, value: object, circumstances: str, also: tuple[str, ...]) -> Problem:
-    return Problem(f"{key}: {one_line(value)} has no effect {circumstances}", (key, *also))
+        yield no_effect("model.tokenizer_revision", model.tokenizer_revision, wanted, ("model.tokenizer",))
 
 
 _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
@@ -503,7 +397,5 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _masked_lm,
     _side,
     _model,
-    _memory_savers,
-    _strategy,
-    _deepspeed,
+    *STRATEGY_CHECKS,
 )

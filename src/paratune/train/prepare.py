@@ -16,7 +16,7 @@ import torch
 
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.check import check_stages, excluded
+from paratune.config.check_strategy import check_stages, excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.plain import one_line
 from paratune.config.sections import Config, OutsideStrategy, PipelineStrategy, strategy_options

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from paratune.config.check import check_stages
+from paratune.config.check_strategy import check_stages
 from paratune.config.load import load_config
 from paratune.config.metric_names import METRICS
 from paratune.config.traits import TRAITS

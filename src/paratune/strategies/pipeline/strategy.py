@@ -19,7 +19,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.optim import Optimizer
 
 from paratune.batch import Batch
-from paratune.config.check import check_stages
+from paratune.config.check_strategy import check_stages
 from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
