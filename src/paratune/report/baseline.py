@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.metric_names import direction
-from paratune.report.table import Row
+from paratune.report.rows import Row
 from paratune.units import format_percent, percent_change
 
 LOWER_IS_BETTER = frozenset(

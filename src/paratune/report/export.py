@@ -11,7 +11,7 @@ from paratune.records import finite
 from paratune.report.baseline import Against
 from paratune.report.machine import hardware_facts, setting_text, software_facts
 from paratune.report.model import GENERATOR, MAX_CLASSES, Report, SeedGroup, class_names, confusion_of
-from paratune.report.table import Row
+from paratune.report.rows import Row
 from paratune.report.text import csv_text, markdown
 from paratune.units import NOT_AVAILABLE
 

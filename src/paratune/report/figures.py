@@ -11,7 +11,8 @@ from paratune.report.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, page_figur
 from paratune.report.canvas import can_draw as can_draw
 from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
-from paratune.report.table import PHASE_NAMES, byte_unit, decimals, step_parts_ms
+from paratune.report.rows import byte_unit, decimals
+from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
 from paratune.report.text import Html, shorten
 from paratune.text import plain
 from paratune.units import format_bytes

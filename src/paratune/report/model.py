@@ -11,7 +11,8 @@ from paratune.report.baseline import Against, against
 from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
 from paratune.report.read import Found, RunRecord, Unfinished
-from paratune.report.table import ARROW, Row, build_rows
+from paratune.report.rows import Row
+from paratune.report.table import ARROW, build_rows
 from paratune.text import plain
 
 GENERATOR = "paratune report"

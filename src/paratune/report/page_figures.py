@@ -14,7 +14,8 @@ from paratune.report.model import MAX_CLASSES, Report, class_names, confusion_of
 from paratune.report.page_tables import phase_contents as phase_contents_table
 from paratune.report.page_tables import run_key
 from paratune.report.read import RunRecord
-from paratune.report.table import MEMORY_KINDS, PHASE_NAMES, byte_unit, numbers
+from paratune.report.rows import byte_unit, numbers
+from paratune.report.speed_rows import MEMORY_KINDS, PHASE_NAMES
 from paratune.report.text import Html, join, tag
 from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_share

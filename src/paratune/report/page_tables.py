@@ -11,7 +11,7 @@ from paratune.report.figures import run_style
 from paratune.report.machine import hardware_facts, setting_text, software_facts, written
 from paratune.report.model import Report, SeedGroup
 from paratune.report.read import RunRecord
-from paratune.report.table import Cell, byte_unit, decimals, numbers
+from paratune.report.rows import Cell, byte_unit, decimals, numbers
 from paratune.report.text import Html, join, tag
 from paratune.units import NOT_AVAILABLE
 

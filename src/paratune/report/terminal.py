@@ -9,7 +9,7 @@ from rich.text import Text
 
 from paratune.report.baseline import Against
 from paratune.report.model import Report
-from paratune.report.table import Row
+from paratune.report.rows import Row
 from paratune.report.text import shorten
 from paratune.text import plain
 

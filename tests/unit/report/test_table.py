@@ -4,7 +4,9 @@ import pytest
 from make_run import GIB, make_run
 
 from paratune.report.read import read_runs
-from paratune.report.table import build_rows, byte_unit, decimals, numbers, step_parts_ms
+from paratune.report.rows import byte_unit, decimals, numbers
+from paratune.report.speed_rows import step_parts_ms
+from paratune.report.table import build_rows
 
 
 def _rows(*folders):

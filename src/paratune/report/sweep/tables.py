@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
-from paratune.report.table import metric_name
 from paratune.units import NOT_AVAILABLE
 
 
