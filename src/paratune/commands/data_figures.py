@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Config, Data, Task, class_names
+from paratune.config.sections import Config, Data, Task, class_names, text_columns
+from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
 from paratune.report.data_figures import MAX_GROUPS, DataView
 
@@ -35,7 +36,7 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
     """
     data, wanted = config.data, config.data.figures
     rows = _Rows(data, splits)
-    clouds = wanted.word_clouds if wanted.word_clouds is not None else _text_columns(data)
+    clouds = wanted.word_clouds if wanted.word_clouds is not None else text_columns(data.columns)
     groups = None
     if wanted.by is not None:
         groups = [value if value.strip() else "(empty)" for value in rows.texts(wanted.by, "by")]
@@ -105,7 +106,7 @@ class _Rows:
         for name in dict.fromkeys(name for _, table in self._parts for name in table.column_names):
             if name in without:
                 continue
-            numbers = [_as_number(value) for value in self.values(name)]
+            numbers = [_number_or_nan(value) for value in self.values(name)]
             if all(number is not None for number in numbers):
                 found[name] = np.array(numbers, dtype=np.float64)
         return found
@@ -118,30 +119,18 @@ def _codes(config: Config) -> set[str]:
     return {name for name in (columns.id, columns.label if is_code else None) if name is not None}
 
 
-def _as_number(value: Any) -> float | None:
-    """Return the number that a value is or says, NaN where it is empty, None where it is something else."""
+def _number_or_nan(value: Any) -> float | None:
+    """Return the number that a value is or says, NaN where it is empty or not finite, None for anything else."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return float("nan")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if np.isfinite(number) else float("nan")
+    number = as_number(value)
+    return number if number is None or np.isfinite(number) else float("nan")
 
 
 def _num_words(samples: Any) -> Any:
     pairs = samples.text_pairs or [""] * len(samples)
     words = [len(text.split()) + len(pair.split()) for text, pair in zip(samples.texts, pairs, strict=True)]
     return np.array(words, dtype=np.int64)
-
-
-def _text_columns(data: Data) -> list[str]:
-    found: list[str] = []
-    for names in (data.columns.text, data.columns.text_pair):
-        found += [names] if isinstance(names, str) else names or []
-    return found
 
 
 def _stop_words(own: list[str]) -> list[str]:

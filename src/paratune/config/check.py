@@ -21,6 +21,7 @@ from paratune.config.sections import (
     QuestionAnsweringTask,
     RegressionTask,
     class_names,
+    named_columns,
 )
 from paratune.config.sources import local_path
 from paratune.errors import did_you_mean
@@ -216,7 +217,7 @@ def _columns(config: Config) -> Iterator[Problem]:
             yield Problem(
                 f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {what}", keys
             )
-    text, pair = _names(columns.text), _names(columns.text_pair)
+    text, pair = named_columns(columns.text), named_columns(columns.text_pair)
     for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
         if columns.label is not None and columns.label in names:
             message = f"{key} holds {columns.label}, which is also data.columns.label; the text would tell the answer"
@@ -266,12 +267,6 @@ def _questions(config: Config) -> Iterator[Problem]:
     if task.unanswerable is False and task.null_threshold is not None:
         wanted = "with task.unanswerable: false, where every question has an answer"
         yield no_effect("task.null_threshold", task.null_threshold, wanted, ("task.unanswerable",))
-
-
-def _names(columns: str | list[str] | None) -> list[str]:
-    if columns is None:
-        return []
-    return [columns] if isinstance(columns, str) else columns
 
 
 def _labels(config: Config) -> Iterator[Problem]:

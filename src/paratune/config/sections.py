@@ -160,6 +160,18 @@ class Columns(Section):
     """What stands between joined columns."""
 
 
+def named_columns(columns: str | list[str] | None) -> list[str]:
+    """Return the columns that an option names: none, one or several."""
+    if columns is None:
+        return []
+    return [columns] if isinstance(columns, str) else columns
+
+
+def text_columns(columns: Columns) -> list[str]:
+    """Return the columns of both texts."""
+    return named_columns(columns.text) + named_columns(columns.text_pair)
+
+
 class Split(Section):
     """Parts that are cut from the training file because they have no file of their own."""
 

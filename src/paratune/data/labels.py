@@ -162,7 +162,7 @@ def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: st
     text = f"{where}: {num_rows} labels are not among task.labels ({', '.join(map(repr, ids))}): {listed}" + (
         f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
     )
-    if len(unseen) > _MANY_VALUES and all(_as_number(value) is not None for value in unseen):
+    if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):
         return text + ". A numeric target is learned with task.kind: regression"
     return text + ". Add them to task.labels, or take their rows out of the file"
 
@@ -178,11 +178,11 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
     Raises:
         DataError: A value is not a number, not finite, or too large for float32.
     """
-    numbers = [_as_number(value) for value in values]
+    numbers = [as_number(value) for value in values]
     wrong = [index for index, number in enumerate(numbers) if number is None]
     if wrong:
         example = values[wrong[0]]
-        decimal_comma = isinstance(example, str) and _as_number(example.replace(",", ".")) is not None
+        decimal_comma = isinstance(example, str) and as_number(example.replace(",", ".")) is not None
         advice = (
             "write numbers with a decimal point"
             if decimal_comma
@@ -225,11 +225,11 @@ def check_range(found: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[f
         )
 
 
-def _as_number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """Return the number that a value is or says; None for others, booleans and Python's 1_000 among them."""
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -6,6 +6,7 @@ import pytest
 from paratune.config.sections import ClassificationTask, MultiLabelTask, OrdinalTask
 from paratune.data.labels import (
     absence_warnings,
+    as_number,
     check_range,
     class_counts,
     class_ids,
@@ -95,6 +96,11 @@ def test_many_unseen_numbers_suggest_regression():
         ids([number / 7 for number in range(30)], ["good", "bad"])
     with pytest.raises(DataError, match="and 25 more values"):
         ids([str(number / 7) for number in range(30)], ["good", "bad"])
+
+
+def test_numbers_are_what_a_reader_takes_for_one():
+    assert [as_number(value) for value in (1, "2.5", " 3 ")] == [1.0, 2.5, 3.0]
+    assert [as_number(value) for value in (True, "1_000", "", None, "x", 10**400)] == [None] * 6
 
 
 def test_a_label_given_as_number_and_as_text_is_refused():
