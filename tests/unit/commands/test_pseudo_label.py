@@ -11,6 +11,7 @@ from paratune.commands import pseudo_label
 from paratune.commands.pseudo_label import pseudo_label_command
 from paratune.data.read import read_table
 from paratune.errors import ConfigError, DataError
+from paratune.infer import labelling
 from paratune.models.save import TASK_FILE
 
 RECORD = {
@@ -121,7 +122,7 @@ def test_columns_that_would_be_written_over_are_refused(tmp_path, columns, said)
 def test_columns_that_any_run_kept_together_are_kept(tmp_path, monkeypatch):
     (tmp_path / "texts.csv").write_text("review,author,day\ngood film,x,1\n")
     groups = iter(["author", "day"])
-    monkeypatch.setattr(pseudo_label, "_group_by", lambda _: next(groups))
+    monkeypatch.setattr(labelling, "group_by_of", lambda _: next(groups))
     models = [model(tmp_path / name) for name in "ab"]
     label(models, str(tmp_path / "texts.csv"), tmp_path / "made.csv")
     assert read_table(str(tmp_path / "made.csv")).column_names[:4] == ["review", "author", "day", "sentiment"]
@@ -131,7 +132,7 @@ def test_a_record_that_cannot_be_made_leaves_no_output(tmp_path, texts, monkeypa
     def fail(*_):
         raise OSError("no")
 
-    monkeypatch.setattr("paratune.infer.pseudo.histogram", fail)
+    monkeypatch.setattr("paratune.infer.label_record.histogram", fail)
     with pytest.raises(OSError, match="no"):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv")
     assert not list(tmp_path.glob("made*"))
