@@ -2,19 +2,22 @@
 
 import csv
 import random
+import zipfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from harness import Cli
 
+from paratune.data.read import read_table
 from paratune.errors import EXIT_DATA, EXIT_OK
-from paratune.records import read_json
+from paratune.records import predictions_file, read_json
 
 CLASSES = ["entailment", "neutral", "contradiction"]
 WORDS = ["good", "bad", "fine"]
 COMMON = """\
 model: {name: model}
-train: {max_steps: 20, learning_rate: 5e-3}
+train: {max_steps: 100, learning_rate: 3e-3}
 batch: {global: 16}
 """
 MNLI = """\
@@ -33,6 +36,8 @@ data:
   split: {validation: 0.2}
   columns: {text: text, label: labels}
 """
+CHANCE = {"several": ("f1_micro", 0.8), "ordinal": ("accuracy", 0.6)}
+"""A score of each run that no constant answer reaches: all three of 1.5 classes a row have 2/3, one of three 1/3."""
 ORDINAL = """\
 task:
   kind: ordinal
@@ -77,7 +82,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Cli:
 
 def test_both_validation_sets_are_scored_and_tests_are_not(trained: Cli):
     run = trained.cwd / "runs/mnli"
-    assert list(read_json(run / "summary.json")["scores"]) == ["validation", "validation_mismatched"]
+    scores = read_json(run / "summary.json")["scores"]
+    assert list(scores) == ["validation", "validation_mismatched"]
+    # The class stands in the text; one of three is right by chance.
+    assert all(each["accuracy"] > 0.6 for each in scores.values()), scores
     record = read_json(run / "run.json")
     assert record["task"]["metrics"] == ["accuracy"]
     assert record["data"]["ax"]["num_rows"] == 5
@@ -94,6 +102,12 @@ def test_a_submission_is_written_and_checked(trained: Cli):
     assert trained("glue-submit", "runs/mnli", "--out", "s.zip", "--any-size").code == EXIT_OK
     assert trained("glue-submit", "--check", "s.zip", "--any-size", "--tasks", "mnli,ax").code == EXIT_OK
     assert trained("glue-submit", "--check", "s.zip").code == EXIT_DATA
+    for name, of_set, num_rows in (("MNLI-m", "test", 12), ("MNLI-mm", "test_mismatched", 13), ("AX", "ax", 5)):
+        said = pq.read_table(trained.cwd / "runs/mnli" / predictions_file(of_set))["prediction"].to_pylist()
+        assert len(said) == num_rows
+        with zipfile.ZipFile(trained.cwd / "s.zip") as archive:
+            lines = archive.read(f"{name}.tsv").decode().splitlines()
+        assert lines == ["index\tprediction", *(f"{row}\t{word}" for row, word in enumerate(said))]
     # The same from the trained model by itself.
     assert trained("predict", "runs/mnli", "--input", "ax.tsv", "--output", "ax.csv").code == EXIT_OK
     assert trained("glue-submit", "AX=ax.csv", "--out", "ax.zip", "--any-size").code == EXIT_OK
@@ -105,5 +119,11 @@ def test_sets_and_ordered_classes_are_learned_evaluated_and_predicted(
 ):
     result = trained("evaluate", f"runs/{run}", "--data", data)
     assert result.code == EXIT_OK, result.stderr
+    summary = read_json(trained.cwd / f"runs/{run}/summary.json")
+    metric, chance = CHANCE[run]
+    assert summary["scores"]["validation"][metric] > chance, summary["scores"]
     assert trained("predict", f"runs/{run}", "--input", data, "--output", tmp_path / "o.csv").code == EXIT_OK
+    rows, predicted = (read_table(str(path)) for path in (trained.cwd / data, tmp_path / "o.csv"))
+    assert predicted.num_rows == rows.num_rows
+    assert len(set(predicted["prediction"].to_pylist())) > 2
     assert trained("report", f"runs/{run}", "--out", tmp_path / "report").code == EXIT_OK
