@@ -129,7 +129,6 @@ def _files(config: Config) -> Iterator[Problem]:
     trains = [data.train] if isinstance(data.train, str) else data.train or []
     names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
     names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
-    names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
     seen: dict[str, str] = {}
     for key, name in names:
         if name is None:
@@ -143,9 +142,20 @@ def _files(config: Config) -> Iterator[Problem]:
             else:
                 yield Problem(f"{message}; cut parts with data.split", (key, seen[place]))
         seen.setdefault(place, key)
-    if data.hub_revision is not None and not any((name or "").startswith("hub:") for _, name in names):
+    sources = [*(name for _, name in names), *data.predict.values()]
+    if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in sources):
         keys = ("data.train", "data.validation", "data.test")
         yield no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
+
+
+def _max_rows(config: Config) -> Iterator[Problem]:
+    data = config.data
+    for name in ("validation", "test"):
+        most = getattr(data.max_rows, name)
+        is_there = getattr(data, name) is not None or (data.split is not None and getattr(data.split, name) is not None)
+        if most is not None and not is_there:
+            keys = (f"data.max_rows.{name}", "data.max_rows")
+            yield no_effect(f"data.max_rows.{name}", most, f"without data.{name} or data.split.{name}", keys)
 
 
 def _further(config: Config) -> Iterator[Problem]:
@@ -382,6 +392,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _choosing,
     _validation_set,
     _files,
+    _max_rows,
     _further,
     _split,
     _columns,

@@ -47,9 +47,9 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
     Raises:
         ConfigError: It has no mask token, or does not say where words begin, or takes a whole text for one word.
     """
-    if tokenizer.mask_token_id is None:
+    if tokenizer.mask_token_id is None or _is_made_up(tokenizer):
         raise ConfigError(
-            f"task.kind: mlm hides tokens behind a mask token, and the tokenizer of {tokenizer.name_or_path} "
+            f"task.kind: mlm hides tokens behind a mask token, and the vocabulary of {tokenizer.name_or_path} "
             f"({type(tokenizer).__name__}) has none; take a model that has one (BERT, RoBERTa, DeBERTa, ModernBERT, "
             "...), or set model.tokenizer"
         )
@@ -64,6 +64,16 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
             f"task.whole_words: true needs a tokenizer that cuts a text into words first, and to "
             f"{type(tokenizer).__name__} of {tokenizer.name_or_path} 'a b' is one word; set task.whole_words: false"
         )
+
+
+def _is_made_up(tokenizer: Any) -> bool:
+    """Say whether transformers added the mask token to a WordPiece vocabulary, as a token that no model has seen.
+
+    Vocabularies of other kinds may hold theirs beside the pieces (XLM-R), so that nothing can be told of them.
+    """
+    if not tokenizer.is_fast or type(tokenizer.backend_tokenizer.model).__name__ != "WordPiece":
+        return False
+    return tokenizer.mask_token not in tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ def locate(name: str) -> str:
         return str(Path(spec.origin).parent / "model")
     if name.startswith("demo:"):
         raise ConfigError(f"model.name: {name} is not a demo model; there is one: {DEMO_MODEL}")
+    if name.startswith("<"):
+        raise ConfigError(
+            f"model.name: {name} is still to be filled in; give a Hugging Face model folder or a hub name"
+        )
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)

@@ -37,6 +37,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("evaluate.best=f1 data.split=", "evaluate.best: f1 needs a validation set; give data.validation or"),
         ("evaluate.every=steps evaluate.steps=2 data.split=", "evaluate.every: steps needs a validation set"),
         ("data.train=", "data.train is required"),
+        ("data.max_rows.test=5", "data.max_rows.test: 5 has no effect without data.test or data.split.test"),
         ("data.split= data.validation=train.csv", "data.validation is the same as data.train: train.csv"),
         ("data.test=./x/../train.csv", "data.test is the same as data.train: ./x/../train.csv"),
         ("data.split= data.validation=v.csv data.test=v.csv", "data.test is the same as data.validation: v.csv"),
@@ -89,8 +90,8 @@ def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what
 
 def test_a_file_is_the_same_however_its_home_is_written(complain, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    text = complain("data.test=~/t.csv", "data.predict={x: /home/me/t.csv}")
-    assert "data.predict.x is the same as data.test: /home/me/t.csv" in text
+    text = complain("data.test=~/t.csv", "data.extra={x: /home/me/t.csv}")
+    assert "data.extra.x is the same as data.test: /home/me/t.csv" in text
 
 
 def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
@@ -108,7 +109,7 @@ def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
         ("data.extra={test: t.csv}", "data.extra.test: test is the name of another set"),
         ("data.predict={validation: t.csv}", "data.predict.validation: validation is the name of another set"),
         ("data.extra={a/b: t.csv}", "data.extra: a/b is not a name; allowed: letters, digits, '_' and '-'"),
-        ("data.predict={x: train.csv}", "data.predict.x is the same as data.train"),
+        ("data.extra={x: train.csv}", "data.extra.x is the same as data.train"),
         ("data.predict=[t.csv]", "data.predict is [t.csv] (a list); allowed: a mapping of texts to texts"),
     ],
 )

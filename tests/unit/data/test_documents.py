@@ -197,6 +197,11 @@ def test_a_tokenizer_without_a_mask_token_or_without_words_is_refused():
     without.mask_token = None
     with pytest.raises(ConfigError, match=r"hides tokens behind a mask token, .* has none; take a model that has one"):
         check_tokenizer(without)
+    made_up = tiny_tokenizer()
+    vocabulary = {token: number for number, token in enumerate(VOCABULARY) if token != "[MASK]"}
+    made_up.backend_tokenizer.model = models.WordPiece(vocab=vocabulary, unk_token="[UNK]")
+    with pytest.raises(ConfigError, match=r"the vocabulary of .* has none; take a model that has one"):
+        check_tokenizer(made_up)
     slow = transformers.ByT5Tokenizer(mask_token="<mask>")
     check_tokenizer(slow)
     with pytest.raises(

@@ -343,6 +343,7 @@ def test_a_file_is_not_a_model(tmp_path: Path):
 
 
 def test_names_that_are_no_paths_are_hub_names(folder: Path):
+    assert "model.name: <model> is still to be filled in" in said(lambda: locate("<model>"))
     assert locate("some-owner/some-model") == "some-owner/some-model"
     assert locate("some-model") == "some-model"
     assert locate(str(folder)) == str(folder)
