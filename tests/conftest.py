@@ -4,6 +4,12 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
+
 # Before torch is imported: the models of the tests are so small that threads only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
+
+# A busy machine is slow, and that is no fault of the code.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
