@@ -57,7 +57,9 @@ def test_the_defaults_are_those_of_the_installed_training_arguments():
 def test_what_a_trainer_saves_is_converted_whole(tmp_path: Path):
     from transformers import TrainingArguments
 
-    arguments = TrainingArguments(output_dir="out/x", use_cpu=True, report_to=[], eval_strategy="epoch")
+    arguments = TrainingArguments(
+        output_dir="out/x", use_cpu=True, report_to=[], eval_strategy="epoch", disable_tqdm=False
+    )
 
     found, config = made(tmp_path, json.loads(arguments.to_json_string()))
 
