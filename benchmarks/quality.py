@@ -165,7 +165,7 @@ def _options() -> argparse.Namespace:
 
 
 def _settings(name: str, options: argparse.Namespace) -> Settings:
-    settings = replace(TASKS[name], **FULL[name]) if options.full else TASKS[name]
+    settings = replace(TASKS[name], **FULL.get(name, {})) if options.full else TASKS[name]
     rows = {split: getattr(options, f"{split}_rows") or number for split, number in settings.rows.items()}
     given = {key: getattr(options, key) for key in ("max_length", "epochs", "batch_size", "learning_rate", "precision")}
     return replace(settings, rows=rows, **{key: value for key, value in given.items() if value is not None})
