@@ -21,7 +21,7 @@ STUDIES = ROOT / "configs" / "studies"
 REAL = ROOT.parent / "shared" / "data"
 SMOKE = sorted(STUDIES.glob("*/smoke*.yaml"))
 FEW = (
-    *("--set", "train.max_steps=2", "--set", "data.max_rows={train: 32, validation: 16, test: 16}"),
+    *("--set", "train.max_steps=2", "--set", "data.max_rows={train: 32, validation: 16}"),
     *("--set", "evaluate={every: never, steps: null, best: null}"),
 )
 WORDS = (
