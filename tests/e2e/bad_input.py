@@ -226,7 +226,7 @@ RUNNING_TEXT = [
         "a vocabulary without a mask token",
         (*MASKED_LM, "--set", "model.name=plain", "--set", "data.train=nowhere.csv"),  # which is not even looked for
         EXIT_CONFIG,
-        ("task.kind: mlm hides tokens behind a mask token, and the tokenizer of plain", "has none", "model.tokenizer"),
+        ("task.kind: mlm hides tokens behind a mask token, and the vocabulary of plain", "has none", "model.tokenizer"),
         prepare=_model("plain", _unmasked),
     ),
     Case(

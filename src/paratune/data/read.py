@@ -51,7 +51,7 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         DataError: It is absent, empty, damaged, or of an unknown kind.
         MissingDependency: A `datasets` folder or hub data set, and `datasets` is not installed.
     """
-    if source.startswith("<"):
+    if source.startswith("<") and source.endswith(">"):
         raise DataError(f"data: {source} is still to be filled in; name a file")
     if source.startswith("hub:"):
         table = _read_hub(source, revision)

@@ -41,7 +41,7 @@ def locate(name: str) -> str:
         return str(Path(spec.origin).parent / "model")
     if name.startswith("demo:"):
         raise ConfigError(f"model.name: {name} is not a demo model; there is one: {DEMO_MODEL}")
-    if name.startswith("<"):
+    if name.startswith("<") and name.endswith(">"):
         raise ConfigError(
             f"model.name: {name} is still to be filled in; give a Hugging Face model folder or a hub name"
         )
