@@ -1,0 +1,61 @@
+"""Find the micro-batch of a model that keeps 40 MiB a row, by this process's resident memory, and print it as JSON."""
+
+import json
+import sys
+from typing import Any
+
+import torch
+from exact import RowModel, row_batch
+from looping import CPU, single
+
+from paratune import hardware
+from paratune.config.batch_size import divisors
+from paratune.config.sections import Train
+from paratune.engine.fitting import Prober, find_micro_batch_size, make_meter
+from paratune.engine.optim import OptimizerFactory
+from paratune.precision import POLICIES
+
+
+class Heavy(RowModel):
+    """Keeps 40 MiB a row from forward to backward, twice while it is made.
+
+    Smaller tensors would come from the heap, of which the C library gives back what it likes.
+    """
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        kept = torch.full((len(batch.input_ids), 40 * 2**18), 1.0)
+        return super().forward(batch) + (kept * self.norm.bias[0]).sum() * 0
+
+
+def main() -> None:
+    """Of 2400 MiB for two processes each may take 80% of 1200: 24 rows' worth, 12 of them kept twice."""
+    hardware.available_memory_bytes = lambda *_: 2400 * 2**20
+    model, strategy = Heavy(), single()
+    strategy.prepare(model, [], OptimizerFactory(Train(), 4))
+    prober = Prober(
+        strategy=strategy,
+        traits=strategy.traits,
+        model=model,
+        precision=POLICIES["fp32"],
+        device=CPU,
+        worst=lambda size: row_batch(range(size), 64),
+        share=64,
+        meter=make_meter(CPU, 2),
+    )
+    found = find_micro_batch_size(prober, divisors(64))
+    assert found is not None
+    (fits,) = (probe for probe in found.probes if probe.size == found.size)
+    sys.stdout.write(
+        json.dumps(
+            {
+                "size": found.size,
+                "reason": found.reason,
+                "room_bytes": fits.room_bytes,
+                "peak_bytes": hardware.peak_memory_bytes(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
