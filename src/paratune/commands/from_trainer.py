@@ -46,13 +46,8 @@ def _write(path: Path, text: str) -> None:
 def _say(found: Conversion, path: Path, output: Path | None) -> None:
     """Print what became of every key, on stderr: stdout may be the file."""
     lines = [f"{path}: {len(found.used)} keys became options: {', '.join(found.used) or 'none'}"]
-    if found.decide:
-        lines += [
-            "to decide (a value was written that may not be meant):",
-            *(f"  {each.said}" for each in found.decide),
-        ]
-    if found.no_equal:
-        lines += ["without an equal here:", *(f"  {each.said}" for each in found.no_equal)]
+    for title, left in found.groups():
+        lines += [f"{title}:", *(f"  {each}" for each in left)]
     if found.ignored:
         lines.append(f"without an equal, and at values that ask for nothing: {', '.join(found.ignored)}")
     if blank := _to_fill_in(found):
@@ -72,6 +67,7 @@ def _as_dict(found: Conversion, output: Path | None) -> dict[str, Any]:
         "origin": found.comments,
         "used": found.used,
         "decide": [asdict(each) for each in found.decide],
+        "not_known": [asdict(each) for each in found.not_known],
         "no_equal": [asdict(each) for each in found.no_equal],
         "ignored": found.ignored,
         "fill_in": _to_fill_in(found),

@@ -25,8 +25,8 @@ class Left:
     key: str
     value: Any
     why: str
-    changes: bool
-    """Whether the experiment is another one without it."""
+    changes: bool | None
+    """Whether the experiment is another one without it; None where that cannot be told."""
 
     @property
     def said(self) -> str:
@@ -47,6 +47,8 @@ class Conversion:
     decide: list[Left] = field(default_factory=list)
     """What needs a decision: a value was written that may not be meant."""
     no_equal: list[Left] = field(default_factory=list)
+    not_known: list[Left] = field(default_factory=list)
+    """Keys that TrainingArguments never had."""
     ignored: list[str] = field(default_factory=list)
     """Keys without an equal at values that ask for nothing."""
     used: list[str] = field(default_factory=list)
@@ -61,6 +63,15 @@ class Conversion:
         """Note a key for which a value was written that may not be meant."""
         self.decide.append(Left(key, value, why, changes))
 
+    def groups(self) -> list[tuple[str, list[str]]]:
+        """Return the groups of keys that need a look, those that have any: a title, and a line of each key."""
+        groups = (
+            ("to decide (a value was written that may not be meant)", self.decide),
+            ("not known (left out; the Trainer has no such key)", self.not_known),
+            ("without an equal here", self.no_equal),
+        )
+        return [(title, [each.said for each in left]) for title, left in groups if left]
+
     def text(self, source: str) -> str:
         """Return the file: comments that name what has no equal, and every value with where it comes from."""
         nested: dict[str, Any] = {}
@@ -71,9 +82,8 @@ class Conversion:
         lines = [
             f"# From {plain(source)}, the settings of a Hugging Face Trainer; behind each value where it comes from."
         ]
-        for title, left in (("To decide", self.decide), ("Without an equal here", self.no_equal)):
-            lines += [f"# {title}:"] * bool(left)
-            lines += [f"#   {each.said}" for each in left]
+        for title, left in self.groups():
+            lines += [f"# {title[0].upper()}{title[1:]}:", *(f"#   {each}" for each in left)]
         return "\n".join([*lines, *yaml_lines(nested, lambda key: plain(self.comments[key]))]) + "\n"
 
 

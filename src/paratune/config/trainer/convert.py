@@ -33,8 +33,8 @@ def convert(found: Mapping[str, Any], source: str, options: Mapping[str, Any]) -
         options: From the command line by dotted key (`model.name`, `data.train`, `task`, ...); they win.
 
     Raises:
-        ConfigError: Keys that TrainingArguments never had, values of a wrong type, or settings that contradict each
-            other: all are listed.
+        ConfigError: A task that is none, values of a wrong type, or settings that contradict each other: all are
+            listed.
     """
     out = Conversion()
     settings = Settings(_without_state(found, out))
@@ -84,14 +84,14 @@ def _without_state(found: Mapping[str, Any], out: Conversion) -> dict[str, Any]:
 
 
 def _leave_out(settings: Settings, out: Conversion) -> None:
-    """Sort the keys that have no equal, and find those that nobody knows."""
+    """Sort the keys that have no equal and those that the Trainer does not know."""
     for key, value in settings.found.items():
         if key in MAPPED or key in PLACES:
             continue
         other = OTHERS.get(key)
         if other is None:
             near = did_you_mean(key, [*MAPPED, *OTHERS, *RENAMED, *PLACES])
-            settings.problems.append(f"{key} is not a key of TrainingArguments{near or '; take it out of the file'}")
+            out.not_known.append(Left(key, value, f"not a key of TrainingArguments{near}", changes=None))
         elif _asks_nothing(other, value):
             out.ignored.append(key)
         else:

@@ -47,8 +47,13 @@ MAPPED: dict[str, Any] = {
     "fsdp": None,
     "fsdp_config": None,
     "deepspeed": None,
+    "early_stopping_patience": None,
+    "early_stopping_threshold": 0.0,
 }
-"""Keys with an equal here, each with what TrainingArguments holds when it is not given."""
+"""Keys with an equal here, each with what TrainingArguments holds when it is not given.
+
+The last two are of the Trainer's EarlyStoppingCallback; scripts keep them in the same file.
+"""
 
 RENAMED = {
     "evaluation_strategy": "eval_strategy",

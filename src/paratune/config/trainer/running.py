@@ -34,6 +34,7 @@ def _evaluate(settings: Settings, kind: str, out: Conversion) -> None:
         settings.problems.append("load_best_model_at_end: true needs an eval_strategy other than no")
     elif has_best:
         _best(settings, kind, out)
+    _patience(settings, kind, word, out)
     if (has_best or word != "no") and "data.validation" not in out.values:
         out.put("data.validation", "<validation file>", f"{FILL_IN}: --validation")
 
@@ -57,6 +58,30 @@ def _best(settings: Settings, kind: str, out: Conversion) -> None:
         better = "smaller" if greater else "larger"
         why = f"the {better} {name} is taken for the better here; the Trainer kept the other end"
         out.to_decide("greater_is_better", settings.value("greater_is_better"), why, changes=True)
+
+
+def _patience(settings: Settings, kind: str, word: str, out: Conversion) -> None:
+    """Write when to stop early, which is by the metric of the best model; `word` is when to evaluate."""
+    patience, least = settings.whole("early_stopping_patience"), settings.number("early_stopping_threshold")
+    if patience is None:
+        if least:
+            why = "left out: evaluate.min_delta needs evaluate.patience, and the file has no early_stopping_patience"
+            out.to_decide("early_stopping_threshold", least, why, changes=True)
+        return
+    if "evaluate.best" not in out.values:
+        if word == "no" or settings.text("metric_for_best_model") is None:
+            missing = "an eval_strategy other than no" if word == "no" else "metric_for_best_model"
+            why = f"left out: stopping early needs {missing}, for the Trainer too"
+            for key, value in (("early_stopping_patience", patience), ("early_stopping_threshold", least)):
+                if value:
+                    out.to_decide(key, value, why, changes=True)
+            return
+        _best(settings, kind, out)
+        why = "with patience the best model is kept here (evaluate.best); the Trainer kept the last one"
+        out.to_decide("load_best_model_at_end", False, why, changes=True)
+    out.put("evaluate.patience", patience, "early_stopping_patience")
+    if least:
+        out.put("evaluate.min_delta", least, "early_stopping_threshold")
 
 
 def _checkpoint(settings: Settings, out: Conversion) -> None:

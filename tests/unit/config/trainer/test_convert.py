@@ -63,7 +63,7 @@ def test_what_a_trainer_saves_is_converted_whole(tmp_path: Path):
 
     found, config = made(tmp_path, json.loads(arguments.to_json_string()))
 
-    assert (found.no_equal, found.decide) == ([], [])
+    assert (found.no_equal, found.decide, found.not_known) == ([], [], [])
     assert len(found.used) + len(found.ignored) == len(json.loads(arguments.to_json_string())) - 2  # two older names
     assert (config.device, config.evaluate.every, config.run.name, config.run.folder) == ("cpu", "epoch", "x", "out")
 
@@ -208,11 +208,56 @@ def test_what_has_no_equal_is_named_and_marked(tmp_path: Path):
     assert "[changes the experiment] label_smoothing_factor: 0.1" in found.text("x")
 
 
+def test_unknown_keys_are_named_and_the_others_converted(tmp_path: Path):
+    found, config = made(tmp_path, {"learning_rte": 1e-3, "num_labels": 2, "seed": 7})
+
+    assert config.run.seed == 7
+    assert [(each.key, each.value, each.changes) for each in found.not_known] == [
+        ("learning_rte", 1e-3, None),
+        ("num_labels", 2, None),
+    ]
+    assert found.used == ["seed"]
+    assert "learning_rte: 0.001: not a key of TrainingArguments; did you mean learning_rate?" in found.text("x")
+
+
+STOPPING = {"early_stopping_patience": 3, "early_stopping_threshold": 0.01}
+
+
+def test_stopping_early_is_by_the_metric_of_the_best_model(tmp_path: Path):
+    settings = {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "accuracy"}
+    found, config = made(tmp_path, {**settings, "greater_is_better": True, **STOPPING})
+
+    assert (config.evaluate.best, config.evaluate.patience, config.evaluate.min_delta) == ("accuracy", 3, 0.01)
+    assert not found.decide
+    assert {*STOPPING} <= {*found.used}
+
+
+def test_stopping_early_keeps_the_best_model(tmp_path: Path):
+    found, config = made(tmp_path, {"eval_strategy": "epoch", "metric_for_best_model": "accuracy", **STOPPING})
+
+    assert (config.evaluate.best, config.evaluate.patience) == ("accuracy", 3)
+    assert [(each.key, each.changes) for each in found.decide] == [("load_best_model_at_end", True)]
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"learning_rte": 1}, "learning_rte is not a key of TrainingArguments; did you mean learning_rate?"),
-        ({"foo": 1}, "foo is not a key of TrainingArguments; take it out of the file"),
+        (STOPPING, "needs an eval_strategy other than no"),
+        ({"eval_strategy": "epoch", **STOPPING}, "needs metric_for_best_model"),
+        ({"eval_strategy": "epoch", "early_stopping_threshold": 0.01}, "the file has no early_stopping_patience"),
+    ],
+)
+def test_stopping_early_that_cannot_be_is_to_be_decided(settings: dict[str, Any], says: str, tmp_path: Path):
+    found, config = made(tmp_path, settings)
+
+    assert config.evaluate.patience is None
+    assert {each.key for each in found.decide} == settings.keys() - {"eval_strategy"}
+    assert all(says in each.why for each in found.decide)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
         ({"fp16": True, "bf16": True}, "fp16 and bf16 are both true"),
         ({"fp16": "yes"}, 'fp16 is "yes" (text); allowed: true or false'),
         ({"learning_rate": "fast"}, 'learning_rate is "fast" (text); allowed: a number'),
@@ -233,7 +278,7 @@ def test_what_is_wrong_is_said(settings: dict[str, Any], says: str):
 
 def test_all_problems_are_said_at_once():
     with pytest.raises(ConfigError, match=r"args.json: 3 problems"):
-        convert({"learning_rte": 1, "fp16": 1, "seed": "x"}, "args.json", OPTIONS)
+        convert({"learning_rate": "fast", "fp16": 1, "seed": "x"}, "args.json", OPTIONS)
 
 
 def test_what_the_file_never_says_is_marked(tmp_path: Path):
