@@ -48,7 +48,13 @@ def pseudo_label_command(
     with stdout_for_results():
         from paratune.data.read import read_table
         from paratune.infer.label_record import make_record, sha256
-        from paratune.infer.labelling import check_rule, nothing_kept, output_table, refused_rows
+        from paratune.infer.labelling import (
+            check_rule,
+            classes_without_rows,
+            nothing_kept,
+            output_table,
+            refused_rows,
+        )
         from paratune.infer.pseudo import Rule, class_opinion, decide, number_opinion
 
         table = read_table(source)
@@ -62,6 +68,8 @@ def pseudo_label_command(
     kept = np.array([number for number, fate in enumerate(fates) if fate == "kept"], dtype=np.int64)
     if len(kept) == 0:
         raise DataError(nothing_kept(source, opinion, fates, threshold))
+    if (absent := classes_without_rows(task, opinion, fates)) is not None:
+        log.warning("%s: %s", source, absent)
     made = output_table(table, voices, opinion, kept)
     counts = Counter(fates) + Counter({"without_text": table.num_rows - len(fates)})
     record = make_record(source, output, table, voices, opinion, fates, counts, Rule(threshold, max_per_class, limit))

@@ -14,7 +14,7 @@ from paratune.config.sections import ClassificationTask, Columns, RegressionTask
 from paratune.data.duplicates import text_hashes
 from paratune.data.sources import PSEUDO
 from paratune.errors import ConfigError, DataError
-from paratune.infer.pseudo import FATES, SEEN, asked_of, seen_fate
+from paratune.infer.pseudo import FATES, KEPT, SEEN, asked_of, seen_fate
 from paratune.tasks.answers import scale_of
 
 ROW = "source_row"
@@ -176,6 +176,18 @@ def _label_values(task: ClassificationTask) -> list[Any]:
     for value, name in task.labels.items():
         firsts.setdefault(name, str(value))
     return [firsts[name] for name in class_names(task)]
+
+
+def classes_without_rows(task: Task, opinion: Any, fates: Sequence[str]) -> str | None:
+    """Return which classes no kept row has, and what became of the rows that were given them; None without such."""
+    found = []
+    for number, name in enumerate(class_names(task) if isinstance(task, ClassificationTask) else ()):
+        asked = asked_of(fates) & (opinion.values == number)
+        counts = Counter(fates[row] for row in np.flatnonzero(asked).tolist())
+        if not counts[KEPT]:
+            why = ", ".join(f"{count} {FATES[fate]}" for fate, count in counts.most_common())
+            found.append(f"{name!r} ({why or 'no row was given it'})")
+    return f"no kept row has the label {', '.join(found)}; training on both makes it rarer" if found else None
 
 
 def nothing_kept(source: str, opinion: Any, fates: Sequence[str], threshold: float) -> str:

@@ -76,6 +76,11 @@ def test_the_output_is_what_a_training_reads_and_the_record_counts_every_row(tmp
     assert "not a run" in record["overlap_unknown"]["train"][str(tmp_path / "a")]
 
 
+def test_a_class_that_no_kept_row_has_is_warned_of(tmp_path, texts, caplog):
+    label([model(tmp_path / "a")], texts, tmp_path / "made.csv", limit=1)
+    assert "texts.csv: no kept row has the label" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
