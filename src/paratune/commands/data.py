@@ -7,14 +7,17 @@ from typing import Any
 from paratune.commands.data_figures import check_kind, data_view
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, require_installed
+from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 from paratune.report.data_figures import pictures
 from paratune.report.data_page import PAGE, check_figures_folder, write_pictures
 from paratune.text import plain
 
 
 def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures: Path | None = None) -> int:
-    """Print the description, draw pictures where `figures` says; return the exit code."""
+    """Print the description, draw pictures where `figures` says; return the exit code.
+
+    It is that of a `DataError` where training would refuse rows that are counted here.
+    """
     loaded = load_config(path, overrides)
     if figures is not None:
         require_installed("matplotlib", extra="plots")
@@ -22,6 +25,7 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures
         check_figures_folder(figures)
     set_up_logging(speaks=True)
     with stdout_for_results():
+        from paratune.data.columns import num_lacking
         from paratune.data.describe import describe, render
         from paratune.data.tokens import Tokenizing
         from paratune.models.limits import token_limit
@@ -48,11 +52,12 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
     labelled = {name: split for name, split in splits.items() if name not in config.data.predict}
     description["warnings"] += [text for text in recipe.warnings(labelled) if text not in description["warnings"]]
-    num_dropped = sum(sum(split.num_dropped.values()) for split in splits.values())
-    if num_dropped and config.data.missing == "refuse":
+    num_refused = sum(num_lacking(split.num_dropped) for split in splits.values())
+    num_refused *= config.data.missing == "refuse"
+    if num_refused:
         description["warnings"].append(
-            f"training will refuse this data: {num_dropped} rows lack something and data.missing is refuse; mend the "
-            "files, or set data.missing: drop"
+            f"training will refuse this data: {num_refused} rows lack something or cannot be used, and data.missing is "
+            "refuse; mend the files, or set data.missing: drop"
         )
     if figures is not None:
         with Display(speaks=True).bar("draw", 1):
@@ -63,7 +68,7 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures
         print_result(render(description))
         for line in _drawn(description, figures) if figures is not None else ():
             print(plain(line))  # noqa: T201
-    return EXIT_OK
+    return EXIT_DATA if num_refused else EXIT_OK
 
 
 def _draw(loaded: LoadedConfig, splits: Mapping[str, Any], max_length: int, folder: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 Floor 3, without torch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -18,6 +18,9 @@ from paratune.errors import DataError, did_you_mean
 Missing = Literal["refuse", "drop"]
 IntArray = npt.NDArray[np.int64]
 Value = TypeVar("Value")
+HELD_OUT = "pseudo_of_held_out_group"
+NO_MASK = "mask"
+"""In `Samples.num_dropped`: rows that are left out whatever `data.missing` says."""
 LabelArray = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
@@ -52,7 +55,8 @@ class Samples:
     groups: list[str] | None
     """Values of `split.group_by`; None when it is not given."""
     num_dropped: dict[str, int]
-    """Rows that were left out, by what they lacked: text, text_pair or label, or what a task needs besides."""
+    """Rows that were left out, by what they lacked: text, text_pair or label, or what a task needs besides; and
+    those of `HELD_OUT`, which lack nothing."""
     pseudo: npt.NDArray[np.bool_] | None = None
     """(len,): whether a model gave the label (`paratune pseudo-label`); None where that was not looked at."""
     file_of: IntArray | None = None
@@ -266,6 +270,17 @@ def _without_missing(
     if not kept:
         raise DataError(f"{source}: no row is left; missing are {found}")
     return kept, {key: len(rows) for key, rows in lacking.items() if rows}
+
+
+def num_lacking(num_dropped: Mapping[str, int]) -> int:
+    """Return how many of the rows that were left out are an error with `data.missing: refuse`."""
+    return sum(count for key, count in num_dropped.items() if key not in (HELD_OUT, NO_MASK))
+
+
+def dropped_text(num_dropped: Mapping[str, int]) -> str:
+    """Return how many rows were left out and why: "2 without label, 1 pseudo-labelled of a group that is held out"."""
+    said = {HELD_OUT: "pseudo-labelled of a group that is held out"}
+    return ", ".join(f"{count} {said.get(key, f'without {key}')}" for key, count in num_dropped.items())
 
 
 def _listed(names: str | list[str] | None) -> str:

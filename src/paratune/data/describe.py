@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paratune.config.sections import ClassTask, Columns, Task, class_names
+from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split
@@ -133,8 +134,7 @@ def _warnings(name: str, about: dict[str, Any]) -> list[str]:
         )
     found += absence_warnings(name, {label["name"]: label["num_rows"] for label in about["labels"] or []})
     if about["num_dropped"]:
-        lacking = ", ".join(f"{count} without {key}" for key, count in about["num_dropped"].items())
-        found.append(f"{name}: rows were left out: {lacking}")
+        found.append(f"{name}: rows were left out: {dropped_text(about['num_dropped'])}")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from paratune.data.columns import IntArray, Samples
+from paratune.data.columns import NO_MASK, IntArray, Samples
 from paratune.data.labels import first_rows
 from paratune.data.token_store import StoreWriter, TokenStore
 from paratune.data.tokens import Tokenizing, cached_store, chunks, encode, token_fingerprint
@@ -324,7 +324,7 @@ def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -
     store = cached_store(token_fingerprint(samples, how, windows="questions, whole"), how, write)
     found = np.unique(store.of_rows["document"])
     without = len(samples) - len(found)
-    num_dropped = {**samples.num_dropped, **({"mask": without} if without else {})}
+    num_dropped = {**samples.num_dropped, **({NO_MASK: without} if without else {})}
     return samples.take(found, num_dropped=num_dropped), store
 
 

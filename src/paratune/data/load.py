@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns, Data, Task, class_names
-from paratune.data.columns import LabelArray, Missing, Samples, select
+from paratune.data.columns import HELD_OUT, LabelArray, Missing, Samples, select
 from paratune.data.sources import (
     Selector,
     read_samples,
@@ -175,7 +175,7 @@ def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
         held_out = {samples.groups[row] for part, rows in rows_by_part.items() if part != "train" for row in rows}
         kept = np.array([row for row in pseudo if samples.groups[row] not in held_out], dtype=np.int64)
         if len(kept) < len(pseudo):
-            num_dropped["pseudo_of_held_out_group"] = len(pseudo) - len(kept)
+            num_dropped[HELD_OUT] = len(pseudo) - len(kept)
         pseudo = kept
     rows_by_part["train"] = np.sort(np.concatenate([rows_by_part["train"], pseudo]))
     return {

@@ -22,6 +22,7 @@ from paratune.config.plain import one_line
 from paratune.config.sections import Config, OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
+from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlap_warnings
 from paratune.data.load import Split
 from paratune.data.loader import TrainBatches
@@ -278,13 +279,12 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> T
 
 def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: Container[str]) -> None:
     for split in splits.values():
-        dropped = sum(split.num_dropped.values())
         log.info(
             "%s: %d rows%s%s%s, %d tokens, %d truncated",
             split.name,
             split.num_rows,
             f" ({split.num_pseudo} of them pseudo-labelled)" if split.num_pseudo else "",
-            f" ({dropped} dropped: something was missing)" if dropped else "",
+            f" (left out: {dropped_text(split.num_dropped)})" if split.num_dropped else "",
             f" in {split.num_samples} windows" if split.num_samples != split.num_rows else "",
             split.store.num_tokens,
             split.store.num_truncated,
