@@ -31,13 +31,16 @@ class GlueTask:
     def kind(self) -> str:
         return "classification" if self.classes else "regression"
 
+    def labels(self) -> dict[Any, str]:
+        """Return the name of each value: of ids and of names, as some files have the one and some the other."""
+        return dict(enumerate(self.classes)) | {name: name for name in self.classes}
+
     def options(self) -> dict[str, Any]:
         """Return what a file does not have to say, by dotted key."""
         columns = dict(zip(("text", "text_pair"), self.texts, strict=False))
         found: dict[str, Any] = {"task.kind": self.kind}
         if self.classes:
-            # Both are read, ids and names: some files have the one, some the other.
-            found["task.labels"] = dict(enumerate(self.classes)) | {name: name for name in self.classes}
+            found["task.labels"] = self.labels()
         return found | {f"data.columns.{key}": name for key, name in (columns | {"label": "label"}).items()}
 
 
@@ -73,6 +76,18 @@ def headline_metrics(task: Task) -> tuple[str, ...]:
     """Return the metrics that stand for a task where there is room for few: at least one, each of its `METRICS`."""
     name = getattr(task, "glue", None)
     return GLUE[name].metrics if name is not None else _HEADLINES.get(task.kind, METRICS[task.kind][:1])
+
+
+def counts_as_glue(task: Task) -> bool:
+    """Return whether ids are read in the benchmark's order because the task has its name, and not as the file says."""
+    name = getattr(task, "glue", None)
+    labels = getattr(task, "labels", None)
+    if name is None or not isinstance(labels, dict):
+        return False
+    # Keys are texts in what a model folder says of its task.
+    return {str(key): value for key, value in labels.items()} == {
+        str(key): value for key, value in GLUE[name].labels().items()
+    }
 
 
 def fill_glue(layer: Layer) -> None:

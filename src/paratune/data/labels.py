@@ -3,6 +3,7 @@
 Floor 3, without torch.
 """
 
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paratune.config.glue import counts_as_glue
 from paratune.config.sections import ClassTask, MultiLabelTask, RegressionTask, Task, class_names
 from paratune.errors import DataError, did_you_mean
+
+log = logging.getLogger(__name__)
 
 _MANY_VALUES = 20
 """More distinct numbers than this, none of them a label of the task, are taken for a numeric target."""
@@ -128,6 +132,10 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
             found[index] = class_id
     if unseen:
         raise DataError(_unseen_message(unseen, ids, where))
+    names = class_names(task)
+    if counts_as_glue(task) and any(str(key) not in names for key in cache):
+        listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
+        log.info("%s: numbers are read as GLUE counts, %s; task.labels for files that count otherwise", where, listed)
     return found
 
 

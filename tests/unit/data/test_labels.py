@@ -1,8 +1,11 @@
 """Label values: which match which label of the task, and what is said of the others."""
 
+import logging
+
 import numpy as np
 import pytest
 
+from paratune.config.glue import GLUE
 from paratune.config.sections import ClassificationTask, MultiLabelTask, OrdinalTask
 from paratune.data.labels import (
     absence_warnings,
@@ -101,6 +104,28 @@ def test_many_unseen_numbers_suggest_regression():
 def test_numbers_are_what_a_reader_takes_for_one():
     assert [as_number(value) for value in (1, "2.5", " 3 ")] == [1.0, 2.5, 3.0]
     assert [as_number(value) for value in (True, "1_000", "", None, "x", 10**400)] == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("rte", [1, 0], "here.csv, column label: numbers are read as GLUE counts, 0 = entailment, 1 = not_entailment;"),
+        ("wnli", ["1"], "0 = not_entailment, 1 = entailment;"),
+        ("rte", ["entailment"], None),
+    ],
+)
+def test_how_numbers_of_a_task_of_glue_are_read_is_logged(name, values, said, caplog):
+    caplog.set_level(logging.INFO, "paratune")
+    task = ClassificationTask(kind="classification", glue=name, labels=GLUE[name].labels())
+    class_ids(values, range(len(values)), task, "here.csv, column label")
+    assert [said in record.getMessage() for record in caplog.records] == ([True] if said else [])
+
+
+def test_labels_that_a_file_gives_itself_are_not_said_to_be_those_of_glue(caplog):
+    caplog.set_level(logging.INFO, "paratune")
+    labels = {0: "not_entailment", 1: "entailment"}
+    class_ids([0, 1], [0, 1], ClassificationTask(kind="classification", glue="rte", labels=labels), "here.csv")
+    assert not caplog.records
 
 
 def test_a_label_given_as_number_and_as_text_is_refused():
