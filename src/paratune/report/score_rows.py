@@ -43,8 +43,8 @@ _METRICS = {
 }
 """Names of metrics in the order in which they are shown; others follow by their own names."""
 
-_CONSTANT_METRICS = ("accuracy", "f1_macro", "rmse", "mae")
-"""Of what a constant answer scores, the figures that say something."""
+_CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
+"""Of what a constant answer scores, the figures that say something; of no answer, exact match and F1 are the same."""
 
 
 def metric_name(metric: str) -> str:

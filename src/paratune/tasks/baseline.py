@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from paratune.config.sections import QuestionAnsweringTask
 from paratune.data.load import Split
+from paratune.metrics.squad import raw_scores, squad_scores
 from paratune.tasks.protocol import Recipe
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +56,8 @@ def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) ->
     """Return what summary.json has as `baseline`: the scores of the best constant answer, known from training alone.
 
     For classes it is the commonest one of the training set (of equally common ones the first), with the shares of the
-    training set for the loss; for numbers the mean of the training targets.
+    training set for the loss; for numbers the mean of the training targets; for questions of which some have no answer
+    it is to answer none, which has no loss.
 
     Args:
         kind: Of the task.
@@ -62,8 +65,10 @@ def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) ->
         splits: With train; all others that have labels are scored.
 
     Returns:
-        `predicts`, `value`, and `scores` by split; None for kinds whose answer is no class and no number.
+        `predicts`, `value`, and `scores` by split; None for other kinds, and where every question has an answer.
     """
+    if isinstance(recipe.task, QuestionAnsweringTask):
+        return _no_answer(recipe.task, splits) if recipe.task.unanswerable else None
     train = splits["train"].labels
     if train is None or kind not in CONSTANTS:
         return None
@@ -75,3 +80,13 @@ def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) ->
             loss = constant.loss(split.labels)
             scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
     return {"predicts": constant.predicts, "value": constant.value, "scores": scores}
+
+
+def _no_answer(task: QuestionAnsweringTask, splits: Mapping[str, Split]) -> dict[str, Any]:
+    scores: dict[str, Any] = {}
+    for name, split in splits.items():
+        if name != "train" and (golds := split.samples.answers) is not None:
+            texts = [[answer.text for answer in gold] for gold in golds]
+            raw = raw_scores([""] * len(golds), texts, task.articles)
+            scores[name] = {**squad_scores(raw, None, 0.0), "loss": None}
+    return {"predicts": "no answer", "value": "", "scores": scores}

@@ -108,3 +108,16 @@ def test_the_constant_answer_stands_beside_the_score(tmp_path):
     # 1.0 is 20% below 1.25.
     assert row.cells[0].text == "1.2500 (run −20.0%)"
     assert row.cells[0].source == "summary.baseline.scores.test.rmse"
+
+
+def test_to_answer_no_question_stands_beside_the_score(tmp_path):
+    run = make_run(
+        tmp_path / "run",
+        task="qa",
+        summary_changes={
+            "scores.test": {"exact": 60.0, "f1": 70.0},
+            "baseline": {"predicts": "no answer", "value": "", "scores": {"test": {"exact": 50.0, "f1": 50.0}}},
+        },
+    )
+    found = {row.key: row.cells[0].text for row in make([run], None).rows if "_constant_" in row.key}
+    assert found == {"test_constant_exact": "50.0000 (run +20.0%)"}

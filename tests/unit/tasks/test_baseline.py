@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paratune.config.sections import ClassificationTask, RegressionTask
+from paratune.config.sections import ClassificationTask, QuestionAnsweringTask, RegressionTask
+from paratune.data.columns import Answer
 from paratune.tasks import recipe_of
 from paratune.tasks.baseline import constant_baseline
 
@@ -37,6 +38,29 @@ def test_the_commonest_class_of_the_training_set_is_said_of_every_sample():
     # Training had no c: its loss is infinite, and so not known.
     assert found["scores"]["test"]["loss"] is None
     assert found["scores"]["test"]["accuracy"] == 0.5
+
+
+def questions(*golds):
+    answers = [tuple(Answer(text, 0) for text in texts) for texts in golds]
+    return SimpleNamespace(samples=SimpleNamespace(answers=answers))
+
+
+def test_answering_no_question_is_right_where_there_is_no_answer():
+    recipe = recipe_of(QuestionAnsweringTask(kind="qa", unanswerable=True))
+    parts = {"train": questions([]), "test": questions(["Lisbon"], [], ["1755", "in 1755"], ["a b"])}
+    found = constant_baseline("qa", recipe, parts)
+    assert (found["predicts"], found["value"]) == ("no answer", "")
+    assert list(found["scores"]) == ["test"]
+    scores = found["scores"]["test"]
+    # One of four questions has no answer; nothing shares a word with the answers of the others.
+    assert scores["exact"] == scores["f1"] == 25.0
+    assert (scores["has_answer_f1"], scores["no_answer_f1"]) == (0.0, 100.0)
+    assert scores["best_f1"] is scores["loss"] is None
+
+
+def test_where_every_question_has_an_answer_none_is_no_baseline():
+    recipe = recipe_of(QuestionAnsweringTask(kind="qa", unanswerable=False))
+    assert constant_baseline("qa", recipe, {"train": questions(["x"]), "test": questions(["y"])}) is None
 
 
 def test_other_kinds_of_tasks_have_no_constant_answer():
