@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.metric_names import direction
-from paratune.report.rows import Row
+from paratune.report.rows import Cell, Row
 from paratune.units import format_percent, percent_change
 
 LOWER_IS_BETTER = frozenset(
@@ -31,12 +31,16 @@ class Change:
     """Of the baseline's figure; None where either is unknown, or the baseline's is not above 0."""
     rose: bool
     """Whether it is above the baseline's."""
+    same: bool
+    """Whether both are equal, or their difference is none in the per cent that are shown."""
     better: bool | None
-    """Whether it is the better side; None where both are equal or one is unknown."""
+    """Whether it is the better side; None where both are the same or one is unknown."""
 
     @property
     def text(self) -> str:
-        """Such as "−21.4% ↓ better"."""
+        """Such as "−21.4% ↓ better" and "0.0% the same"; without per cent where the baseline's figure is 0."""
+        if self.same:
+            return "the same" if self.percent is None else f"{format_percent(self.percent)} the same"
         side = "" if self.better is None else f" {'↑' if self.rose else '↓'} {'better' if self.better else 'worse'}"
         return f"{format_percent(self.percent)}{side}"
 
@@ -90,11 +94,17 @@ def _change_rows(baseline: str, rows: Sequence[Row]) -> Iterator[ChangeRow]:
         changes = []
         for cell in row.cells:
             if cell.run != baseline:
-                gain = None if cell.value is None else cell.value - base.value
-                better = None if not gain else gain * sign > 0
-                percent = percent_change(cell.value, base.value)
-                changes.append(Change(cell.run, cell.text, percent, (gain or 0) > 0, better))
+                changes.append(_change(cell, base.value, sign))
         yield ChangeRow(row.key, row.group, row.label, base.text, tuple(changes))
+
+
+def _change(cell: Cell, base: float, sign: int) -> Change:
+    """Return the change of a figure; `sign` is 1 where more is better, -1 where less is."""
+    if cell.value is None:
+        return Change(cell.run, cell.text, None, rose=False, same=False, better=None)
+    gain, percent = cell.value - base, percent_change(cell.value, base)
+    same = gain == 0 or format_percent(percent) == format_percent(0.0)
+    return Change(cell.run, cell.text, percent, rose=gain > 0, same=same, better=None if same else gain * sign > 0)
 
 
 def _better_side(row: Row) -> int:

@@ -116,7 +116,8 @@ def changes(found: Against) -> Html:
     head = head_row(["", f"{found.baseline} (baseline)", *(name for run in runs for name in (run, "Change"))])
     text = (
         "A change is in per cent of the baseline's figure; none is given where that is 0 or below. Better and worse "
-        "are by the metric's own direction; times and memory are better when less, rates when more."
+        "are by the metric's own direction; times and memory are better when less, rates when more; what rounds to "
+        "0.0% is the same."
     )
     table = tag("table", head, join(bodies), class_="figures")
     return join([scroll(table, "Changes against the baseline"), tag("p", text, class_="caption")])

@@ -44,8 +44,20 @@ def test_changes_are_in_per_cent_of_the_baseline_with_the_better_side(runs):
     assert change(report, "train_s").text == "+50.0% ↑ worse"
     assert change(report, "test_pearson").text == "−20.0% ↓ worse"
     assert change(report, "test_r2").text == "n/a ↑ better"
-    assert change(report, "peak_memory_largest_bytes").text == "0.0%"
+    assert change(report, "peak_memory_largest_bytes").text == "0.0% the same"
     assert not {"seed", "num_steps", "world_size"} & {row.key for row in report.against.rows}
+
+
+def test_what_rounds_to_no_change_is_neither_better_nor_worse(tmp_path):
+    # From 0.8 to 0.7997 is -0.0375%, and to 0.7995 -0.0625%.
+    for name, matthews, accuracy, macro in (("base", 0.0, 0.8, 0.8), ("tuned", 0.0, 0.7997, 0.7995)):
+        scores = {"accuracy": accuracy, "f1_macro": macro, "matthews": matthews}
+        make_run(tmp_path / name, summary_changes={"scores.test": scores})
+    report = make([tmp_path / "tuned"], None, tmp_path / "base")
+    assert change(report, "test_accuracy").text == "0.0% the same"
+    assert change(report, "test_accuracy").better is None
+    assert change(report, "test_f1_macro").text == "−0.1% ↓ worse"
+    assert change(report, "test_matthews").text == "the same"
 
 
 def test_sets_of_any_name_are_compared(tmp_path):
