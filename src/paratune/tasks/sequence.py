@@ -67,6 +67,14 @@ class SequenceRecipe:
         for split in splits.values() if self.names else ():
             assert split.labels is not None
             found += absence_warnings(split.name, class_counts(split.labels, self.names))
+        train = splits.get("train")
+        if isinstance(self._task, RegressionTask) and train is not None:
+            assert train.labels is not None
+            if train.labels.min() == train.labels.max():
+                found.append(
+                    f"train: all {len(train.labels)} targets are {train.labels[0]:g}, and there is nothing else to learn; "
+                    "is data.columns.label the column that is meant?"
+                )
         return found
 
     def settled(self, validation: tuple[Split, Outputs] | None) -> "SequenceRecipe":

@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from paratune.config.sections import Columns, Model, MultiLabelTask, OrdinalTask
+from paratune.config.sections import Columns, Model, MultiLabelTask, OrdinalTask, RegressionTask
 from paratune.data.tokens import Tokenizing
 from paratune.precision import POLICIES
 from paratune.tasks import recipe_of
@@ -50,6 +50,15 @@ def test_sets_of_classes_are_scored_and_written(tmp_path):
     written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
     assert written["label"] == written["prediction"] == ["praise", "", "praise|question"]
     assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs))
+
+
+def test_targets_that_are_all_the_same_are_warned_of_where_they_are_trained_on(tmp_path):
+    task = RegressionTask(kind="regression")
+    recipe = recipe_of(task)
+    same, other = (split_of(task, targets, tmp_path) for targets in ([6.5, 6.5, 6.5], [6.5, 6.5, 7.0]))
+    (warning,) = recipe.warnings({"train": same, "test": same})
+    assert warning.startswith("train: all 3 targets are 6.5, and there is nothing else to learn; is data.columns.label")
+    assert recipe.warnings({"train": other, "test": same}) == []
 
 
 def test_a_set_that_is_null_is_missing_and_one_that_is_empty_is_not(tmp_path):
