@@ -188,7 +188,8 @@ class Split(Section):
 
 
 class MaxRows(Section):
-    """The most rows of each split: a part is drawn, always the same one, and keeps the order of the file."""
+    """The most rows of each split: a part is drawn, always the same one, and keeps the order of the file. The sets of
+    `data.extra` and `data.predict` are taken whole."""
 
     train: Positive | None = None
     """Of the training set, after parts were cut from it."""

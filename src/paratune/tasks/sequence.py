@@ -72,8 +72,8 @@ class SequenceRecipe:
             assert train.labels is not None
             if train.labels.min() == train.labels.max():
                 found.append(
-                    f"train: all {len(train.labels)} targets are {train.labels[0]:g}, and there is nothing else to learn; "
-                    "is data.columns.label the column that is meant?"
+                    f"train: all {len(train.labels)} targets are {train.labels[0]:g}, and there is nothing else to "
+                    "learn; is data.columns.label the column that is meant?"
                 )
         return found
 
