@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import filelock
 import numpy as np
-import pyarrow as pa
 import tokenizers
 import transformers
 
@@ -234,11 +233,10 @@ def hash_texts(sha: Any, texts: list[str] | None) -> None:
     if texts is None:
         sha.update(b"none")
         return
-    array = pa.array(texts, type=pa.large_string())
+    encoded = [text.encode() for text in texts]
     sha.update(len(texts).to_bytes(8, "little"))
-    for buffer in array.buffers()[1:]:
-        if buffer is not None:
-            sha.update(buffer)
+    sha.update(np.cumsum([0, *map(len, encoded)], dtype="<i8").tobytes())
+    sha.update(b"".join(encoded))
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

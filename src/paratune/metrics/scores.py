@@ -1,5 +1,6 @@
 """The scores of a task by its kind, and which of two values of a metric is the better one."""
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,7 +13,7 @@ from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 
-__all__ = ["METRICS", "SCORES", "direction", "is_better", "scores"]
+__all__ = ["METRICS", "SCORES", "direction", "import_scorers", "is_better", "scores"]
 
 Score = Callable[..., dict[str, float | None]]
 
@@ -23,6 +24,12 @@ SCORES: Final[dict[str, Score]] = {
     "regression": regression_scores,
 }
 """What scores the outputs of each kind of task: all of its `METRICS` but the loss."""
+
+
+def import_scorers(task_kind: str) -> None:
+    """Import the libraries that score a kind of task: about a second, which no evaluation is to be charged with."""
+    for module in ("scipy.stats", "sklearn.metrics") if task_kind in SCORES else ():
+        importlib.import_module(module)
 
 
 def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **options: Any) -> dict[str, float | None]:

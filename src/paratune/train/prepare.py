@@ -4,7 +4,6 @@ What can go wrong with the user's files goes wrong here, before the run folder i
 and tokenization, which can take long, happens under no barrier.
 """
 
-import importlib
 import inspect
 import logging
 import time
@@ -122,7 +121,6 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     size = config.batch.global_
     if size is not None and size > num_samples:
         log.warning("batch.global is %d, more than the %d %s: each step takes all of them", size, num_samples, things)
-    import_scorers()
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
     return Prepared(
@@ -293,12 +291,6 @@ def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: 
     labelled = {name: split for name, split in splits.items() if name not in unlabelled}
     for warning in [*warnings, *recipe.warnings(labelled)]:
         log.warning("%s", warning)
-
-
-def import_scorers() -> None:
-    """Import what computes scores, or the first evaluation would seem to take two seconds more than the others."""
-    for module in ("scipy.stats", "sklearn.metrics"):
-        importlib.import_module(module)
 
 
 def choose_device(name: str, place: Place) -> torch.device:

@@ -347,6 +347,8 @@ class _Run:
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
         kept_step = keeper.load_best(progress)
+        if self._prepared.labelled.keys() - {"train"}:
+            keeper.import_scorers(progress)
         begin = time.perf_counter()
         results = self._final_evaluations(keeper, kept_step)
         progress.seconds["evaluate"] += time.perf_counter() - begin

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,6 +69,16 @@ def test_csv_is_read_as_pyarrow_reads_it(tmp_path):
         "convert_options": pyarrow.csv.ConvertOptions(column_types={"label": pa.string()}),
     }
     assert read_table(source) == pyarrow.csv.read_csv(source, **options)
+
+
+def test_reading_csv_does_not_wait_for_pandas(tmp_path):
+    # pyarrow imports it, where it is installed, in every conversion of a list: half a second of each start.
+    source = write(tmp_path, "data.csv", csv_text().encode())
+    program = (
+        f"import sys; from paratune.data.read import read_table; read_table({source!r}); print('pandas' in sys.modules)"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "False"
 
 
 def test_tsv_with_plain_quotes_keeps_them(tmp_path):

@@ -1,6 +1,7 @@
 """Tokenizing: the same tokens as the tokenizer's own, cached whole or not at all, by one process of many."""
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import filelock
 import numpy as np
+import pyarrow as pa
 import pytest
 import tiny
 import transformers
@@ -18,7 +20,7 @@ from tiny import tiny_tokenizer
 import paratune.data.tokens as tokens_module
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
-from paratune.data.tokens import Tokenizing, cache_folder, tokenizer_fingerprint
+from paratune.data.tokens import Tokenizing, cache_folder, hash_texts, tokenizer_fingerprint
 from paratune.errors import ConfigError, DataError, Stopped
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
@@ -273,3 +275,13 @@ def test_where_the_cache_is(monkeypatch):
     assert cache_folder("/here") == Path("/here")
     monkeypatch.delenv("PARATUNE_CACHE")
     assert cache_folder(None) == Path.home() / ".cache" / "paratune"
+
+
+@pytest.mark.parametrize("texts", [["a", "é 中", ""], [""], [], ["x" * 1000] * 50])
+def test_the_hash_of_texts_is_that_of_arrow_s_layout(texts: list[str]):
+    # Tokens that were made by earlier versions are found by it. Arrow's large_string: int64 offsets, then UTF-8.
+    expected, found = hashlib.sha256(len(texts).to_bytes(8, "little")), hashlib.sha256()
+    for buffer in pa.array(texts, type=pa.large_string()).buffers()[1:]:
+        expected.update(buffer or b"")
+    hash_texts(found, texts)
+    assert found.hexdigest() == expected.hexdigest()

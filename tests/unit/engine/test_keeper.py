@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,19 @@ def test_the_best_is_the_first_of_the_highest_or_lowest_by_its_metric(
     assert progress.best == {"step": best_steps[-1], "metric": metric, "value": values[best_steps[-1] - 1]}
     # Only the best snapshot stays, because no checkpoint refers to another.
     assert [path.name for path in (bench.folder / "checkpoints").iterdir()] == [f"best_{best_steps[-1]:06d}"]
+
+
+def test_scorers_are_imported_before_an_evaluation_and_count_as_start(bench: Kept, monkeypatch: pytest.MonkeyPatch):
+    def importing(task_kind: str) -> None:
+        bench.begun.append(f"importing for {task_kind}")
+        time.sleep(0.05)
+
+    monkeypatch.setattr("paratune.engine.keeper.import_scorers", importing)
+    bench.num_steps = 1
+    progress = Progress()
+    bench.with_scores([0.5], tiny_run_config()).run(progress)
+    assert bench.begun[:2] == ["importing for classification", "evaluating"]
+    assert progress.seconds["startup"] >= 0.05
 
 
 def test_what_memory_would_have_run_out_in_is_told(bench: Kept):
