@@ -128,7 +128,7 @@ def _with_predictions(table: pa.Table, trained: Any, split: Any, evaluation: Any
     """Return the table with what was predicted beside it, null in rows that were left out."""
     if not {trained.columns.id, ROW} & set(table.column_names):  # else the file names its rows itself
         table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
-    columns = trained.recipe.prediction_columns(split, evaluation.outputs)
+    columns = trained.recipe.prediction_columns(split, evaluation.outputs, trained.tokenizer)
     for name, values in columns.items():
         table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
     return table

@@ -34,8 +34,6 @@ class MaskedLMRecipe:
     def __init__(self, task: MaskedLMTask) -> None:
         self._task = task
         self.names: list[str] = []
-        self._tokenizer: Any = None
-        """Of the split that was loaded last: names the words that are filled in."""
 
     @property
     def task(self) -> MaskedLMTask:
@@ -53,7 +51,6 @@ class MaskedLMRecipe:
         samples = select(table, columns, self._task, missing, source=source, require_labels=require_labels)
         if require_labels:
             return self._split("data", source, samples, how)
-        self._tokenizer = how.tokenizer
         samples, store = make_questions(samples, how, source=source)
         return Split("data", source, samples, store, samples_fingerprint(samples, self._task))
 
@@ -126,11 +123,11 @@ class MaskedLMRecipe:
     def prediction_names(self) -> list[str]:
         return ["prediction", "tokens", "scores"]
 
-    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         """Return of each text the best word of each mask, and for each mask the best words and their probabilities."""
         edges = np.flatnonzero(np.diff(split.store.of_rows["document"])) + 1
         ids, shares = outputs[:, :NUM_GUESSES].astype(np.int64), outputs[:, NUM_GUESSES:]
-        words = [[self._tokenizer.decode([number]).strip() for number in row] for row in ids.tolist()]
+        words = [[tokenizer.decode([number]).strip() for number in row] for row in ids.tolist()]
         words_of = [words[begin:end] for begin, end in zip([0, *edges], [*edges, len(words)], strict=True)]
         return {
             "prediction": [" ".join(mask[0] for mask in masks) for masks in words_of],
@@ -147,14 +144,14 @@ class MaskedLMRecipe:
     def document(self, split: Split, outputs: Outputs) -> Any:
         raise NotImplementedError(self.why_no_document(split))
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
         """Write a row for each window: the row in which it begins, its loss, and what was hidden and found.
 
         Of texts with masks, a row for each text, as `predict` writes it.
         """
         samples = split.samples
         if _asks(split):
-            document, columns = np.arange(len(samples)), self.prediction_columns(split, outputs)
+            document, columns = np.arange(len(samples)), self.prediction_columns(split, outputs, tokenizer)
         else:
             document = split.store.of_rows["document"]
             columns = {

@@ -97,8 +97,14 @@ class Recipe(Protocol):
         """Return what the columns of `prediction_columns` are called."""
         ...
 
-    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        """Return the columns that say what was predicted, a value for each of `split.samples`, by their names."""
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the columns that say what was predicted, a value for each of `split.samples`, by their names.
+
+        Args:
+            split: What was predicted.
+            outputs: Of the model.
+            tokenizer: By which the split was made; says which words token ids are.
+        """
         ...
 
     def why_no_document(self, split: Split) -> str | None:
@@ -113,6 +119,9 @@ class Recipe(Protocol):
         """Return the predictions in the JSON layout that the task is known for."""
         ...
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
-        """Write what a run keeps of a split, into its folder; `split.labels` is None where there are no labels."""
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+        """Write what a run keeps of a split, into its folder; `split.labels` is None where there are no labels.
+
+        `tokenizer` is as for `prediction_columns`.
+        """
         ...

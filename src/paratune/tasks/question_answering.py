@@ -261,7 +261,7 @@ class QuestionAnsweringRecipe:
     def prediction_names(self) -> list[str]:
         return list(PREDICTION_NAMES if self._task.unanswerable is not False else PREDICTION_NAMES[:1])
 
-    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         answers, _ = self._found(split, outputs)
         if not self._task.unanswerable:
             return {"prediction": answers.texts}
@@ -289,10 +289,10 @@ class QuestionAnsweringRecipe:
         return self.why_no_document(split)
 
     def document(self, split: Split, outputs: Outputs) -> dict[str, str]:
-        texts = self.prediction_columns(split, outputs)["prediction"]
+        texts = self._chosen(self._found(split, outputs)[0], None)
         return dict(zip(_ids(split), texts, strict=True))
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
         (answers, raw), ids = self._found(split, outputs), _ids(split)
         golds = split.samples.answers
         chosen = self._chosen(answers, raw)

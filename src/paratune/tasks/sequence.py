@@ -91,7 +91,7 @@ class SequenceRecipe:
     def prediction_names(self) -> list[str]:
         return prediction_names(self.names, by_name=True, scale=scale_of(self._task))
 
-    def prediction_columns(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         return self._answer.columns(outputs, by_name=True)
 
     def why_no_document(self, split: Split) -> str | None:
@@ -103,7 +103,7 @@ class SequenceRecipe:
     def document(self, split: Split, outputs: Outputs) -> Any:
         raise NotImplementedError(self.why_no_document(split))
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs) -> None:
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
         known = {} if split.labels is None else {"label": self._answer.label_column(split.labels)}
         columns = known | self._answer.columns(outputs, by_name=False)
         samples = split.samples

@@ -357,13 +357,15 @@ class _Run:
         weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
         summary: dict[str, Any] = {}
         if self._is_writer:
+            tokenizer = self._prepared.tokenizer
             for split, (evaluation, _) in results.items():
-                self._recipe.write_predictions(self._folder, self._prepared.splits[split], evaluation.outputs)
+                part = self._prepared.splits[split]
+                self._recipe.write_predictions(self._folder, part, evaluation.outputs, tokenizer)
             write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
             save_model(
                 self._folder / records.MODEL_FOLDER,
                 model,
-                self._prepared.tokenizer,
+                tokenizer,
                 {name: value for name, value in weights.items() if value is not None},
                 task_record(self._prepared, self._recipe.task),
             )

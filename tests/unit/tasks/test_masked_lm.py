@@ -23,6 +23,7 @@ from paratune.tasks import recipe_of
 TASK = MaskedLMTask(kind="mlm")
 TEXTS = ["the good film", "one two three four five six", "a bad book and a good story"]
 COLUMNS = Columns(text="text")
+TOKENIZER = tiny_tokenizer()
 
 
 def how(tmp_path: Path, tokenizer=None, max_length: int = 8) -> Tokenizing:
@@ -102,7 +103,7 @@ def test_a_saved_model_is_tied_and_fills_masks_in_elsewhere(tmp_path, precision)
 
     text = "the [MASK] was very [MASK]"
     recipe, split = split_of(tmp_path, [text], require_labels=False)
-    columns = recipe.prediction_columns(split, outputs_of(recipe, split, model.float()))
+    columns = recipe.prediction_columns(split, outputs_of(recipe, split, model.float()), TOKENIZER)
     fill = pipeline("fill-mask", model=str(tmp_path / "saved"), top_k=5)(text)
     assert columns["tokens"] == [[[guess["token_str"] for guess in mask] for mask in fill]]
     wanted = [[guess["score"] for guess in mask] for mask in fill]
@@ -126,7 +127,7 @@ def test_scores_are_those_of_the_loss_of_transformers(tmp_path):
 def test_what_a_run_keeps_of_each_window(tmp_path):
     recipe, split = split_of(tmp_path, ["the good film", "", *TEXTS[1:]])
     outputs = np.array([[2.5, 1, 1], [3.5, 1, 0], [4.0, 1, 0]], dtype=np.float32)
-    recipe.write_predictions(tmp_path, split, outputs)
+    recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
     written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
     assert written == {
         "index": [0, 2, 3],  # row 1 has no text
@@ -142,12 +143,12 @@ def test_texts_without_a_mask_are_counted_and_have_no_prediction(tmp_path):
     assert split.num_dropped == {"text": 1, "mask": 1}
     outputs = np.zeros((3, 10), dtype=np.float32)
     outputs[:, 0] = [VOCABULARY.index(word) for word in ("good", "bad", "book")]
-    columns = recipe.prediction_columns(split, outputs)
+    columns = recipe.prediction_columns(split, outputs, TOKENIZER)
     assert columns["prediction"] == ["good bad", "book"]
     assert [len(masks) for masks in columns["tokens"]] == [2, 1]
     assert list(columns) == recipe.prediction_names()
     # As a set of `data.predict`.
-    recipe.write_predictions(tmp_path, split, outputs)
+    recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
     written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
     assert (written["index"], written["prediction"]) == ([1, 3], ["good bad", "book"])
 

@@ -39,6 +39,7 @@ from paratune.tasks.spans import best_answers
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
 CPU = torch.device("cpu")
+TOKENIZER = tiny_tokenizer()
 
 
 def recipe(**options: Any) -> QuestionAnsweringRecipe:
@@ -217,7 +218,7 @@ def test_a_model_that_says_nothing_has_no_scores(how: Tokenizing, tmp_path: Path
 def test_files_of_a_run_have_the_official_layout(how: Tokenizing, tmp_path: Path):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 12)).values()
-    made.write_predictions(tmp_path, split, oracle(split))
+    made.write_predictions(tmp_path, split, oracle(split), TOKENIZER)
     golds = {gold[0].text if gold else "" for gold in split.samples.answers or ()}
     read = {name: json.loads((tmp_path / f"{name}_train.json").read_text()) for name in ("nbest", "null_odds")}
     answers = json.loads((tmp_path / "predictions.train.json").read_text())
@@ -244,7 +245,7 @@ def test_best_answers_are_looked_for_once(how: Tokenizing, tmp_path: Path, monke
     settled = made.settled((splits["validation"], outputs))
     settled.scores(splits["validation"], outputs)
     settled.details(splits["validation"], outputs)
-    settled.write_predictions(tmp_path, splits["validation"], outputs)
+    settled.write_predictions(tmp_path, splits["validation"], outputs, TOKENIZER)
     settled.scores(splits["train"], oracle(splits["train"]))
     assert settled.scores(splits["validation"], oracle(splits["validation"], null=99.0))["has_answer_f1"] == 0
     assert calls == ["validation", "train", "validation"]
@@ -255,7 +256,7 @@ def test_several_files_are_one_set(how: Tokenizing, tmp_path: Path):
     data = Data(train=files, columns=COLUMNS)
     made = recipe()
     (split,) = made.load_splits(data, how).values()
-    made.write_predictions(tmp_path, split, oracle(split))
+    made.write_predictions(tmp_path, split, oracle(split), TOKENIZER)
     rows = pq.read_table(tmp_path / "predictions.train.parquet").to_pylist()
     assert [row["source"] for row in rows] == [file for file in files for _ in range(10)]
     assert [row["index"] for row in rows] == [*range(10), *range(10)]
@@ -263,7 +264,7 @@ def test_several_files_are_one_set(how: Tokenizing, tmp_path: Path):
     # Rows of the files have the same numbers.
     nameless = COLUMNS.model_copy(update={"id": None})
     (split,) = recipe().load_splits(data.model_copy(update={"columns": nameless}), how).values()
-    made.write_predictions(tmp_path, split, oracle(split))
+    made.write_predictions(tmp_path, split, oracle(split), TOKENIZER)
     answers = json.loads((tmp_path / "predictions.train.json").read_text())
     assert list(answers) == [f"{file}:{row}" for file in files for row in range(10)]
     twice = Data(train=[files[0], str(write_squad(tmp_path / "again.json", 10, seed=1))], columns=COLUMNS)
@@ -275,7 +276,7 @@ def test_without_unanswerable_questions_there_are_no_odds(how: Tokenizing, tmp_p
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 12, answerable=1.0)).values()
     outputs = oracle(split, null=99.0)
-    made.write_predictions(tmp_path, split, outputs)
+    made.write_predictions(tmp_path, split, outputs, TOKENIZER)
     assert not (tmp_path / "null_odds_train.json").exists()
     assert "" not in json.loads((tmp_path / "predictions.train.json").read_text()).values()
     assert made.scores(split, outputs)["exact"] == 100
@@ -288,7 +289,7 @@ def test_for_prediction_answers_need_not_be_known(how: Tokenizing, tmp_path: Pat
     made = recipe(unanswerable=True, null_threshold=0.0)
     known = made.load_split("a.json", table, COLUMNS, how, missing="refuse", require_labels=True)
     split = made.load_split("a.json", table.drop(["answers"]), COLUMNS, how, missing="drop", require_labels=False)
-    columns = made.prediction_columns(split, oracle(known))
+    columns = made.prediction_columns(split, oracle(known), TOKENIZER)
     assert list(columns) == made.prediction_names() == ["prediction", "null_odds", "best_answer"]
     assert columns["prediction"] == [gold[0].text if gold else "" for gold in known.samples.answers or ()]
     assert "" not in columns["best_answer"]

@@ -17,6 +17,7 @@ from paratune.tasks import recipe_of
 SEVERAL = MultiLabelTask(kind="multi_label", labels=["praise", "question"], threshold=0.75)
 ORDINAL = OrdinalTask(kind="ordinal", labels=["low", "middle", "high"])
 COLUMNS = Columns(text="text", label="label")
+TOKENIZER = tiny_tokenizer()
 
 
 def split_of(task, labels, tmp_path: Path, *, require_labels: bool = True):
@@ -46,10 +47,10 @@ def test_sets_of_classes_are_scored_and_written(tmp_path):
     outputs = np.array([[2.0, 1.0], [1.0, -1.0], [2.0, 2.0]], dtype=np.float32)
     assert recipe.scores(split, outputs)["accuracy"] == 1.0
     assert recipe.details(split, outputs) == {}
-    recipe.write_predictions(tmp_path, split, outputs)
+    recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
     written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
     assert written["label"] == written["prediction"] == ["praise", "", "praise|question"]
-    assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs))
+    assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs, TOKENIZER))
 
 
 def test_targets_that_are_all_the_same_are_warned_of_where_they_are_trained_on(tmp_path):
@@ -73,8 +74,8 @@ def test_ordinal_classes_are_scored_and_written(tmp_path):
     found = recipe.scores(split, outputs)
     assert (found["accuracy"], found["mae"], found["within_one"]) == pytest.approx((2 / 3, 1 / 3, 1.0))
     assert recipe.details(split, outputs) == {"confusion": [[1, 0, 0], [0, 0, 1], [0, 0, 1]]}
-    recipe.write_predictions(tmp_path, split, outputs)
+    recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
     written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
     assert written["label"] == ["low", "high", "middle"]
     assert written["prediction"] == ["low", "high", "high"]
-    assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs))
+    assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs, TOKENIZER))
