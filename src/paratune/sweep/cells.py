@@ -22,7 +22,8 @@ from paratune.config.sources import local_path, split_of
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean
 from paratune.place import global_batch_size
-from paratune.sweep.matrix import OURS, Matrix, Value, find_value
+from paratune.sweep.axes import OURS, Value, find_value
+from paratune.sweep.matrix import Matrix
 from paratune.sweep_record import RUNS_FOLDER
 
 MAX_CELLS = 10_000

@@ -1,0 +1,242 @@
+"""The axes of a matrix: what each value sets, and which axes hold seeds.
+
+Each axis is a list of values of one option, or a mapping of names to settings that go together.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.config.differences import flatten
+from paratune.config.layers import Layer, layer_of, merge
+from paratune.config.plain import one_line
+from paratune.config.problems import overlap
+from paratune.config.validate import describe_value
+from paratune.config.yaml_tree import read_scalar
+from paratune.sweep.matrix_file import MatrixFile
+from paratune.sweep.names import short, show, slug, value_name
+from paratune.sweep_record import NAME, Axis
+
+NPROC = "nproc"
+"""Processes of each run; also a setting of an axis, or an axis by itself."""
+SEED = "run.seed"
+SEEDS = frozenset({SEED, "data.split.seed"})
+"""What repetitions of a run differ in."""
+OURS = ("run.name", "run.folder")
+"""What the matrix gives each run."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an axis."""
+
+    name: str
+    """In names of runs."""
+    shown: str
+    """In tables."""
+    plain: Any
+    """As in the file; the name, of settings that go together."""
+    below: Layer
+    """What its settings extend."""
+    own: Layer
+    """What it sets."""
+    num_processes: int | None
+    """None where the axis does not say."""
+
+    @property
+    def above(self) -> dict[str, Any]:
+        """What the matrix itself sets, by dotted key."""
+        return flatten(self.own.values) | ({NPROC: self.num_processes} if self.num_processes else {})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that it sets, also through files, by dotted key."""
+        return flatten(merge(self.below, self.own).values) | self.above
+
+
+@dataclass(frozen=True)
+class AxisOfValues:
+    """An axis with what each value sets."""
+
+    axis: Axis
+    values: tuple[Value, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """The dotted keys that it sets, also through files."""
+        return list(dict.fromkeys(key for each in self.values for key in (*each.below.places, *each.own.places)))
+
+    @property
+    def varied(self) -> list[str]:
+        """The dotted keys, also of files, in which its values differ."""
+        return _varied([value.settings for value in self.values])
+
+
+def read_axes(file: MatrixFile, found: Any, base: Layer) -> tuple[AxisOfValues, ...]:
+    """Return the axes of a file.
+
+    Args:
+        file: Takes what is wrong with them.
+        found: What stands below `axes`.
+        base: What the matrix says itself of all runs.
+    """
+    if not isinstance(found, dict) or not found:
+        what = f"axes is {describe_value(found)}" if found is not None else "axes is required"
+        file.refuse(f"{what}; allowed: a mapping, such as axes: {{run.seed: [41, 42, 43]}}", "axes")
+        return ()
+    shorts = [short(str(key)) for key in found]
+    axes = []
+    for key, values in found.items():
+        name = short(str(key))
+        axis = _axis(file, str(key), name if shorts.count(name) == 1 else str(key), values)
+        if axis is not None:
+            axes.append(axis)
+    _check_apart(file, axes)
+    says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.values)
+    return tuple(_with_seeds(file, axis, through_files=not says_seed) for axis in axes)
+
+
+def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) -> AxisOfValues:
+    """Return the axis marked as one of seeds where it is one: nothing is chosen among its values.
+
+    Refuses what is neither: the mean would be over more than seeds, or the best seed would be chosen.
+    """
+    # Seeds of files have no effect below one that the matrix says itself.
+    values = [value.settings if through_files else value.above for value in axis.values]
+    varied = _varied(values) if len(values) > 1 else list(values[0])
+    if SEED not in varied:
+        return axis
+    without = [value.name for value, each in zip(axis.values, values, strict=True) if SEED not in each]
+    others = [key for key in varied if key not in SEEDS]
+    if not without and not others:
+        return replace(axis, axis=replace(axis.axis, is_seed=True))
+    if len(values) > 1:
+        found = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
+        at = f"axes.{axis.axis.key}"
+        file.refuse(
+            f"{at}: its values differ in {SEED}, and {found}; the mean is taken over seeds, and the best of all "
+            f"else is chosen: put {SEED} on an axis of its own ({SEED}: [41, 42, 43])",
+            at,
+        )
+    return axis
+
+
+def _axis(file: MatrixFile, key: str, name: str, found: Any) -> AxisOfValues | None:
+    at = f"axes.{key}"
+    if isinstance(found, list) and found:
+        values = [_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(found)]
+    elif isinstance(found, dict) and found:
+        values = [_named(file, str(value), settings, f"{at}.{value}") for value, settings in found.items()]
+    else:
+        file.refuse(
+            f"{at} is {describe_value(found)}; allowed: a list of values of the option {key}, or a mapping of "
+            "names to settings, such as {small: {train.learning_rate: 1e-5, train.epochs: 3}}",
+            at,
+        )
+        return None
+    if key in OURS or any(own in value.own.places for own in OURS for value in values):
+        file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
+    names = [value.name.lower() for value in values]  # some file systems do not tell A from a
+    for value in values:
+        if names.count(value.name.lower()) > 1:
+            file.refuse(
+                f"{at} has {value.shown} twice, or two values that make one name of a run; keep one, or "
+                f"give them names: {{first: {{{key}: ...}}, second: {{...}}}}",
+                at,
+            )
+            break
+    keys = [each for value in values for each in (*value.below.places, *value.own.places)]
+    axis = Axis(
+        key,
+        name,
+        {value.name: value.shown for value in values},
+        is_column=any(overlap(each, part) for each in keys for part in ("task", "data.train", "data.validation")),
+    )
+    return AxisOfValues(axis, tuple(values))
+
+
+def _listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value:
+    """Return a value of the option `key`."""
+    if key == NPROC:
+        count = file.count(value, at)
+        return Value(f"{NPROC}-{count}", str(count), value, Layer(), Layer(), count)
+    places = {at.replace(f"axes.{key}", key, 1).partition("[")[0]: file.places[at]}
+    inside = {
+        each.replace(at, key, 1): place for each, place in file.places.items() if each.startswith((f"{at}.", f"{at}["))
+    }
+    own = layer_of(key, value, {**places, **inside})
+    shown = show(value)
+    return Value(value_name(value, name), shown, value, Layer(), own, None)
+
+
+def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
+    """Return settings that go together under a name."""
+    if not NAME.fullmatch(name):
+        file.refuse(
+            f"{at}: {name!r} becomes part of the names of runs; allowed: letters, digits, '.', '_' and '-', with a "
+            "letter or digit first",
+            at,
+        )
+        name = slug(name)
+    if not isinstance(settings, dict) or not settings:
+        file.refuse(
+            f"{at} is {describe_value(settings)}; allowed: a mapping of settings, such as "
+            "{train.learning_rate: 1e-5}",
+            at,
+        )
+        return Value(name, name, name, Layer(), Layer(), None)
+    count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
+    below, own = file.layers({key: value for key, value in settings.items() if key != NPROC}, at)
+    return Value(name, name, name, below, own, count)
+
+
+def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
+    """Refuse axes that set the same option, of which one would have no effect.
+
+    What files say in the same words does no harm, and lies below what an axis says itself.
+    """
+    for number, axis in enumerate(axes):
+        for other in axes[:number]:
+            both = _common(_own_leaves(axis), _own_leaves(other)) or _common(_of_files(axis), _of_files(other))
+            if both:
+                file.refuse(
+                    f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
+                    "go together on one axis",
+                    f"axes.{axis.axis.key}",
+                )
+        if sum(any(value.num_processes for value in each.values) for each in axes[: number + 1]) > 1:
+            file.refuse(f"two axes set {NPROC}; put values that go together on one axis", f"axes.{axis.axis.key}")
+            return
+
+
+def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
+    """Return the name of the value that is `wanted`: as in the file, as shown, or by its name; None if none is."""
+    readings = [wanted]
+    if isinstance(wanted, str):  # of a command line, where 1e-4 is text
+        with suppress(ValueError):
+            readings.append(read_scalar(wanted))
+    for value in axis.values:
+        if any(type(each) is type(value.plain) and each == value.plain for each in readings):
+            return value.name
+    return next((value.name for value in axis.values if str(wanted) in (value.name, value.shown)), None)
+
+
+def _own_leaves(axis: AxisOfValues) -> list[str]:
+    places = {key.partition("[")[0] for value in axis.values for key in value.own.places}
+    return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
+
+
+def _of_files(axis: AxisOfValues) -> list[str]:
+    """Return the keys in which the files differ that an axis extends."""
+    return _varied([flatten(value.below.values) for value in axis.values])
+
+
+def _common(keys: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [key for key in keys if any(overlap(key, each) for each in others)]
+
+
+def _varied(values: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, or that only some of them have."""
+    keys = dict.fromkeys(key for each in values for key in each)
+    return [key for key in keys if len({one_line(each[key]) if key in each else None for each in values}) > 1]

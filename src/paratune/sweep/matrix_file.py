@@ -1,0 +1,55 @@
+"""A matrix file while it is read: its lines, and what is wrong with it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paratune.config.layers import Layer, label, layers_within, read_text
+from paratune.config.problems import Place, Problem
+from paratune.config.validate import describe_value
+from paratune.config.yaml_tree import read_tree
+
+
+class MatrixFile:
+    """One file; problems are noted where they are found, so that all of them are said at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.label = label(path, path.parent)
+        """As messages call it."""
+        tree = read_tree(read_text(path), self.label)
+        self.value = tree.value
+        """All that it says."""
+        self.places = tree.places
+        """Where each of it stands, by dotted key."""
+        self.problems: list[Problem] = list(tree.problems)
+
+    def refuse(self, message: str, key: str) -> None:
+        """Note what is wrong with a key."""
+        while key and key not in self.places:
+            key = key.rpartition(".")[0]
+        self.problems.append(Problem(message, place=self.places.get(key, Place(self.label, 1))))
+
+    def text(self, found: Mapping[Any, Any], key: str, default: Any) -> Any:
+        """Return a text; the default where there is none or it is something else."""
+        value = found.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, str) or not value:
+            self.refuse(f"{key} is {describe_value(value)}; allowed: text", key)
+            return default
+        return value
+
+    def count(self, value: Any, key: str) -> int:
+        """Return a whole number of at least 1; 1 where it is something else."""
+        if type(value) is not int or value < 1:
+            self.refuse(f"{key} is {describe_value(value)}; allowed: a whole number, at least 1", key)
+            return 1
+        return value
+
+    def layers(self, settings: Mapping[Any, Any], at: str) -> tuple[Layer, Layer]:
+        """Return what settings extend, and what they say themselves."""
+        below, own = layers_within(settings, self.places, at, self.path)
+        self.problems += [*below.problems, *own.problems]
+        return replace(below, problems=[]), replace(own, problems=[])
