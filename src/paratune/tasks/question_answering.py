@@ -19,7 +19,6 @@ import torch
 from paratune.batch import Batch
 from paratune.config.sections import Columns, Data, Model, QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
-from paratune.data.labels import first_rows
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
 from paratune.data.loader import Collator
 from paratune.data.questions import answered_only, select_questions
@@ -34,17 +33,15 @@ from paratune.metrics.squad import (
     chosen_threshold,
     raw_scores,
     squad_scores,
-    with_threshold,
 )
 from paratune.metrics.values import all_none
 from paratune.models.load import Head, load_model
 from paratune.models.objectives import question_answering
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
-from paratune.predictions import write_predictions
-from paratune.records import write_json
+from paratune.tasks.answer_files import question_ids, why_no_ids, write_answers
 from paratune.tasks.protocol import Outputs, Scores
-from paratune.tasks.spans import Answers, best_answers, nbest_lists
+from paratune.tasks.spans import Answers, best_answers
 from paratune.units import format_share
 
 log = logging.getLogger(__name__)
@@ -276,54 +273,19 @@ class QuestionAnsweringRecipe:
         return ["" if null else text for null, text in zip(is_null.tolist(), answers.texts, strict=True)]
 
     def why_no_document(self, split: Split) -> str | None:
-        ids = split.samples.ids
-        if ids is None:
-            return None
-        if absent := [row for row, name in zip(split.samples.rows.tolist(), ids, strict=True) if not name.strip()]:
-            return f"{split.source} has no id in {first_rows(absent)}"
-        if len(set(ids)) == len(ids):
-            return None
-        return f"{split.source} has the same id twice ({Counter(ids).most_common(1)[0][0]})"
+        return why_no_ids(split)
 
     def why_not_kept(self, split: Split) -> str | None:
         return self.why_no_document(split)
 
     def document(self, split: Split, outputs: Outputs) -> dict[str, str]:
         texts = self._chosen(self._found(split, outputs)[0], None)
-        return dict(zip(_ids(split), texts, strict=True))
+        return dict(zip(question_ids(split), texts, strict=True))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        (answers, raw), ids = self._found(split, outputs), _ids(split)
-        golds = split.samples.answers
-        chosen = self._chosen(answers, raw)
-        odds = answers.null_odds if self._task.unanswerable else None
-        columns: dict[str, Any] = {}
-        if golds is not None:
-            columns["label"] = [gold[0].text if gold else "" for gold in golds]
-        columns["prediction"] = chosen
-        if raw is not None:
-            threshold = self._threshold(answers, raw)
-            for name, scores in (("exact", raw.exact), ("f1", raw.f1)):
-                columns[name] = scores if odds is None else with_threshold(scores, raw, odds, threshold)
-        if odds is not None:
-            columns["null_odds"] = odds
-        samples = split.samples
-        write_predictions(folder, split.name, rows=samples.rows, ids=ids, columns=columns, sources=samples.sources)
-        write_json(folder / f"predictions.{split.name}.json", dict(zip(ids, chosen, strict=True)))
-        lists = nbest_lists(split, outputs, may_lack_answers=bool(self._task.unanswerable))
-        write_json(folder / f"nbest_{split.name}.json", dict(zip(ids, lists, strict=True)))
-        if odds is not None:
-            write_json(folder / f"null_odds_{split.name}.json", dict(zip(ids, odds.tolist(), strict=True)))
-
-
-def _ids(split: Split) -> list[str]:
-    """Return the ids of the questions; their rows where the file has none, with the file where there are several."""
-    samples = split.samples
-    if samples.ids is not None:
-        return samples.ids
-    rows = [str(row) for row in samples.rows.tolist()]
-    sources = samples.sources
-    return rows if sources is None else [f"{source}:{row}" for source, row in zip(sources, rows, strict=True)]
+        answers, raw = self._found(split, outputs)
+        threshold = self._threshold(answers, raw) if self._task.unanswerable else None
+        write_answers(folder, split, outputs, answers, raw, self._chosen(answers, raw), threshold)
 
 
 def _shared_contexts(splits: Mapping[str, Split]) -> list[str]:
