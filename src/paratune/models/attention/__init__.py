@@ -1,0 +1,6 @@
+"""Attention over packed rows, without padding.
+
+- `register`: the name `paratune_packed` in transformers' attention interface, and the choice by device
+- `cpu`: one autograd function in tiles, with cheap dropout masks
+- `cuda`: flash and memory-efficient kernels for rows of unequal length, and row by row where they are missing
+"""

@@ -1,0 +1,155 @@
+"""What can be said of the CUDA kernels without a GPU: how one is chosen, what it is given, and the way without."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from paratune.models.attention import cpu, cuda
+
+AMPERE, TURING = (8, 0), (7, 5)
+F32, BF16, F16, F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
+
+
+@pytest.fixture(autouse=True)
+def _nothing_refused(monkeypatch):
+    monkeypatch.setattr(cuda, "_refused", set())
+
+
+@pytest.fixture
+def both(monkeypatch):
+    monkeypatch.setattr(cuda, "has_signature", lambda kernel: True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_width", "window", "capability", "kernel"),
+    [
+        (BF16, 64, None, AMPERE, "flash"),
+        (F16, 32, 65, AMPERE, "flash"),
+        (BF16, 64, None, TURING, "efficient"),
+        (BF16, 64, 65, TURING, "rows"),
+        (BF16, 264, None, AMPERE, "efficient"),
+        (BF16, 20, None, AMPERE, "rows"),
+        (F32, 64, None, AMPERE, "efficient"),
+        (F32, 20, None, TURING, "efficient"),
+        (F32, 64, 65, AMPERE, "rows"),
+        (F32, 30, None, AMPERE, "rows"),
+        (F64, 64, None, AMPERE, "rows"),
+    ],
+)
+@pytest.mark.usefixtures("both")
+def test_the_kernel_of_each_case(dtype, head_width, window, capability, kernel):
+    assert cuda.choose_kernel(dtype, head_width, window, capability) == kernel
+
+
+def test_an_operator_that_is_missing_or_different_is_not_called(monkeypatch):
+    monkeypatch.setattr(cuda, "has_signature", lambda kernel: kernel == "efficient")
+    assert cuda.choose_kernel(BF16, 64, None, AMPERE) == "efficient"
+    monkeypatch.setattr(cuda, "has_signature", lambda kernel: False)
+    assert cuda.choose_kernel(BF16, 64, None, AMPERE) == "rows"
+
+
+def test_the_installed_torch_has_the_signatures_that_were_written_for():
+    assert cuda.has_signature("flash")
+    assert cuda.has_signature("efficient")
+
+
+@pytest.mark.parametrize("change", ["missing", "renamed", "one more", "gone"])
+def test_signatures_are_compared(monkeypatch, change):
+    names = list(cuda.SIGNATURES["efficient"][1])
+    if change == "renamed":
+        names[4] = "offsets"
+    if change == "one more":
+        names.append("needed")
+    if change == "gone":
+        names.remove("scale")
+    arguments = [SimpleNamespace(name=name, has_default_value=lambda: False) for name in names]
+    operator = SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=arguments)))
+    ops = {} if change == "missing" else {cuda.SIGNATURES["efficient"][0]: operator}
+    monkeypatch.setattr(cuda, "torch", SimpleNamespace(ops=SimpleNamespace(aten=SimpleNamespace(**ops))))
+    assert not cuda.has_signature.__wrapped__("efficient")
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_rows_equal_the_tiles(window):
+    lengths = (5, 1, 40)
+    xs = [torch.randn(46, 2, 8, dtype=F64, requires_grad=True) for _ in range(3)]
+    got = cuda.attend_rows(*xs, lengths, scale=0.3, window=window)
+    want = cpu.attend(*xs, lengths, scale=0.3, window=window)
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    one, other = (torch.autograd.grad(x.square().sum(), xs) for x in (got, want))
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_rows_have_dropout():
+    xs = [torch.ones(20, 2, 8) for _ in range(3)]
+    assert not torch.equal(cuda.attend_rows(*xs, (5, 15), scale=1.0, dropout=0.5), torch.ones(20, 2, 8))
+
+
+CU_SEQLENS = torch.tensor([0, 5, 6, 46], dtype=torch.int32)
+
+
+def packed(dtype, **kwargs):
+    xs = [torch.randn(46, 2, 8, dtype=dtype) for _ in range(3)]
+    return xs, cuda.attend(*xs, CU_SEQLENS, 40, scale=0.3, **kwargs)
+
+
+@pytest.mark.usefixtures("both")
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_a_kernel_that_refuses_is_left_and_said_once(monkeypatch, caplog, dtype, window):
+    # CPU tensors: both operators do refuse them.
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
+    for _ in range(2):
+        xs, got = packed(dtype, window=window)
+        want = cpu.attend(*xs, (5, 1, 40), scale=0.3, window=window)
+        torch.testing.assert_close(
+            got, want, rtol=2e-2 if dtype == BF16 else 1e-5, atol=1e-2 if dtype == BF16 else 1e-6
+        )
+    expected = {(F32, None): 1, (F32, 3): 0, (BF16, None): 2, (BF16, 3): 1}
+    assert len([line for line in caplog.messages if "kernel refused" in line]) == expected[dtype, window]
+
+
+@pytest.mark.usefixtures("both")
+def test_out_of_memory_is_not_taken_for_a_refusal(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
+
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(cuda, "_by_kernel", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        packed(F32)
+
+
+@pytest.mark.parametrize(("kernel", "window"), [("flash", None), ("flash", 65), ("efficient", None)])
+def test_what_a_kernel_is_given_fits_its_schema(monkeypatch, kernel, window):
+    name = cuda.SIGNATURES[kernel][0]
+    schema = getattr(torch.ops.aten, name).default._schema
+    calls = []
+
+    def operator(*args, **kwargs):
+        calls.append(dict(zip([argument.name for argument in schema.arguments], args, strict=False)) | kwargs)
+        return (args[0], None)
+
+    monkeypatch.setattr(torch.ops.aten, name, operator)
+    xs = [torch.randn(46, 2, 8, dtype=BF16) for _ in range(3)]
+    out = cuda._by_kernel(kernel, *xs, CU_SEQLENS, 40, 0.3, 0.1, window)
+    (call,) = calls
+    assert out.shape == (46, 2, 8)
+    assert call["dropout_p"] == 0.1
+    assert call["scale"] == 0.3
+    if kernel == "flash":
+        assert call["cum_seq_q"] is CU_SEQLENS
+        assert call["cum_seq_k"] is CU_SEQLENS
+        assert call["max_q"] == call["max_k"] == 40
+        assert call["is_causal"] is False
+        # |i - j| < 65 is 64 to each side, both ends counted.
+        assert call["window_size_left"] == call["window_size_right"] == (None if window is None else 64)
+    else:
+        assert call["query"].shape == (1, 46, 2, 8)
+        assert call["bias"] is None
+        assert call["cu_seqlens_q"] is CU_SEQLENS
+        assert call["max_seqlen_q"] == call["max_seqlen_k"] == 40
+        assert call["custom_mask_type"] == 0
+        assert call["compute_log_sumexp"] is True
