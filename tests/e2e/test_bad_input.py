@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from bad_input import CASES, NOT_FINITE, Case
+from bad_case import Case
+from bad_input import CASES, NOT_FINITE
 from harness import Cli
 
 from paratune.records import is_finished, read_events
