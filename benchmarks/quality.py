@@ -31,6 +31,8 @@ from paratune.models.load import locate
 
 PEER = Path(__file__).parent / "peers" / "hf_trainer.py"
 SIDES = ("paratune", "trainer")
+LAYOUTS = ("packed", "padded")
+"""Sides too: paratune with this `batch.layout`, where `paratune` has its own choice."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "paratune-quality")
     parser.add_argument("--out", type=Path, help="JSON lines, one a run; default: in --work")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", choices=[*SIDES, *LAYOUTS], default=list(SIDES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--full", action="store_true", help="all rows, longer texts, more epochs")
     for split in ("train", "validation", "test"):
@@ -199,16 +201,18 @@ def _run(side: str, name: str, settings: Settings, seed: int, options: argparse.
     """Run one training in a process of its own; return what is to be kept of it."""
     files = _files(name, settings, options)
     print(f"{time.strftime('%H:%M:%S')} {name} {side} seed {seed} ...", file=sys.stderr, flush=True)
-    command = (_paratune_command if side == "paratune" else _trainer_command)(
-        f"{name}-{side}-{seed}", settings, files, seed, options.work
-    )
+    run, is_ours = f"{name}-{side}-{seed}", side != "trainer"
+    if is_ours:
+        command = _paratune_command(run, settings, files, seed, options.work, side if side in LAYOUTS else None)
+    else:
+        command = _trainer_command(run, settings, files, seed, options.work)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = json.loads(finished.stdout if side == "paratune" else finished.stdout.splitlines()[-1])
-    if side == "paratune":
-        record = json.loads((options.work / "runs" / f"{name}-{side}-{seed}" / "run.json").read_text(encoding="utf-8"))
+    result = json.loads(finished.stdout if is_ours else finished.stdout.splitlines()[-1])
+    if is_ours:
+        record = json.loads((options.work / "runs" / run / "run.json").read_text(encoding="utf-8"))
         result = _of_paratune(result, record)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     result |= {"process_s": round(time.perf_counter() - begin, 1), "process_cpu_s": round(cpu_s, 1)}
@@ -216,7 +220,9 @@ def _run(side: str, name: str, settings: Settings, seed: int, options: argparse.
     return result
 
 
-def _paratune_command(run: str, settings: Settings, files: dict[str, str], seed: int, work: Path) -> list[str]:
+def _paratune_command(
+    run: str, settings: Settings, files: dict[str, str], seed: int, work: Path, layout: str | None
+) -> list[str]:
     classes = settings.num_labels > 1
     config = {
         "run": {"name": run, "folder": str(work / "runs"), "seed": seed},
@@ -237,7 +243,7 @@ def _paratune_command(run: str, settings: Settings, files: dict[str, str], seed:
             "warmup_ratio": settings.warmup_ratio,
             "weight_decay": settings.weight_decay,
         },
-        "batch": {"global": settings.batch_size},
+        "batch": {"global": settings.batch_size, **({"layout": layout} if layout else {})},
         "evaluate": {"best": settings.best},
         "checkpoint": {"every": "never"},
         "precision": settings.precision,
@@ -281,7 +287,11 @@ def _table(rows: list[dict[str, Any]], tasks: dict[str, Settings], data: Path) -
         ]
         lines += [_line(["---"] * (6 + len(_heads(settings, metrics))))]
         lines += [_line(_run_cells(run, metrics)) for run in runs]
-        lines += [_line(_mean_cells(side, runs, metrics)) for side in SIDES if any(r["side"] == side for r in runs)]
+        lines += [
+            _line(_mean_cells(side, runs, metrics))
+            for side in (*SIDES, *LAYOUTS)
+            if any(r["side"] == side for r in runs)
+        ]
         if settings.num_labels == 1:
             lines += ["", _baseline(name, settings, data)]
     return lines

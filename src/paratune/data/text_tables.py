@@ -106,9 +106,8 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
 
 def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
     for chunk, values in zip(chunks, zip(*rows, strict=True), strict=False):
-        builder = (
-            pa.lib.StringBuilder()
-        )  # pa.array would import pandas, half a second, to look whether this is a Series
+        # pa.array would import pandas, which takes half a second, to look whether this is a Series.
+        builder = pa.lib.StringBuilder()
         builder.append_values(values)
         chunk.append(builder.finish())
     rows.clear()

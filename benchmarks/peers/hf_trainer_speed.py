@@ -1,0 +1,159 @@
+"""Train or evaluate with Hugging Face Trainer and say how long the steps took: the peer of `speed.py`.
+
+Nothing of paratune is imported here. Usage: python hf_trainer_speed.py SETTINGS.json, as written by speed.py; the
+result is one JSON object on the last line. `side` is one of:
+
+- padded: as published studies run it: tokenized with padding to the maximum, all else as TrainingArguments has it.
+- grouped: at its best: batches of rows of similar length (the file is in the order of LengthGroupedSampler and read in
+  that order), padded to the longest row of the batch, fused AdamW.
+
+Question answering is cut and labelled as in transformers' run_qa.py, masked LM as in run_mlm.py.
+"""
+
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset
+from step_watch import NUM_PROFILED, StepWatch, now
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.utils import logging
+
+MODELS = {
+    "classification": AutoModelForSequenceClassification,
+    "qa": AutoModelForQuestionAnswering,
+    "mlm": AutoModelForMaskedLM,
+}
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]
+    """Tells the watch of each step that ended."""
+
+    def __init__(self, watch: StepWatch) -> None:
+        self.watch = watch
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.watch.after_step(state.global_step)
+
+
+def main(settings: dict[str, Any]) -> dict[str, Any]:
+    """Run, and return times and what was run."""
+    logging.set_verbosity_error()
+    tokenizer = AutoTokenizer.from_pretrained(settings["model_folder"])
+    rows = _rows(settings, tokenizer)
+    arguments = _arguments(settings)
+    set_seed(settings["seed"])
+    model = MODELS[settings["kind"]].from_pretrained(settings["model_folder"])
+    watch = StepWatch(settings["num_warmup_steps"], settings["num_steps"])
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        data_collator=_collator(settings, tokenizer),
+        callbacks=[Watch(watch)],
+    )
+    if settings["evaluates"]:
+        trainer.evaluate(rows.select(range(settings["batch_size"])))  # warm-up
+        begin = now()
+        trainer.evaluate(rows)
+        watch.found = {"cpu_s": now()[0] - begin[0], "wall_s": now()[1] - begin[1]}
+    else:
+        trainer.train()
+    return {
+        **watch.found,
+        "dropout": [model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob],
+        "optimizer": str(arguments.optim),
+        "attention": model.config._attn_implementation,
+        "num_rows": len(rows),
+    }
+
+
+def _arguments(settings: dict[str, Any]) -> TrainingArguments:
+    on_gpu = torch.cuda.is_available()
+    best = {"optim": "adamw_torch_fused", "train_sampling_strategy": "sequential"}
+    return TrainingArguments(
+        output_dir=settings["folder"],
+        max_steps=settings["num_warmup_steps"] + settings["num_steps"] + (NUM_PROFILED if on_gpu else 0),
+        per_device_train_batch_size=settings["batch_size"],
+        per_device_eval_batch_size=settings["batch_size"],
+        bf16=settings["precision"] == "bf16",
+        seed=settings["seed"],
+        use_cpu=not on_gpu,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        **(best if settings["side"] == "grouped" else {}),
+    )
+
+
+def _collator(settings: dict[str, Any], tokenizer: Any) -> Any:
+    """Return None for what Trainer takes by itself: rows are of one length then."""
+    if settings["kind"] == "mlm":
+        return DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    return DataCollatorWithPadding(tokenizer) if settings["side"] == "grouped" else None
+
+
+def _rows(settings: dict[str, Any], tokenizer: Any) -> Dataset:
+    table = pq.read_table(settings["file"])
+    padding = {"padding": "max_length"} if settings["side"] == "padded" else {}
+    how = {"truncation": True, "max_length": settings["max_length"], **padding}
+    if settings["kind"] == "mlm":
+        return _joined(table, tokenizer, settings)
+    if settings["kind"] == "qa":
+        return _answered(table, tokenizer, {**how, "truncation": "only_second", "stride": settings["stride"]})
+    columns = settings["columns"]
+    texts = [table[columns[key]].to_pylist() for key in ("text", "text_pair") if key in columns]
+    return Dataset.from_dict({**tokenizer(*texts, **how), "labels": table[columns["label"]].to_pylist()})
+
+
+def _joined(table: Any, tokenizer: Any, settings: dict[str, Any]) -> Dataset:
+    """Join documents, each with its own special tokens, and cut windows; the rest is dropped."""
+    texts = table[settings["columns"]["text"]].to_pylist()
+    found = tokenizer(texts, return_special_tokens_mask=True, verbose=False)
+    size = settings["max_length"]
+    columns = {}
+    for key, rows in found.items():
+        flat = list(chain.from_iterable(rows))
+        columns[key] = [flat[start : start + size] for start in range(0, len(flat) - size + 1, size)]
+    return Dataset.from_dict(columns)
+
+
+def _answered(table: Any, tokenizer: Any, how: dict[str, Any]) -> Dataset:
+    """Cut windows with a stride, label those without the answer with [CLS]."""
+    answers = table["answers"].to_pylist()
+    told = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+    found = tokenizer(table["question"].to_pylist(), table["context"].to_pylist(), **how, **told)
+    begins, ends = [], []
+    for number, offsets in enumerate(found["offset_mapping"]):
+        answer = answers[found["overflow_to_sample_mapping"][number]]
+        begin = end = 0  # [CLS]
+        context = [place for place, part in enumerate(found.sequence_ids(number)) if part == 1]
+        if answer["text"]:
+            first = answer["answer_start"][0]
+            last = first + len(answer["text"][0])
+            if offsets[context[0]][0] <= first and offsets[context[-1]][1] >= last:
+                begin = max(place for place in context if offsets[place][0] <= first)
+                end = min(place for place in context if offsets[place][1] >= last)
+        begins.append(begin)
+        ends.append(end)
+    inputs = {key: found[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+    return Dataset.from_dict({**inputs, "start_positions": begins, "end_positions": ends})
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))

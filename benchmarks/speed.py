@@ -1,0 +1,198 @@
+"""Speed of paratune beside Hugging Face Trainer: the same rows, model, batch size, precision and dropout.
+
+    python benchmarks/speed.py --data FOLDER --out speed.jsonl              # one core, fp32, the embedded MiniLM
+    python benchmarks/speed.py --data FOLDER --out speed.jsonl --model base    # BERT-base's width, on IMDB
+    python benchmarks/speed.py --data FOLDER --out gpu.jsonl --gpu          # one GPU, BERT-base's width, bf16
+    python benchmarks/speed.py --data FOLDER --quality                      # packed against padded: scores over 3 seeds
+
+`paratune` meets Trainer (a), padded to the maximum as studies run it, and (b), at its best: grouped by length, padded
+to the longest row of the batch, fused AdamW (`peers/hf_trainer_speed.py`). Each measurement is a process of its own;
+they take turns, round after round, in an order that rotates. Steps are timed from the end of the warm-up to the end of
+the last one, on all sides by the same code, so that loading and tokenizing are no part of it, and fetching batches is.
+Each measurement is a line of --out, and what is there is not run again.
+
+What --gpu does has been run nowhere yet: it was written on a machine without a GPU.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import speed_table
+from speed_cases import CASES, NUM_STEPS_OF_BASE, NUM_STEPS_OF_GPU, Case, make_models, model_flops, read_config
+from speed_cases import write_case as write
+
+from paratune.models.load import locate
+
+HERE = Path(__file__).parent
+OURS, PEER, CEILING = HERE / "speed_ours.py", HERE / "peers" / "hf_trainer_speed.py", HERE / "speed_ceiling.py"
+SIDES = {"paratune": "fp32", "padded": "fp32", "grouped": "fp32", "ceiling": "fp32"}
+GPU_SIDES = {"paratune": "bf16", "padded": "fp32", "padded bf16": "bf16", "grouped": "bf16"}
+"""Precision of each side."""
+
+
+def main() -> None:
+    """Measure what is missing, then print the tables."""
+    options = _options()
+    if options.quality:
+        sys.exit(subprocess.call(_quality_command(options)))
+    options.work.mkdir(parents=True, exist_ok=True)
+    done = speed_table.read_lines(options.out)
+    if not options.table_only:
+        cases = _cases(options)
+        with redirect_stdout(sys.stderr):  # DeepSpeed, where it is installed, speaks when a model is saved
+            models = make_models(options.work, {case.model for case in cases}, locate("demo:minilm"))
+        told = {case.name: write(case, options.data, options.work, models[case.model]) for case in cases}
+        for number in range(options.rounds):
+            for case in cases:
+                for side in _in_turn(options.sides, number):
+                    key = _key(case, side, number, options)
+                    if any(key.items() <= row.items() for row in done):
+                        continue
+                    row = {**key, **_measure(case, side, told[case.name], options)}
+                    speed_table.append_line(options.out, row)
+                    done.append(row)
+    print("\n".join(speed_table.table(done)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"), help="folder of data sets")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "paratune-speed")
+    parser.add_argument("--out", type=Path, help="JSON lines, one a measurement; default: in --work")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES))
+    parser.add_argument("--sides", nargs="+", choices=list(dict.fromkeys([*SIDES, *GPU_SIDES])))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="measured steps, for a try; else as many as the case says")
+    parser.add_argument("--batch-size", type=int, help="rows of a batch, on all sides; else as the case says")
+    parser.add_argument("--model", choices=("minilm", "base"), help="base: BERT-base's width, random weights, on IMDB")
+    parser.add_argument("--layout", choices=("packed", "padded"), help="batch.layout of paratune; else its own choice")
+    parser.add_argument("--gpu", action="store_true", help="on a GPU: BERT-base's width, bf16, longer")
+    parser.add_argument("--quality", action="store_true", help="scores of packed and padded training (quality.py)")
+    parser.add_argument("--table-only", action="store_true", help="run nothing, print the tables of --out")
+    options = parser.parse_args()
+    if options.data is None and not options.table_only:
+        parser.error("say where the data sets are: --data FOLDER or $PARATUNE_SHARED_DATA")
+    options.data = Path(options.data or ".").resolve()
+    options.out = options.out or options.work / "speed.jsonl"
+    options.model = options.model or ("base" if options.gpu else "minilm")
+    options.precisions = GPU_SIDES if options.gpu else SIDES
+    options.sides = options.sides or list(options.precisions)
+    if unknown := [side for side in options.sides if side not in options.precisions]:
+        parser.error(f"--sides {' '.join(unknown)}: {'with' if options.gpu else 'without'} --gpu there are "
+                     f"{', '.join(options.precisions)}")  # fmt: skip
+    options.cases = options.cases or (["imdb"] if options.model == "base" and not options.gpu else list(CASES))
+    if options.gpu and not options.table_only:
+        _require_gpu(parser)
+    return options
+
+
+def _require_gpu(parser: argparse.ArgumentParser) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        parser.error("--gpu: PyTorch sees no GPU here (paratune doctor says why)")
+
+
+def _quality_command(options: argparse.Namespace) -> list[str]:
+    """Return the command that trains IMDB and MRPC packed and padded, over 3 seeds."""
+    out = options.work / "quality.jsonl"
+    told = ["--data", options.data, "--work", options.work, "--out", out, "--tasks", "imdb", "mrpc"]
+    told += ["--sides", "packed", "padded", "--seeds", 1, 2, 3, "--precision", "fp32"]
+    told += ["--table-only"] if options.table_only else []
+    return [sys.executable, str(HERE / "quality.py"), *map(str, told)]
+
+
+def _cases(options: argparse.Namespace) -> list[Case]:
+    cases = []
+    for name in options.cases:
+        case = replace(CASES[name], model=options.model)
+        if options.gpu:
+            case = replace(case, num_steps=NUM_STEPS_OF_GPU)
+        elif options.model == "base":
+            case = replace(case, num_steps=NUM_STEPS_OF_BASE)
+        given = {"num_steps": options.steps, "batch_size": options.batch_size}
+        cases.append(replace(case, **{key: value for key, value in given.items() if value is not None}))
+    return cases
+
+
+def _in_turn(sides: list[str], number: int) -> list[str]:
+    turn = number % len(sides)
+    return sides[turn:] + sides[:turn]
+
+
+def _key(case: Case, side: str, number: int, options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "case": case.name,
+        "model": case.model,
+        "side": side,
+        "round": number,
+        "precision": options.precisions[side],
+        "batch_size": case.batch_size,
+        "num_steps": case.num_steps,
+        "max_length": case.max_length,
+        "layout": options.layout if side == "paratune" else None,
+    }
+
+
+def _measure(case: Case, side: str, told: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Run one side in a process of its own; return its times and what the table needs beside them."""
+    model = read_config(Path(told["model_folder"]))
+    folder = options.work / f"{case.name}-{case.model}-{side.replace(' ', '-')}"
+    settings = {
+        **told,
+        "side": side.split()[0],
+        "precision": options.precisions[side],
+        "layout": options.layout,
+        "folder": str(folder),
+        "cache": str(options.work / "cache"),
+    }
+    path = options.work / f"{folder.name}.json"
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    if side == "ceiling":
+        num_tokens = told["num_tokens"] // case.num_steps
+        command = [str(CEILING), *map(str, (num_tokens, model["hidden_size"], model["intermediate_size"]))]
+    else:
+        command = [str(OURS if side == "paratune" else PEER), str(path)]
+    found = _call([sys.executable, *command], on_gpu=options.gpu, what=f"{case.name} {side}")
+    if side != "ceiling":
+        assert found["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {found['dropout']}"
+    found["device"] = _device_name() if options.gpu else None
+    found |= {"num_samples": told["num_samples"], "model_flops": model_flops(case, told["lengths"], model)}
+    return {"num_set_tokens": told["num_tokens"], **found}
+
+
+def _call(command: list[str], *, on_gpu: bool, what: str) -> dict[str, Any]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment |= {} if on_gpu else {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    print(f"{time.strftime('%H:%M:%S')} {what} ...", file=sys.stderr, flush=True)
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if finished.returncode:
+        sys.exit(f"{what}: exit code {finished.returncode}\n{finished.stderr[-4000:]}")
+    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    found |= {"process_wall_s": round(time.perf_counter() - begin, 2), "process_cpu_s": round(cpu_s, 2)}
+    shown = {key: round(found[key], 2) for key in ("cpu_s", "wall_s", "process_cpu_s", "gflop_per_s") if key in found}
+    print(f"  {shown}", file=sys.stderr, flush=True)
+    return found
+
+
+def _device_name() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+if __name__ == "__main__":
+    main()

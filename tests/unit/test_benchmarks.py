@@ -1,0 +1,143 @@
+"""The arithmetic of the benchmarks: model FLOPs, time that kernels cover, tables, and what a command line asks for."""
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertForSequenceClassification
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+}
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch):
+    """Import a module of the benchmarks, which lie outside of the package."""
+    for folder in (BENCHMARKS, BENCHMARKS / "peers"):
+        monkeypatch.syspath_prepend(str(folder))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "beside"),
+    [
+        ("imdb", BertForSequenceClassification, 2 * 2 * 16 * 2),  # the classifier: 2 D C for each of 2 rows
+        ("squad", BertForQuestionAnswering, 0),
+    ],
+)
+def test_model_flops_are_those_that_pytorch_counts(bench, name, make, beside):
+    cases = bench("speed_cases")
+    sizes = {**SIZES, "num_hidden_layers": 3}
+    model = make(BertConfig(attn_implementation="eager", **sizes)).eval()
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.ones(2, 9, dtype=torch.int64))
+    case = replace(cases.CASES[name], evaluates=True)
+    assert cases.model_flops(case, [9, 9], sizes) == counter.get_total_flops() - beside
+    assert cases.model_flops(cases.CASES[name], [9, 9], sizes) == 3 * cases.model_flops(case, [9, 9], sizes)
+
+
+def test_a_masked_lm_needs_its_head_for_the_hidden_tokens(bench):
+    cases = bench("speed_cases")
+    model = BertForMaskedLM(BertConfig(attn_implementation="eager", **SIZES)).eval()
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.ones(1, 20, dtype=torch.int64))
+    head = 2 * 16**2 + 2 * 16 * 50  # of a token; PyTorch's model runs it for all 20, the task needs 3 of them
+    case = replace(cases.CASES["mlm"], evaluates=True)
+    expected = counter.get_total_flops() - 17 * head
+    assert cases.model_flops(case, [20], SIZES) == pytest.approx(expected)
+
+
+def test_time_that_overlapping_kernels_cover_counts_once(bench):
+    # 0-4 and 3-6 are 6 together, 5-6 is inside of them, 8-9 is apart.
+    assert bench("step_watch").covered([(3, 6), (0, 4), (8, 9), (5, 6)]) == 7
+
+
+SETTING = {
+    "model": "minilm",
+    "case": "imdb",
+    "batch_size": 16,
+    "num_steps": 5,
+    "max_length": 512,
+    "layout": None,
+    "precision": "fp32",
+}
+SETTING |= {"num_samples": 80, "num_set_tokens": 800, "model_flops": 1e9, "process_cpu_s": 9.0, "device": None}
+
+
+def row(side: str, number: int, cpu_s: float, **values: object) -> dict[str, object]:
+    return {
+        "side": side,
+        "round": number,
+        "cpu_s": cpu_s,
+        "wall_s": 2 * cpu_s,
+        **SETTING,
+        **values,
+    }
+
+
+def test_ratios_are_of_the_same_round(bench):
+    rows = [row("paratune", 0, 1.0), row("paratune", 1, 4.0), row("padded", 0, 3.0), row("padded", 1, 8.0)]
+    rows += [row("ceiling", 0, 0.0, gflop_per_s=2.0), row("ceiling", 1, 0.0, gflop_per_s=2.0)]
+    lines = bench("speed_table").table(rows)
+    # 3 / 1 and 8 / 4; beside the aims of this case.
+    ratio = "| imdb, minilm | paratune | Trainer (a) padded to the maximum | 2.50 (2.00 to 3.00) |"
+    assert any(line.startswith(ratio) and line.endswith("| 3.2 | 4.0 |") for line in lines)
+    # 1e9 / 1 s and 1e9 / 4 s of 2 GFLOP/s.
+    assert any(line.startswith("| paratune | 2 |") and line.endswith("| 31 (12 to 50)% |") for line in lines)
+
+
+def test_a_gpu_s_table_has_mfu_only_where_the_peak_is_known(bench):
+    found = {"device": "NVIDIA H100 80GB HBM3", "model_flops": 989e12, "gpu_idle_share": 0.25}
+    lines = bench("speed_table").table([row("paratune", 0, 1.0, **found), row("padded", 0, 6.0, **found)])
+    # 989 TFLOP in 2 s of 989 TFLOP/s, 80 samples in 2 s.
+    assert "| paratune | fp32 | 1 | 40 | 494.5 | 50.0% | 25% |" in lines
+    unknown = bench("speed_table").table([row("paratune", 0, 1.0, **{**found, "device": "another"})])
+    assert "| paratune | fp32 | 1 | 40 | 494.5 | n/a | 25% |" in unknown
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--model", "base"], (["imdb"], "base", 3)),
+        (["--gpu", "--table-only"], (["imdb", "mrpc", "squad", "mlm", "eval"], "base", 40)),
+        (["--cases", "mrpc", "--steps", "2"], (["mrpc"], "minilm", 2)),
+    ],
+)
+def test_a_command_line_says_which_cases_are_measured(bench, monkeypatch, words, found):
+    speed = bench("speed")
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--data", ".", *words])
+    options = speed._options()
+    cases = speed._cases(options)
+    assert (options.cases, cases[0].model, cases[0].num_steps) == found
+    assert options.sides == list(speed.GPU_SIDES if "--gpu" in words else speed.SIDES)
+
+
+def test_a_gpu_that_is_not_there_is_refused(bench, monkeypatch, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--data", ".", "--gpu"])
+    with pytest.raises(SystemExit):
+        bench("speed")._options()
+    assert "--gpu: PyTorch sees no GPU here" in capsys.readouterr().err
+
+
+def test_sides_belong_to_the_device(bench, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--data", ".", "--sides", "ceiling", "--gpu", "--table-only"])
+    with pytest.raises(SystemExit):
+        bench("speed")._options()
+    assert "--sides ceiling: with --gpu there are paratune" in capsys.readouterr().err
