@@ -12,7 +12,7 @@ from harness import Cli, wait_for
 from hooks import SignalAt
 from outcome import outcome, steps_of
 from safetensors.torch import load_file, save_file
-from world import CONFIG, write_data
+from world import CONFIG, rows_of, write_data
 
 from paratune.errors import EXIT_CHECKPOINT, EXIT_OK, EXIT_STOPPED
 from paratune.records import read_json
@@ -128,6 +128,30 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(
     left = [path.name for path in (world / "runs" / "c").rglob("*") if path.name.endswith(".tmp")]
     assert left == []
     assert [path.name for path in (world / "cache").rglob("*") if path.name.endswith(".tmp")] == []
+
+
+def test_a_killed_run_on_several_files_goes_on_as_on_one(world: Path, cli: Cli, undisturbed: dict[str, object]):
+    head, *rows = rows_of(world / "data.csv")
+    for name, part in (("first.csv", rows[:130]), ("second.csv", rows[130:])):
+        (world / name).write_text("\n".join([head, *part]) + "\n")
+    train = (*TRAIN, "--set", "data.train=[first.csv, second.csv]")
+    killed = cli(*train, hook=KILLS["in a step"])
+    assert killed.code == -SIGKILL, killed.stderr
+
+    other = cli(*TRAIN, "--resume", "--set", "data.train=[second.csv, first.csv]")
+    assert other.code == EXIT_CHECKPOINT
+    assert "data.train: ['first.csv', 'second.csv'] then, ['second.csv', 'first.csv'] now" in other.stderr
+    (world / "second.csv").rename(world / "away.csv")
+    (world / "second.csv").write_text("\n".join([head, *rows[131:]]) + "\n")
+    fewer = cli(*train, "--resume")
+    assert fewer.code == EXIT_CHECKPOINT
+    assert "data.train: the content of first.csv + second.csv is not what it was" in fewer.stderr
+    (world / "away.csv").rename(world / "second.csv")
+
+    resumed = cli(*train, "--resume")
+    assert resumed.code == EXIT_OK, resumed.stderr
+    assert "resuming after step 12" in resumed.stderr
+    assert outcome(world / "runs" / "c") == undisturbed
 
 
 @pytest.mark.parametrize("seed", range(3))
