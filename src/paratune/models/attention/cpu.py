@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from paratune.models.dropout import MaskSource
 
 LN_2 = math.log(2.0)
-TILE = 1 << 17
+TILE = 1 << 18
 """Scores of a tile at most: with its mask they fill about a processor's level 2 cache."""
 MIN_QUERIES = 128
 """Queries of a tile at least, where a row has as many: fewer make the products slow."""
@@ -33,16 +34,16 @@ SHORT = 192
 STEP = 16
 NEVER = 1e30
 """Subtracted from scores that must not count: exp2 gives exactly 0 in every dtype computed with."""
-SAFE = 100.0
-"""Scores (base 2) within this need no maximum subtracted: exp2 and its sums stay normal numbers in float32."""
+SAFE = 2.0**60
+"""Where sums of exp2(scores) are within this and its inverse, no maximum need be subtracted, in float32 neither."""
 
 
 @dataclass(frozen=True)
 class Block:
     """Rows that share tiles."""
 
-    starts: tuple[int, ...]
-    """First token of each row in the packed batch."""
+    spans: tuple[slice, ...]
+    """Tokens of each row in the packed batch."""
     lengths: tuple[int, ...]
     padded: int
     """Length that the rows have in the tiles."""
@@ -77,7 +78,7 @@ def blocks(lengths: Sequence[int]) -> list[Block]:
             found.setdefault(key, []).append((start, length))
         start += length
     return [
-        Block(tuple(start for start, _ in rows), tuple(length for _, length in rows), padded=key[0])
+        Block(tuple(slice(at, at + n) for at, n in rows), tuple(n for _, n in rows), padded=key[0])
         for key, rows in found.items()
     ]
 
@@ -154,100 +155,171 @@ class _Attention(torch.autograd.Function):
         keep: bool,
     ) -> Tensor:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-        T, H, K = query.shape
-        Q, N, V = _widened(query, scale / LN_2, dtype), _widened(key, 1.0, dtype), value.to(dtype)
-        Q[..., K:] = Q.new_tensor([0.0, 1.0])
-        N[..., K:] = N.new_tensor([1.0, 0.0])
-        safe = _largest(Q[..., :K]) * _largest(N[..., :K]) <= SAFE
-        out, neg_lse = Q.new_empty(T, H, K), Q.new_empty(T, H, 1)
-        planned = plan(lengths, H, window)
-        bits: list[Tensor] = []
-        S_, M_ = _scratch(planned, Q, 2)
+        planned = plan(lengths, query.shape[1], window)
+        out = torch.empty_like(query, dtype=dtype, memory_format=torch.contiguous_format)
+        scratch = _scratch(planned, out, 2)
+        saved: list[Tensor] = []
         with torch.autocast("cpu", enabled=False):
             for block, its_tiles in planned:
-                Qb, Nb, Vb = _rows(Q, block), _keys(N, block), _rows(V, block)
-                Ob, Lb = _room(out, block), _room(neg_lse, block)
-                for tile in its_tiles:
-                    g, i, j = tile.g, tile.i, tile.j
-                    S = torch.bmm(Qb[g, i], Nb[g, j].mT, out=_part(S_, tile))
-                    if window is not None:
-                        S.add_(_outside(tile, window, dtype))
-                    peak = None if safe else S.amax(-1, keepdim=True)
-                    P = (S if peak is None else S.sub_(peak)).exp2_()
-                    total = P.sum(-1, keepdim=True)
-                    if keep:
-                        lse = total.log2()
-                        torch.neg(lse if peak is None else lse.add_(peak), out=Lb[g, i])
-                    if masks is not None:
-                        mask = masks.draw(P.numel())
-                        if keep:
-                            bits.append(torch.from_numpy(np.packbits(mask)))
-                        P.mul_(_part(M_, tile).copy_(_as_tensor(mask, tile)))
-                        total.div_(masks.keep_scale or 1.0)
-                    torch.div(torch.bmm(P, Vb[g, j]), total, out=Ob[g, i])
-                _unpad(Ob, out, block)
-                _unpad(Lb, neg_lse, block)
+                Q, N, V = (
+                    _queries(query, block, scale / LN_2, dtype),
+                    _keys(key, block, dtype),
+                    _rows(value, block, dtype),
+                )
+                bits = _forward(block, its_tiles, (Q, N, V), out, masks, window, scratch)
+                if keep:
+                    saved += [Q, N, V, *bits]
         if keep:
-            Q[..., K : K + 1] = neg_lse
-            ctx.save_for_backward(Q, N, V, *bits)
-            ctx.planned, ctx.scale, ctx.window = planned, scale, window
+            ctx.save_for_backward(*saved)
+            ctx.planned, ctx.scale, ctx.window, ctx.dropped = planned, scale, window, masks is not None
             ctx.keep_scale = 1.0 if masks is None else masks.keep_scale
         return out.to(query.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        Q, N, V, *bits = ctx.saved_tensors
-        K = V.shape[-1]
-        dO = grad.to(V.dtype) * ctx.keep_scale
-        dQ, dN, dV = (torch.empty_like(dO, memory_format=torch.contiguous_format) for _ in range(3))
-        P_, M_, D_ = _scratch(ctx.planned, Q, 3)
-        masks = iter(bits)
+        saved = iter(ctx.saved_tensors)
+        dtype = torch.float64 if grad.dtype == torch.float64 else torch.float32
+        dQ, dN, dV = (torch.empty_like(grad, dtype=dtype, memory_format=torch.contiguous_format) for _ in range(3))
+        scratch = _scratch(ctx.planned, dQ, 3)
+        c = ctx.keep_scale
         with torch.autocast("cpu", enabled=False):
             for block, its_tiles in ctx.planned:
-                Qb, Nb, Vb, dOb = _rows(Q, block), _keys(N, block), _rows(V, block), _rows(dO, block)
-                dQb, dNb, dVb = (_room(x, block) for x in (dQ, dN, dV))
-                # Transposed sums: D^T Q as (Q^T D)^T, which is 1.6 times as fast at L = 512.
-                dNt, dVt = (Q.new_zeros(Qb.shape[0], K, block.padded) for _ in range(2))
-                for tile in its_tiles:
-                    g, i, j = tile.g, tile.i, tile.j
-                    P = torch.bmm(Qb[g, i], Nb[g, j].mT, out=_part(P_, tile))
-                    if ctx.window is not None:
-                        P.add_(_outside(tile, ctx.window, P.dtype))
-                    P.exp2_()
-                    D = _part(D_, tile)
-                    M = None
-                    if bits:
-                        mask = np.unpackbits(next(masks).numpy(), count=P.numel())
-                        M = _part(M_, tile).copy_(_as_tensor(mask, tile))
-                    dVt[g, :, j].baddbmm_(dOb[g, i].mT, P if M is None else torch.mul(P, M, out=D))
-                    torch.bmm(dOb[g, i], Vb[g, j].mT, out=D)
-                    if M is not None:
-                        D.mul_(M)
-                    torch._softmax_backward_data(D, P, -1, D.dtype, grad_input=D)
-                    torch.mul(torch.bmm(D, Nb[g, j, :K]), ctx.scale, out=dQb[g, i])
-                    dNt[g, :, j].baddbmm_(Qb[g, i, :K].mT, D)
-                torch.mul(dNt.mT, LN_2, out=dNb)
-                dVb.copy_(dVt.mT)
-                for room, x in ((dQb, dQ), (dNb, dN), (dVb, dV)):
-                    _unpad(room, x, block)
+                QNV = next(saved), next(saved), next(saved)
+                bits = islice(saved, len(its_tiles)) if ctx.dropped else repeat(None)
+                dO = _rows(grad, block, dtype)
+                parts = _backward(its_tiles, QNV, dO, bits, ctx.window, scratch)
+                for part, factor, whole in zip(parts, (c * ctx.scale, c * LN_2, c), (dQ, dN, dV), strict=True):
+                    for span, length, row in zip(block.spans, block.lengths, _by_row(part, block), strict=True):
+                        torch.mul(row[:, :length].transpose(0, 1), factor, out=whole[span])
         return (*(x.to(grad.dtype) for x in (dQ, dN, dV)), *[None] * 5)
 
 
-def _widened(x: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
-    """Return factor * x with room for two more columns."""
-    wide = x.new_empty((*x.shape[:-1], x.shape[-1] + 2), dtype=dtype)
-    torch.mul(x.to(dtype), factor, out=wide[..., : x.shape[-1]])
+def _forward(
+    block: Block,
+    its_tiles: list[Tile],
+    inputs: tuple[Tensor, Tensor, Tensor],
+    out: Tensor,
+    masks: MaskSource | None,
+    window: int | None,
+    scratch: list[Tensor],
+) -> list[Tensor]:
+    """Write the rows of a block to `out` and -lse to their queries; return the bits of the masks."""
+    Q, N, V = inputs
+    G, L, K = V.shape
+    Ob, total, peak = Q.new_empty(G, L, K), Q.new_empty(G, L, 1), Q.new_zeros(G, L, 1)
+    bits: list[Tensor] = []
+    for tile in its_tiles:
+        g, i, j = tile.g, tile.i, tile.j
+        P = _scores(Q, N, tile, window, scratch[0]).exp2_()
+        torch.sum(P, -1, keepdim=True, out=total[g, i])
+        if not _safe(total[g, i]):
+            S = _scores(Q, N, tile, window, scratch[0])
+            peak[g, i] = S.amax(-1, keepdim=True)
+            P = S.sub_(peak[g, i]).exp2_()
+            torch.sum(P, -1, keepdim=True, out=total[g, i])
+        if masks is not None:
+            mask = masks.draw(P.numel())
+            bits.append(torch.from_numpy(np.packbits(mask)))
+            P.mul_(_part(scratch[1], tile).copy_(_as_tensor(mask, tile)))
+        torch.bmm(P, V[g, j], out=Ob[g, i])
+    Q[..., K : K + 1] = total.log2().add_(peak).neg_()
+    if masks is not None:
+        total.div_(masks.keep_scale or 1.0)
+    for span, length, o, t in zip(block.spans, block.lengths, _by_row(Ob, block), _by_row(total, block), strict=True):
+        torch.div(o[:, :length].transpose(0, 1), t[:, :length].transpose(0, 1), out=out[span])
+    return bits
+
+
+def _backward(
+    its_tiles: list[Tile],
+    inputs: tuple[Tensor, Tensor, Tensor],
+    grad: Tensor,
+    bits: Iterator[Tensor | None],
+    window: int | None,
+    scratch: list[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of a block, dQ, dN and dV, (G, L, K), without their constant factors."""
+    Q, N, V = inputs
+    dO = grad
+    G, L, K = V.shape
+    room = Q.new_empty if window is None else Q.new_zeros
+    # Sums over many queries are kept transposed, D^T Q as (Q^T D)^T, which is 1.6 times as fast at L = 512.
+    transposed = L > SHORT
+    dQ = Q.new_empty(G, L, K)
+    dN, dV = (room(G, K, L).mT if transposed else room(G, L, K) for _ in range(2))
+
+    def add(total: Tensor, tile: Tensor, x: Tensor, beta: int) -> None:
+        if transposed:
+            total.mT.baddbmm_(x.mT, tile, beta=beta)
+        else:
+            total.baddbmm_(tile.mT, x, beta=beta)
+
+    for tile, its_bits in zip(its_tiles, bits, strict=False):
+        g, i, j = tile.g, tile.i, tile.j
+        P, D = _scores(Q, N, tile, window, scratch[0]).exp2_(), _part(scratch[2], tile)
+        beta = 0 if window is None and i.start == 0 else 1
+        if its_bits is None:
+            add(dV[g, j], P, dO[g, i], beta)
+            torch.bmm(dO[g, i], V[g, j].mT, out=D)
+        else:
+            mask = np.unpackbits(its_bits.numpy(), count=P.numel())
+            M = _part(scratch[1], tile).copy_(_as_tensor(mask, tile))
+            add(dV[g, j], torch.mul(P, M, out=D), dO[g, i], beta)
+            torch.bmm(dO[g, i], V[g, j].mT, out=D).mul_(M)
+        torch._softmax_backward_data(D, P, -1, D.dtype, grad_input=D)
+        torch.bmm(D, N[g, j, :K], out=dQ[g, i])
+        add(dN[g, j], D, Q[g, i, :K], beta)
+    return dQ, dN, dV
+
+
+def _scores(queries: Tensor, keys: Tensor, tile: Tile, window: int | None, scratch: Tensor) -> Tensor:
+    S = torch.bmm(queries[tile.g, tile.i], keys[tile.g, tile.j].mT, out=_part(scratch, tile))
+    return S if window is None else S.add_(_outside(tile, window, S.dtype))
+
+
+def _safe(total: Tensor) -> bool:
+    """Whether sums of exp2 without a maximum subtracted are far from overflow and underflow; false for NaN."""
+    least, most = torch.aminmax(total)
+    return float(least) >= 1 / SAFE and float(most) <= SAFE
+
+
+def _queries(x: Tensor, block: Block, factor: float, dtype: torch.dtype) -> Tensor:
+    """Return (G, L, K + 2): factor * x, 0 for what will be -lse, 1."""
+    wide = _rows(x, block, dtype, num_more=2)
+    wide[..., :-2].mul_(factor)
+    wide[..., -2], wide[..., -1] = 0.0, 1.0
     return wide
 
 
-def _largest(x: Tensor) -> float:
-    """Return the largest norm of the vectors of a tensor."""
-    return math.sqrt(float(x.square().sum(-1).amax()))
+def _keys(x: Tensor, block: Block, dtype: torch.dtype) -> Tensor:
+    """Return (G, L, K + 2): x, 1, and the bias that keeps padding from being met."""
+    wide = _rows(x, block, dtype, num_more=2)
+    wide[..., -2], wide[..., -1] = 1.0, 0.0
+    for row, length in zip(_by_row(wide, block), block.lengths, strict=True):
+        row[:, length:, -1] = -NEVER
+    return wide
+
+
+def _rows(x: Tensor, block: Block, dtype: torch.dtype, *, num_more: int = 0) -> Tensor:
+    """Return (T, H, K) as (G, L, K + num_more): a view if it can be, else copies with zeros behind the shorter rows."""
+    if block.alone and not num_more:
+        return x[block.spans[0]].to(dtype).transpose(0, 1)
+    _, H, K = x.shape
+    rows = x.new_empty(len(block.lengths), H, block.padded, K + num_more, dtype=dtype)
+    for row, span, length in zip(rows, block.spans, block.lengths, strict=True):
+        row[:, :length, :K] = x[span].transpose(0, 1)
+        row[:, length:] = 0.0
+    return rows.flatten(0, 1)
+
+
+def _by_row(x: Tensor, block: Block) -> Tensor:
+    rows: Tensor = x.unflatten(0, (len(block.lengths), -1))  # type: ignore[no-untyped-call]
+    return rows
 
 
 def _scratch(planned: list[tuple[Block, list[Tile]]], like: Tensor, count: int) -> list[Tensor]:
-    size = max(math.prod(tile.shape) for _, its_tiles in planned for tile in its_tiles)
+    size = max((math.prod(tile.shape) for _, its_tiles in planned for tile in its_tiles), default=0)
     return [like.new_empty(size) for _ in range(count)]
 
 
@@ -265,46 +337,3 @@ def _outside(tile: Tile, window: int, dtype: torch.dtype) -> Tensor:
     i = torch.arange(tile.i.start, tile.i.stop)[:, None]
     j = torch.arange(tile.j.start, tile.j.stop)
     return ((i - j).abs() >= window).to(dtype).mul_(-NEVER)
-
-
-def _rows(x: Tensor, block: Block) -> Tensor:
-    """Return (T, H, *) as (G, L, *): a view of a row that is alone, else copies with zeros behind the shorter ones."""
-    if block.alone:
-        return _alone(x, block)
-    _T, H, width = x.shape
-    rows = x.new_zeros(len(block.starts), H, block.padded, width)
-    for row, start, length in zip(rows, block.starts, block.lengths, strict=True):
-        row[:, :length] = x[start : start + length].transpose(0, 1)
-    return rows.flatten(0, 1)
-
-
-def _alone(x: Tensor, block: Block) -> Tensor:
-    return x[block.starts[0] : block.starts[0] + block.padded].transpose(0, 1)
-
-
-def _by_row(x: Tensor, block: Block) -> Tensor:
-    return x.view(len(block.starts), -1, *x.shape[1:])
-
-
-def _keys(x: Tensor, block: Block) -> Tensor:
-    """As `_rows`, with the bias that keeps padding from being met."""
-    keys = _rows(x, block)
-    if not block.alone:
-        for row, length in zip(_by_row(keys, block), block.lengths, strict=True):
-            row[:, length:, -1] = -NEVER
-    return keys
-
-
-def _room(x: Tensor, block: Block) -> Tensor:
-    """Return (G, L, *) to be written: a view of `x` where the row is alone, else memory for `_unpad`."""
-    if block.alone:
-        return _alone(x, block)
-    return x.new_empty(len(block.starts) * x.shape[1], block.padded, x.shape[2])
-
-
-def _unpad(room: Tensor, x: Tensor, block: Block) -> None:
-    """Copy the rows of `_room` to where they belong, unless they are there."""
-    if block.alone:
-        return
-    for row, start, length in zip(_by_row(room, block), block.starts, block.lengths, strict=True):
-        x[start : start + length] = row[:, :length].transpose(0, 1)

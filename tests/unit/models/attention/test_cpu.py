@@ -120,8 +120,8 @@ def by_row(lengths, num_heads, window, drawn):
         whole = torch.zeros(len(block.lengths) * num_heads, block.padded, block.padded, dtype=torch.bool)
         for tile in its_tiles:
             whole[tile.g, tile.i, tile.j] = torch.from_numpy(next(drawn)).view(tile.shape)
-        for masks, start, length in zip(whole.unflatten(0, (-1, num_heads)), block.starts, block.lengths, strict=True):
-            found[starts.index(start)] = masks[:, :length, :length]
+        for masks, span, length in zip(whole.unflatten(0, (-1, num_heads)), block.spans, block.lengths, strict=True):
+            found[starts.index(span.start)] = masks[:, :length, :length]
     return [found[row] for row in range(len(lengths))]
 
 
