@@ -1,11 +1,13 @@
 """What paratune's loop costs a step, beside a loop written by hand, on the very same batches.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py
+    OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 3      # a try
 
 Three loops take turns, in blocks of steps and in an order that rotates from round to round, so that what else the
 machine does meets them all alike: `plain` (peers/plain_loop.py), `paratune` (engine.loop with the single strategy, the
 recorder and the stop flag) and `unmeasured` (the same without clock and recorder). Dropout is off, so that all three
-must end with the same weights: that they do the same work is checked, not assumed.
+must end with the same weights: that they do the same work is checked, not assumed. The last table of each model is the
+cost of the instrument: measuring cannot be switched off in a run, so this is where the two are put beside each other.
 """
 
 import argparse
@@ -26,13 +28,13 @@ from peers.plain_loop import PlainLoop
 from transformers import BertConfig, BertForSequenceClassification
 
 from paratune.batch import Batch
-from paratune.config.sections import ClassificationTask, Model, Train
+from paratune.config.sections import Model, Train
 from paratune.engine.loop import Loop, Progress, run
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import HostClock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
-from paratune.models.load import load_model, load_tokenizer
+from paratune.models.load import Head, load_model, load_tokenizer
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.precision import POLICIES
 from paratune.records import EventLog
@@ -43,7 +45,6 @@ CPU = torch.device("cpu")
 LEARNING_RATE = 1e-5
 NUM_BATCHES = 8
 DROPOUT_OFF = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-TASK = ClassificationTask(kind="classification", labels=["a", "b"])
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def main() -> None:
 
 def _demo_model() -> TaskModel:
     section = Model(name="demo:minilm", overrides=DROPOUT_OFF)
-    return load_model(section, TASK, ["a", "b"], load_tokenizer(section), POLICIES["fp32"], seed=1)
+    head = Head("AutoModelForSequenceClassification", num_outputs=2, names=("a", "b"))
+    return load_model(section, "classification", head, load_tokenizer(section), POLICIES["fp32"], seed=1)
 
 
 def _tiny_model() -> TaskModel:
@@ -240,7 +242,13 @@ def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[
             cells = [kind, name, _range(values, 3)]
             cells += ["", ""] if name == "plain" else [_range(more, 3), f"{100 * float(np.median(more)) / base:+.2f}%"]
             lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    return [*lines, "", *_cost_of_measuring(times)]
+
+
+def _cost_of_measuring(times: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what clock and recorder cost: the loop with them over the loop without, of the same round."""
+    lines = ["| clock | with measuring / without, paired: median (p10 to p90) |", "| --- | --- |"]
+    return [*lines, *(f"| {kind} | {_range(of['paratune'] / of['unmeasured'], 4)} |" for kind, of in times.items())]
 
 
 def _range(values: Any, digits: int) -> str:
