@@ -30,13 +30,20 @@ from transformers import AutoModelForSequenceClassification, BertForSequenceClas
 """
 """The second name makes transformers import the class; the first alone is a stand-in for all of them."""
 TRAIN = """
-import paratune.engine.loop
+import contextlib
+import paratune.imports
+held_back = paratune.imports.without_collections
+@contextlib.contextmanager
+def without_collections():
+    with held_back():
+        yield
+    if "paratune.train.run" in sys.modules:
+        sys.modules["paratune.train.run"].run_loop = lambda loop, progress: report()
+paratune.imports.without_collections = without_collections
 from paratune.cli import main
-def run(loop, progress):
-    report()
-paratune.engine.loop.run = run
 main()
 """
+"""Takes the loop's place once the command has imported it, so that it is imported when, and as, the command does."""
 REPORT = """
 import json, os, resource, sys, time
 def report():

@@ -7,7 +7,7 @@
 3  data, models, metrics             never each other
 2  batch, precision                  torch
 1  config, records, hardware         no torch at import; beside them, resting on them: place, console, ...
-0  errors, text, units               standard library only
+0  errors, imports, text, units      standard library only
 side rooms, on floors 0 and 1: report, launch, sweep, corpus, doctor, submission (and plan, which may use 2 and 3)
 """
 
@@ -23,7 +23,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
-FLOOR_0 = {"errors", "text", "units"}
+FLOOR_0 = {"errors", "imports", "text", "units"}
 FLOOR_1 = {"config", "records", "hardware"}
 BESIDE_1 = {"certificate", "console", "demo", "extensions", "hub", "place", "predictions", "run_folder", "sweep_record"}
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1

@@ -12,6 +12,7 @@ from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.imports import without_collections
 from paratune.predictions import SUFFIXES, write_table
 from paratune.records import write_json
 from paratune.text import plain
@@ -33,9 +34,10 @@ def evaluate_command(
     respect_quota()
     check_batch_size(batch_size)
     with stdout_for_results():
-        from paratune.data.read import read_table
-        from paratune.data.sources import is_pseudo, refuse_pseudo
-        from paratune.infer.trained import Named, load_trained
+        with without_collections():
+            from paratune.data.read import read_table
+            from paratune.data.sources import is_pseudo, refuse_pseudo
+            from paratune.infer.trained import Named, load_trained
 
         table = read_table(data)
         trained = load_trained(target, Named(**named), device)
@@ -87,9 +89,10 @@ def predict_command(
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
-        from paratune.data.labels import first_rows
-        from paratune.data.read import read_table
-        from paratune.infer.trained import Named, load_trained
+        with without_collections():
+            from paratune.data.labels import first_rows
+            from paratune.data.read import read_table
+            from paratune.infer.trained import Named, load_trained
 
         table = read_table(source)
         trained = load_trained(target, Named(**named), device)

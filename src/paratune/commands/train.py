@@ -12,6 +12,7 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
+from paratune.imports import without_collections
 from paratune.launch.smaller import launch_until_it_fits
 from paratune.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
 from paratune.records import CHECKPOINTS_FOLDER, SUMMARY_FILE, is_finished, read_json
@@ -90,7 +91,8 @@ def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float
 
     stop = StopRequest().install()  # before the seconds that importing torch takes
     with stdout_for_results():
-        from paratune.train.run import train
+        with without_collections():
+            from paratune.train.run import train
 
         summary = train(loaded, mode=mode, stop=stop, began=began)
     if rank == 0:

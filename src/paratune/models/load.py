@@ -3,9 +3,11 @@
 Floor 3. Weights come from safetensors only: other formats are pickles.
 """
 
+import importlib
 import importlib.util
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +17,7 @@ import torch
 from paratune import hub
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
+from paratune.imports import without_collections
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.precision import Precision
@@ -177,11 +180,12 @@ def load_model(
 
 def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of the weights that the folder did not have."""
-    import transformers
-    from transformers.utils import logging as hf_logging
+    with without_collections():
+        import transformers
+        from transformers.utils import logging as hf_logging
 
-    maker = getattr(transformers, auto_class)
-
+        maker = getattr(transformers, auto_class)
+        _import_class_of(config)
     hf_logging.disable_progress_bar()
     hf_logging.set_verbosity_error()  # of new weights `say_what_is_new` speaks
     try:
@@ -207,6 +211,14 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
     if new and head_must_exist:
         raise ConfigError(f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}")
     return hf, new
+
+
+def _import_class_of(config: Any) -> None:
+    """Import the module of the model's class, which transformers would do where nothing holds collections back."""
+    module = type(config).__module__
+    if module.startswith("transformers.models."):
+        with suppress(ImportError):
+            importlib.import_module(module.replace(".configuration_", ".modeling_"))
 
 
 def say_what_is_new(model: TaskModel, name: str) -> None:

@@ -1,0 +1,41 @@
+"""Importing without the garbage collector: it is as it was afterwards, whatever happens in between."""
+
+import gc
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from paratune.imports import without_collections
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_collector_is_as_it_was_afterwards(was_enabled: bool):
+    before = gc.isenabled()
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        with without_collections():
+            assert not gc.isenabled()
+        assert gc.isenabled() == was_enabled
+        with pytest.raises(ModuleNotFoundError), without_collections():
+            importlib.import_module("no_such_module")
+        assert gc.isenabled() == was_enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_what_was_imported_is_left_out_of_later_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a_module_of_this_test.py").write_text("VALUES = [[], []]", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = gc.get_freeze_count()
+    with without_collections():
+        importlib.import_module("gc")  # is there
+    assert gc.get_freeze_count() == before
+    try:
+        with without_collections():
+            importlib.import_module("a_module_of_this_test")
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
+        sys.modules.pop("a_module_of_this_test", None)
