@@ -2,5 +2,6 @@
 
 - `register`: the name `paratune_packed` in transformers' attention interface, and the choice by device
 - `cpu`: one autograd function in tiles, with cheap dropout masks
-- `cuda`: flash and memory-efficient kernels for rows of unequal length, and row by row where they are missing
+- `cuda`: flash and memory-efficient kernels for rows of unequal length
+- `rows`: row by row with PyTorch's public function, for every other case
 """

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from paratune.models.attention.rows import attend_rows
 from paratune.models.dropout import MaskSource
 
 LN_2 = math.log(2.0)
@@ -103,6 +104,25 @@ def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[t
 
 
 def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: Sequence[int],
+    *,
+    scale: float,
+    dropout: float = 0.0,
+    window: int | None = None,
+) -> Tensor:
+    """As `attend_tiles`, or row by row where that is faster.
+
+    PyTorch's flash kernel for the CPU has no dropout and computes what is outside of a window; where there is neither
+    of them, it is 1.1 to 1.5 times as fast as the tiles.
+    """
+    attend_by = attend_tiles if dropout > 0 or window is not None else attend_rows
+    return attend_by(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+
+
+def attend_tiles(
     query: Tensor,
     key: Tensor,
     value: Tensor,

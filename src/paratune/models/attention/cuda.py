@@ -13,13 +13,13 @@ B rows, T tokens of all rows, H heads, K head width.
 """
 
 import logging
-from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+
+from paratune.models.attention.rows import attend_rows
 
 Kernel = Literal["flash", "efficient", "rows"]
 HALF = (torch.float16, torch.bfloat16)
@@ -163,26 +163,3 @@ def _by_kernel(
     # Mask type 0: not causal. The backward pass needs the log-sum-exp.
     out = operator(*rows, None, *seqlens, dropout, 0, torch.is_grad_enabled(), scale=scale)[0]
     return out.squeeze(0)
-
-
-def attend_rows(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths: Sequence[int],
-    *,
-    scale: float,
-    dropout: float = 0.0,
-    window: int | None = None,
-) -> Tensor:
-    """As `attend`, row by row with PyTorch's public attention, on any device; `lengths` are the tokens of each row."""
-    outs = []
-    for q, k, v in zip(*(torch.split(x, list(lengths)) for x in (query, key, value)), strict=True):
-        mask = None
-        if window is not None:
-            i = torch.arange(len(q), device=q.device)
-            mask = (i[:, None] - i).abs() < window
-        q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
-        outs.append(out.squeeze(0).transpose(0, 1))
-    return torch.cat(outs)

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from paratune.models.attention import cpu, cuda
+from paratune.models.attention.rows import attend_rows
 
 NAME = "paratune_packed"
 """Without "flash" in it, for transformers treats such names differently."""
@@ -75,7 +76,7 @@ def packed_attention(
             raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
         out = cuda.attend(q, k, v, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=sliding_window)
     else:
-        attend = cpu.attend if query.device.type == "cpu" else cuda.attend_rows
+        attend = cpu.attend if query.device.type == "cpu" else attend_rows
         out = attend(q, k, v, cu_seqlens.diff().tolist(), scale=scale, dropout=dropout, window=sliding_window)
     return out.unsqueeze(0), None
 

@@ -51,7 +51,7 @@ def both(lengths, *, dtype, size=1.0, **kwargs):
     """Return outputs and gradients of ours and of the reference, which is computed in float64."""
     ours = inputs(sum(lengths), dtype=dtype, size=size)
     exact = [x.detach().double().requires_grad_() for x in ours]
-    got, want = cpu.attend(*ours, lengths, scale=SCALE, **kwargs), written_out(*exact, lengths, **kwargs)
+    got, want = cpu.attend_tiles(*ours, lengths, scale=SCALE, **kwargs), written_out(*exact, lengths, **kwargs)
     weights = torch.randn(got.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     got_grads = torch.autograd.grad(got, ours, weights.to(dtype))
     return [got, *got_grads], [want, *torch.autograd.grad(want, exact, weights)]
@@ -86,7 +86,7 @@ def test_half_precision_is_computed_in_float32():
     ours = inputs(sum(lengths), dtype=torch.bfloat16)
     exact = [x.detach().double().requires_grad_() for x in ours]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = cpu.attend(*ours, lengths, scale=SCALE)
+        got = cpu.attend_tiles(*ours, lengths, scale=SCALE)
     want = written_out(*exact, lengths)
     assert got.dtype == torch.bfloat16
     # One rounding, of the result: 8 bits of mantissa.
@@ -131,7 +131,7 @@ def test_dropout_with_fixed_masks(drawn, lengths, window):
     H = 3
     ours = inputs(sum(lengths), dtype=torch.float64, num_heads=H)
     exact = [x.detach().requires_grad_() for x in ours]
-    got = cpu.attend(*ours, lengths, scale=SCALE, dropout=0.1, window=window)
+    got = cpu.attend_tiles(*ours, lengths, scale=SCALE, dropout=0.1, window=window)
     masks = by_row(lengths, H, window, drawn)
     want = written_out(*exact, lengths, window=window, masks=masks, keep_scale=65536 / (65536 - 6554))
     weights = torch.randn_like(want)
@@ -148,7 +148,7 @@ def test_gradcheck(dropout, window):
 
     def attend(*ours):
         torch.manual_seed(5)
-        return cpu.attend(*ours, lengths, scale=SCALE, dropout=dropout, window=window)
+        return cpu.attend_tiles(*ours, lengths, scale=SCALE, dropout=dropout, window=window)
 
     assert torch.autograd.gradcheck(attend, inputs(8, dtype=torch.float64, num_heads=2))
 
@@ -158,7 +158,7 @@ def test_seed_decides_and_every_call_row_and_head_differs(drawn):
     xs = inputs(sum(lengths), dtype=torch.float32, num_heads=H)
 
     def attend():
-        return cpu.attend(*xs, lengths, scale=SCALE, dropout=0.5)
+        return cpu.attend_tiles(*xs, lengths, scale=SCALE, dropout=0.5)
 
     torch.manual_seed(1)
     first, second = attend(), attend()
@@ -179,7 +179,7 @@ def test_checkpointing_draws_the_same_masks_again():
     xs = inputs(70, dtype=torch.float64)
 
     def attend(*ours):
-        return cpu.attend(*ours, (20, 50), scale=SCALE, dropout=0.3)
+        return cpu.attend_tiles(*ours, (20, 50), scale=SCALE, dropout=0.3)
 
     found = []
     for twice in (False, True):
@@ -192,7 +192,7 @@ def test_checkpointing_draws_the_same_masks_again():
 
 def test_strided_inputs_as_a_fused_projection_gives_them():
     qkv = torch.randn(30, 3, 3, K, dtype=torch.float64, requires_grad=True)
-    got = cpu.attend(*qkv.unbind(1), (10, 20), scale=SCALE)
+    got = cpu.attend_tiles(*qkv.unbind(1), (10, 20), scale=SCALE)
     want = written_out(*qkv.unbind(1), (10, 20))
     torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
     # A gradient that is expanded, as that of a sum.
@@ -202,13 +202,13 @@ def test_strided_inputs_as_a_fused_projection_gives_them():
 
 def test_rows_of_no_tokens_are_skipped():
     xs = inputs(30, dtype=torch.float64)
-    got = cpu.attend(*xs, (10, 0, 20, 0), scale=SCALE)
-    torch.testing.assert_close(got, cpu.attend(*xs, (10, 20), scale=SCALE), rtol=0, atol=0)
+    got = cpu.attend_tiles(*xs, (10, 0, 20, 0), scale=SCALE)
+    torch.testing.assert_close(got, cpu.attend_tiles(*xs, (10, 20), scale=SCALE), rtol=0, atol=0)
 
 
 def test_lengths_must_add_up():
     with pytest.raises(ValueError, match="add up to 29, but there are 30"):
-        cpu.attend(*inputs(30, dtype=torch.float64), (10, 19), scale=SCALE)
+        cpu.attend_tiles(*inputs(30, dtype=torch.float64), (10, 19), scale=SCALE)
 
 
 @pytest.mark.parametrize("window", [None, 1, 65, 600])
@@ -224,3 +224,10 @@ def test_tiles_cover_what_the_window_lets_meet_once(lengths, window):
         meets = (i[:, None] - i).abs() < (window or 513)
         assert count.max() == 1
         assert (count[:, meets] == 1).all()
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"dropout": 0.1}, {"window": 5}])
+def test_rows_of_their_own_only_where_no_tiles_are_needed(monkeypatch, kwargs):
+    monkeypatch.setattr(cpu, "attend_tiles", lambda *args, **kwargs: "tiles")
+    monkeypatch.setattr(cpu, "attend_rows", lambda *args, **kwargs: "rows")
+    assert cpu.attend(*inputs(3, dtype=torch.float32), (3,), scale=SCALE, **kwargs) == ("tiles" if kwargs else "rows")

@@ -70,22 +70,6 @@ def test_signatures_are_compared(monkeypatch, change):
     assert not cuda.has_signature.__wrapped__("efficient")
 
 
-@pytest.mark.parametrize("window", [None, 3])
-def test_rows_equal_the_tiles(window):
-    lengths = (5, 1, 40)
-    xs = [torch.randn(46, 2, 8, dtype=F64, requires_grad=True) for _ in range(3)]
-    got = cuda.attend_rows(*xs, lengths, scale=0.3, window=window)
-    want = cpu.attend(*xs, lengths, scale=0.3, window=window)
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
-    one, other = (torch.autograd.grad(x.square().sum(), xs) for x in (got, want))
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-def test_rows_have_dropout():
-    xs = [torch.ones(20, 2, 8) for _ in range(3)]
-    assert not torch.equal(cuda.attend_rows(*xs, (5, 15), scale=1.0, dropout=0.5), torch.ones(20, 2, 8))
-
-
 CU_SEQLENS = torch.tensor([0, 5, 6, 46], dtype=torch.int32)
 
 
