@@ -116,7 +116,7 @@ def attend(
     """As `attend_tiles`, or row by row where that is faster.
 
     PyTorch's flash kernel for the CPU has no dropout and computes what is outside of a window; where there is neither
-    of them, it is 1.1 to 1.5 times as fast as the tiles.
+    of them, it is 1.0 to 1.7 times as fast as the tiles, the more so the shorter the rows.
     """
     attend_by = attend_tiles if dropout > 0 or window is not None else attend_rows
     return attend_by(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
