@@ -28,7 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import speed_table
-from speed_cases import CASES, NUM_STEPS_OF_BASE, NUM_STEPS_OF_GPU, Case, make_models, model_flops, read_config
+from speed_cases import (
+    CASES,
+    NUM_STEPS_OF_BASE,
+    NUM_STEPS_OF_GPU,
+    POOL_BATCHES,
+    Case,
+    make_models,
+    model_flops,
+    read_config,
+)
 from speed_cases import write_case as write
 
 from paratune.models.load import locate
@@ -91,6 +100,8 @@ def _options() -> argparse.Namespace:
         parser.error(f"--sides {' '.join(unknown)}: {'with' if options.gpu else 'without'} --gpu there are "
                      f"{', '.join(options.precisions)}")  # fmt: skip
     options.cases = options.cases or (["imdb"] if options.model == "base" and not options.gpu else list(CASES))
+    if options.steps is not None and not 1 <= options.steps <= POOL_BATCHES:
+        parser.error(f"--steps {options.steps}: rows are chosen from {POOL_BATCHES} batches; give 1 to {POOL_BATCHES}")
     if options.gpu and not options.table_only:
         _require_gpu(parser)
     return options
