@@ -30,8 +30,8 @@ from typing import Any
 import speed_table
 from speed_cases import (
     CASES,
-    NUM_STEPS_OF_BASE,
-    NUM_STEPS_OF_GPU,
+    OF_BASE,
+    OF_GPU,
     POOL_BATCHES,
     Case,
     make_models,
@@ -128,9 +128,9 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     for name in options.cases:
         case = replace(CASES[name], model=options.model)
         if options.gpu:
-            case = replace(case, num_steps=NUM_STEPS_OF_GPU)
+            case = replace(case, **OF_GPU)
         elif options.model == "base":
-            case = replace(case, num_steps=NUM_STEPS_OF_BASE)
+            case = replace(case, **OF_BASE)
         given = {"num_steps": options.steps, "batch_size": options.batch_size}
         cases.append(replace(case, **{key: value for key, value in given.items() if value is not None}))
     return cases
