@@ -141,3 +141,13 @@ def test_sides_belong_to_the_device(bench, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         bench("speed")._options()
     assert "--sides ceiling: with --gpu there are paratune" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_the_first_step_does_not_need_is_not_imported_before_it(bench, tmp_path):
+    startup = bench("startup")
+    *python, program, command, path, option = startup._commands(tmp_path, with_validation=True)["paratune train"]
+    program = program.replace('"num_modules": len(sys.modules)', '"modules": sorted(sys.modules)')
+    modules = startup._run([*python, program, command, path, option])["modules"]
+    assert "transformers.models.bert.modeling_bert" in modules
+    assert not {"pandas", "scipy.stats", "sklearn", "matplotlib", "datasets", "deepspeed"} & set(modules)

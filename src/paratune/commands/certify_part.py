@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from paratune.console import stdout_for_results
+from paratune.imports import without_collections
 
 
 def main(path: Path) -> int:
@@ -12,7 +13,8 @@ def main(path: Path) -> int:
 
     stop = StopRequest().install()  # before the seconds that importing torch takes
     with stdout_for_results():
-        from paratune.train.certify import run_job
+        with without_collections():
+            from paratune.train.certify import run_job
 
         return run_job(path, stop)
 
