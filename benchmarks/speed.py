@@ -177,6 +177,8 @@ def _measure(case: Case, side: str, told: dict[str, Any], options: argparse.Name
     found = _call([sys.executable, *command], on_gpu=options.gpu, what=f"{case.name} {side}")
     if side != "ceiling":
         assert found["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {found['dropout']}"
+        num_tokens = found.get("num_tokens", told["num_tokens"])
+        assert abs(num_tokens / told["num_tokens"] - 1) < 0.01, f"{case.name} {side}: {num_tokens} tokens, other texts"
     found["device"] = _device_name() if options.gpu else None
     found |= {"num_samples": told["num_samples"], "model_flops": model_flops(case, told["lengths"], model)}
     return {"num_set_tokens": told["num_tokens"], **found}

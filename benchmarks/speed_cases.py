@@ -136,16 +136,25 @@ def _windows(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]
 
 
 def _documents(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]:
-    """Take documents until there are enough full windows of their joined tokens."""
-    wanted = case.num_steps * case.batch_size
-    rows = rows.select([case.columns["text"]]).drop_null()
-    texts, num_tokens = [], 0
-    for text in rows[case.columns["text"]].to_pylist():
-        texts.append(text)
-        num_tokens += len(tokenizer(text)["input_ids"])
-        if num_tokens >= wanted * case.max_length:
-            break
-    return pa.table({case.columns["text"]: texts}), np.full(wanted, case.max_length)
+    """Take documents whose joined tokens are just as many full windows as are wanted; the last one is shortened.
+
+    Nothing is left over, which one side would drop and the other train on as a shorter window.
+    """
+    num_windows = case.num_steps * case.batch_size
+    texts, missing = [], num_windows * case.max_length
+    for text in rows[case.columns["text"]].drop_null().to_pylist():
+        offsets = tokenizer(text, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+        if len(offsets) > missing:
+            # The last token that has room beside [CLS] and [SEP]; cut inside a word, a text may have others.
+            text = text[: offsets[missing - 2][1]]
+        num_tokens = len(tokenizer(text, verbose=False)["input_ids"])
+        # What is left must have room for a document.
+        if num_tokens == missing or 0 < num_tokens <= missing - case.max_length:
+            texts.append(text)
+            missing -= num_tokens
+        if missing == 0:
+            return pa.table({case.columns["text"]: texts}), np.full(num_windows, case.max_length)
+    raise SystemExit(f"{case.folder}: too few documents for {num_windows} windows of {case.max_length} tokens")
 
 
 def _grouped(lengths: Any, case: Case) -> tuple[Any, Any]:
