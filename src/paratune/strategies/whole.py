@@ -3,13 +3,13 @@
 Each rank may hold all of a weight, or, under FSDP2, a shard of it (a `DTensor`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
@@ -99,30 +99,54 @@ def clip_and_step(
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     if norm is None:
         norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
-    if scaler is None:
-        if max_grad_norm is not None:
-            nn.utils.clip_grads_with_norm_(with_gradient, max_grad_norm, norm)
-        optimizer.step()
-    else:
-        unscale = 1 / scaler.scale
-        norm = _gathered(norm) * unscale
-        if scaler.update(norm):
-            _multiply_gradients(with_gradient, unscale * _clip_factor(norm, max_grad_norm))
+    scale = 1.0 if scaler is None else scaler.scale
+    norm = norm if scaler is None else _gathered(norm) / scale
+    if scaler is None or scaler.update(norm):
+        divisor = scale * _clip_divisor(norm, max_grad_norm)
+        if _divides_gradients(optimizer, with_gradient):
+            _step_divided(optimizer, divisor)
+        else:
+            if scaler is not None or max_grad_norm is not None:
+                _divide_gradients(with_gradient, divisor)
             optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return _gathered(norm)
 
 
-def _clip_factor(norm: Tensor, max_grad_norm: float | None) -> Tensor:
-    """Return what `clip_grads_with_norm_` multiplies gradients by."""
+def _divides_gradients(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
+    """Say whether the optimizer's own kernel can scale gradients while it reads them: PyTorch's fused AdamW does.
+
+    Its scale is a float32, which in float64 would be too coarse.
+    """
+    is_fused = type(optimizer) is AdamW and bool(optimizer.defaults.get("fused"))
+    return is_fused and not any(isinstance(each, DTensor) or each.dtype == torch.float64 for each in parameters)
+
+
+def _step_divided(optimizer: Optimizer, divisor: Tensor) -> None:
+    """Update with the gradients divided by `divisor`, a scalar: they are read once, not twice, and written not at all.
+
+    Source: the attribute by which `torch.amp.GradScaler` hands fused optimizers its scale.
+    """
+    optimizer.grad_scale, optimizer.found_inf = divisor.detach().float(), None  # type: ignore[attr-defined]
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+
+
+def _clip_divisor(norm: Tensor, max_grad_norm: float | None) -> Tensor:
+    """Return what gradients of this norm are divided by, so that theirs is at most `max_grad_norm`; at least 1.
+
+    Source: `torch.nn.utils.clip_grads_with_norm_`, whose factor is 1 over this.
+    """
     if max_grad_norm is None:
         return torch.ones_like(norm)
-    return torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0)
+    return torch.clamp((norm + 1e-6) / max_grad_norm, min=1.0)
 
 
 @torch.no_grad()
-def _multiply_gradients(parameters: Iterable[nn.Parameter], factor: Tensor) -> None:
-    torch._foreach_mul_([parameter.grad for parameter in parameters if parameter.grad is not None], factor)
+def _divide_gradients(parameters: Iterable[nn.Parameter], divisor: Tensor) -> None:
+    torch._foreach_div_([parameter.grad for parameter in parameters if parameter.grad is not None], divisor)
 
 
 def _gathered(tensor: Tensor) -> Tensor:

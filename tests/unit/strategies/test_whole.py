@@ -90,8 +90,30 @@ def test_clipping_is_that_of_torch(max_grad_norm: float | None):
     assert torch.equal(norm, expected)
     assert norm > 0.05
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert torch.equal(one, other)
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
     assert all(parameter.grad is None for parameter in ours.parameters())
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.05, 1e6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_fused_optimizer_clips_while_it_updates(max_grad_norm: float, dtype: torch.dtype):
+    """Three steps against `clip_grad_norm_` and an AdamW that is not fused."""
+    ours, theirs = RowModel().to(dtype), RowModel().to(dtype)
+    fused = torch.optim.AdamW(ours.parameters(), lr=0.01, fused=True)
+    plain = torch.optim.AdamW(theirs.parameters(), lr=0.01, fused=False, foreach=False)
+    for step in range(3):
+        batch = row_batch(range(8 * step, 8 * step + 8), 8)
+        for model in (ours, theirs):
+            model.loss_sum(model(batch), batch).backward()
+        norm = whole.clip_and_step(fused, ours.parameters(), max_grad_norm)
+        expected = nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm)
+        plain.step()
+        plain.zero_grad()
+        torch.testing.assert_close(norm, expected)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+    assert not hasattr(fused, "grad_scale")
 
 
 def trained(model: RowModel, num_steps: int = 3) -> torch.optim.Optimizer:
