@@ -22,11 +22,12 @@ from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.sections import Train
 from paratune.config.traits import traits_of
-from paratune.data.loader import Collate, TrainBatches, eval_batches
+from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
@@ -72,6 +73,8 @@ class Job:
     """Whether the loss is scaled as for fp16; the arithmetic is float64 all the same."""
     overflow_at: int | None = None
     """The step in which the gradients of the last rank alone are larger than their dtype holds."""
+    packed: bool = False
+    """Whether rows are packed, where the strategy takes that; one process has them padded all the same."""
     leave_out: int | None = None
     """A step that is not taken at all."""
 
@@ -90,6 +93,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         **job.options,
     )
     model = _model(job).double()
+    find_entry(model)
     if job.freeze:
         freeze_encoder(model)
     if job.activation_checkpointing:
@@ -147,7 +151,7 @@ def _batches(job: Job, strategy: Any) -> TrainBatches:
     # As when a batch size is meant for all ranks together and each takes it for its own.
     size = GLOBAL_BATCH_SIZE * (2 if job.violation == "doubled batch" else 1)
     return TrainBatches(
-        _collator(job, job.num_samples, seed=0),
+        _collator(job, strategy, job.num_samples, seed=0),
         seed=job.seed + (data_world_size if job.violation == "order" else 0),
         global_batch_size=size,
         micro_batch_size=size // data_world_size // num_micro_steps,
@@ -158,7 +162,13 @@ def _batches(job: Job, strategy: Any) -> TrainBatches:
     )
 
 
-def _collator(job: Job, num_samples: int, *, seed: int) -> Collate:
+def _collator(job: Job, strategy: Any, num_samples: int, *, seed: int) -> Collate:
+    padded = _padded(job, num_samples, seed=seed)
+    is_packed = job.packed and job.strategy != "single" and not strategy.traits.equal_shapes
+    return PackedCollator(padded) if is_packed else padded
+
+
+def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
     if job.task == "mlm":
         return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
     if job.task == "qa":
@@ -184,7 +194,7 @@ def _evaluation(job: Job, strategy: Any, model: TaskModel) -> dict[str, Any]:
         strategy,
         model,
         eval_batches(
-            _collator(job, job.num_evaluated, seed=1),
+            _collator(job, strategy, job.num_evaluated, seed=1),
             batch_size=2,
             data_rank=layout.data_rank,
             data_world_size=layout.data_world_size,

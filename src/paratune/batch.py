@@ -15,7 +15,8 @@ class Batch:
     """Samples on their way through a model; tensors and plain counts, no behaviour but moving.
 
     A batch is padded (`cu_seqlens` is None, token tensors are (B, S)) or packed (`cu_seqlens` is (B + 1,), token
-    tensors are (T,) and `position_ids` restarts at each sample). Only data and models look at which of the two it is.
+    tensors are (T,) and `position_ids` restarts at each sample; see `paratune.packing`). Only data and models look
+    at which of the two it is.
 
     Filler rows keep the number of micro-batches equal on all ranks; their `row_weight` is 0 and nothing counts them.
     """
@@ -43,11 +44,16 @@ class Batch:
     """(T,), int64, packed only."""
     cu_seqlens: Tensor | None = None
     """(B + 1,), int32, starts at 0; None when padded."""
+    slots: Tensor | None = None
+    """(T,), int64, packed only: where each token would stand in (B, S), flattened, with S = `max_seqlen`."""
     max_seqlen: int = 0
-    """Tokens of the longest row."""
+    """Tokens of the longest row; S of a padded batch."""
     labels: Tensor | None = None
     """(B,) int64 class ids, (B,) float32 targets, (B, 2) int64 first and last token of an answer, or as the task
     defines; None when nothing is known."""
+    label_places: Tensor | None = None
+    """(M,), int64, masked LM only: which of the tokens (of B * S, or of T) the head is asked for, ascending. `labels`,
+    if there are any, is as `input_ids` then."""
     asked: Tensor | None = None
     """(B,), int64: which token of its row is to be predicted, when a masked LM fills in masks; else None."""
     row_bounds: Tensor | None = None

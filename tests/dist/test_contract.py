@@ -34,12 +34,15 @@ WORLD_SIZE = 2
 CASES = {
     "classification": Job("classification"),
     # The last step of an epoch has one sample: the second rank has nothing but filler.
-    "a rank without samples": Job("a rank without samples", num_samples=25, accumulation=4, num_evaluated=3),
-    "regression, 4 micro-batches": Job("regression, 4 micro-batches", task="regression", accumulation=4),
-    "masked LM": Job("masked LM", task="mlm"),
+    "a rank without samples": Job(
+        "a rank without samples", num_samples=25, accumulation=4, num_evaluated=3, packed=True
+    ),
+    "regression, 4 micro-batches": Job("regression, 4 micro-batches", task="regression", accumulation=4, packed=True),
+    "masked LM": Job("masked LM", task="mlm", packed=True),
     "whole words, 4 micro-batches": Job("whole words, 4 micro-batches", task="mlm", accumulation=4, whole_words=True),
 }
-"""Each task and each accumulation, not all pairs of them. Lengths are 3 to 20 tokens, so ranks pad differently."""
+"""Each task and each accumulation, not all pairs of them; padded on one process, packed or padded on several. Lengths are
+3 to 20 tokens, so ranks pad differently."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class _Full:
     def __call__(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
         # Passes of evaluations are not counted.
         self._count += torch.is_grad_enabled()
-        if self._count >= self._first and len(arguments[0].input_ids) > self._most:
+        if self._count >= self._first and len(arguments[0].index) > self._most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity")
 
 

@@ -5,7 +5,7 @@
 5  engine                            knows strategies by their protocol alone
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
-2  batch, precision                  torch
+2  batch, packing, precision         torch
 1  config, records, hardware         no torch at import; beside them, resting on them: place, console, ...
 0  errors, imports, text, units      standard library only
 side rooms, on floors 0 and 1: report, launch, sweep, corpus, doctor, submission (and plan, which may use 2 and 3)
@@ -27,7 +27,7 @@ FLOOR_0 = {"errors", "imports", "text", "units"}
 FLOOR_1 = {"config", "records", "hardware"}
 BESIDE_1 = {"certificate", "console", "demo", "extensions", "hub", "place", "predictions", "run_folder", "sweep_record"}
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
-FLOOR_2 = {"batch", "precision"}
+FLOOR_2 = {"batch", "packing", "precision"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {"report", "launch", "sweep", "corpus", "doctor", "submission"}
@@ -39,6 +39,7 @@ ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_1, FLOOR_0),
     **dict.fromkeys(BESIDE_1, FLOOR_0 | FLOOR_1),
     **dict.fromkeys(FLOOR_2, LOW),
+    "packing": LOW | {"batch"},
     **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),
     **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
     "tasks": LOW | FLOOR_2 | FLOOR_3,

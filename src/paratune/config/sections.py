@@ -312,6 +312,11 @@ class BatchSize(Section):
     before the first step which is the largest that fits into memory."""
     grad_accum_steps: Positive | None = None
     """With `per_device`: micro-steps per optimizer step."""
+    layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
+    """How rows of different lengths lie side by side. packed: one behind the other, without padding; bucketed: sorted
+    by length within the optimizer step, so that little is padded; padded: to the longest of the micro-batch. auto packs
+    where the model gives the same for packed rows, which is tried at the start, and else sorts. Samples of a step are
+    the same in all of them."""
 
 
 class Evaluate(Section):
@@ -322,7 +327,8 @@ class Evaluate(Section):
     steps: Positive | None = None
     """Steps between evaluations, with `every: steps`."""
     batch_size: Positive = 32
-    """Samples per rank and forward pass of an evaluation."""
+    """Samples per rank and forward pass of an evaluation where they are the longest; of shorter ones as many more as
+    have the same number of tokens."""
     best: str | None = None
     """Metric by which the best model is kept and loaded at the end, such as accuracy, f1, loss or rmse; null keeps the
     last one."""

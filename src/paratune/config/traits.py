@@ -65,7 +65,7 @@ class Traits:
         return asdict(self)
 
 
-_GET_BATCH = "reading tokens, padding, copy to the device"
+_GET_BATCH = "reading tokens, packing or padding, copy to the device"
 _FORWARD = "forward pass and loss"
 _REDUCED = "backward pass and the all-reduce of gradients, overlapped"
 _SHARDED_STEP = "gradient norm (one all-reduce), clipping, AdamW update of this rank's shards"

@@ -1,4 +1,4 @@
-"""From tokens to batches: padding, the micro-batches of a step, the batches of an evaluation.
+"""From tokens to batches: padding or packing, the micro-batches of a step, the batches of an evaluation.
 
 Floor 3. Dimensions: `B` samples (rows), `S` padded length.
 """
@@ -15,6 +15,7 @@ from paratune.batch import Batch
 from paratune.data.columns import LabelArray
 from paratune.data.order import deal, epoch_order, steps_per_epoch
 from paratune.data.token_store import TokenStore
+from paratune.packing import pack
 
 IntArray = npt.NDArray[np.int64]
 _FILLER_LENGTH = 8
@@ -124,6 +125,31 @@ class Collator:
 
 
 @dataclass(frozen=True, eq=False)
+class PackedCollator:
+    """Makes packed batches of what another collator makes padded; see `Collate`."""
+
+    padded: Collate
+
+    @property
+    def store(self) -> TokenStore:
+        return self.padded.store
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return self.padded.loss_denominator(indices, epoch=epoch)
+
+    def __call__(
+        self,
+        indices: IntArray,
+        loss_denominator: float,
+        *,
+        epoch: int | None = None,
+        num_rows: int | None = None,
+        length: int | None = None,
+    ) -> Batch:
+        return pack(self.padded(indices, loss_denominator, epoch=epoch, num_rows=num_rows, length=length))
+
+
+@dataclass(frozen=True, eq=False)
 class TrainBatches:
     """The micro-batches of every optimizer step of one rank, as a function of the step: resuming is starting there."""
 
@@ -143,6 +169,9 @@ class TrainBatches:
     """Ranks that see different data."""
     equal_shapes: bool = False
     """Give all micro-batches of a step the rows and the length of the largest of them."""
+    num_buckets: int | None = None
+    """Sort this rank's samples of a step by length before they become micro-batches, and cut each of these into so many
+    parts: little is padded, and the samples of a step stay what they were. None leaves them in their order."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -173,12 +202,22 @@ class TrainBatches:
             micro_batch_size=self.micro_batch_size,
             num_micro_steps=self.num_micro_steps,
         )
+        if self.num_buckets is not None:
+            shares = self._in_buckets(shares, self.num_buckets)
         num_rows, length = None, None
         if self.equal_shapes:
             num_rows, length = self.micro_batch_size, int(self.collator.store.lengths[indices].max())
         epoch = step // self.steps_per_epoch
         denominator = self.collator.loss_denominator(indices, epoch=epoch)
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
+
+    def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
+        """Return the samples from the longest to the shortest, in `num_parts` times as many micro-batches."""
+        samples = np.concatenate(shares)
+        samples = samples[np.argsort(-self.collator.store.lengths[samples], kind="stable")]
+        size = -(-self.micro_batch_size // num_parts)
+        num_batches = num_parts * self.num_micro_steps
+        return [samples[start : start + size] for start in range(0, size * num_batches, size)]
 
     def _order(self, epoch: int) -> IntArray:
         """Return the order of an epoch, keeping the last one: making it anew costs what a sort does."""
@@ -196,15 +235,15 @@ def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], B
         collator: Of the split.
         num_samples: Of the whole optimizer step, over all ranks.
     """
-    order = np.argsort(-collator.store.lengths, kind="stable").astype(np.int64)
+    order = _longest_first(collator.store)
     # Of a split with fewer samples some are taken twice.
     denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
     return lambda size: collator(np.resize(order, size), denominator, epoch=0)
 
 
-def num_eval_batches(num_samples: int, *, batch_size: int, data_world_size: int) -> int:
+def num_eval_batches(store: TokenStore, *, batch_size: int, data_world_size: int) -> int:
     """Return how many batches `eval_batches` yields on every rank."""
-    return -(-num_samples // (batch_size * data_world_size))
+    return len(_eval_parts(_longest_first(store), store, batch_size, data_world_size))
 
 
 def eval_batches(
@@ -218,20 +257,27 @@ def eval_batches(
 
     Args:
         collator: Of the split.
-        batch_size: Most samples per rank and batch.
+        batch_size: Most samples per rank and batch where they are the longest ones of the split; of shorter ones there
+            are as many more as have the same number of tokens.
         data_rank: 0 to data_world_size - 1.
         data_world_size: Ranks that see different data.
     """
-    num_samples = len(collator.store)
-    order = np.argsort(-collator.store.lengths, kind="stable").astype(np.int64)
+    order = _longest_first(collator.store)
     denominator = collator.loss_denominator(order)
-    together = batch_size * data_world_size
-    for start in range(0, num_samples, together):
-        (share,) = deal(
-            order[start : start + together],
-            data_rank=data_rank,
-            data_world_size=data_world_size,
-            micro_batch_size=batch_size,
-            num_micro_steps=1,
-        )
-        yield collator(share, denominator)
+    for part in _eval_parts(order, collator.store, batch_size, data_world_size):
+        yield collator(part[data_rank::data_world_size], denominator)
+
+
+def _longest_first(store: TokenStore) -> IntArray:
+    return np.argsort(-store.lengths, kind="stable").astype(np.int64)
+
+
+def _eval_parts(order: IntArray, store: TokenStore, batch_size: int, data_world_size: int) -> list[IntArray]:
+    """Return the samples of each batch, those of all ranks together; the same on every rank."""
+    parts, start = [], 0
+    most_tokens = batch_size * max(1, int(store.lengths[order[0]])) if len(order) else 0
+    while start < len(order):
+        size = most_tokens // max(1, int(store.lengths[order[start]])) * data_world_size
+        parts.append(order[start : start + size])
+        start += size
+    return parts

@@ -100,7 +100,8 @@ class MaskingCollator:
             hidden = ids_BS[row, places]
             labels_BS[row, places] = hidden
             ids_BS[row, places] = replaced(hidden, self.vocabulary, random)
-        return replace(batch, labels=torch.from_numpy(labels_BS))
+        places_M = np.flatnonzero(labels_BS != IGNORED)
+        return replace(batch, labels=torch.from_numpy(labels_BS), label_places=torch.from_numpy(places_M))
 
     def _drawn(self, window: int, epoch: int | None) -> tuple[IntArray, np.random.Philox]:
         """Return which places of a window are hidden, ascending, and the random stream behind the draw."""

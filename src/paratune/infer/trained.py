@@ -27,13 +27,14 @@ from paratune.config.sections import (
 from paratune.data.columns import Missing
 from paratune.data.duplicates import count_known
 from paratune.data.load import Split
-from paratune.data.loader import eval_batches, num_eval_batches
+from paratune.data.loader import PackedCollator, eval_batches, num_eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.models.limits import max_positions
 from paratune.models.load import load_config, load_tokenizer
+from paratune.models.packed import find_entry
 from paratune.models.save import TASK_FILE
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
@@ -111,6 +112,8 @@ class Trained:
     def apply(self, split: Split, batch_size: int, on_batch: Callable[[int], None]) -> Evaluation:
         """Return the outputs for every sample of `split`, in its order."""
         collator = self.recipe.collator(split, self.tokenizer)
+        if self.model.entry is not None:
+            collator = PackedCollator(collator)
         with self.precision.switched():
             return evaluate(
                 ForwardOnly(self.model, self.precision, self.device),
@@ -131,7 +134,7 @@ class Trained:
 
     def num_batches(self, split: Split, batch_size: int) -> int:
         """Return how often `apply` calls `on_batch`."""
-        return num_eval_batches(split.num_samples, batch_size=batch_size, data_world_size=1)
+        return num_eval_batches(split.store, batch_size=batch_size, data_world_size=1)
 
 
 class ForwardOnly:
@@ -176,6 +179,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     precision = _precision(known.get("precision", "fp32"), where)
     recipe = recipe_of(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
+    find_entry(task_model)
     limit = max_positions(task_model.hf.config, tokenizer)
     return Trained(
         model=task_model,

@@ -1,13 +1,14 @@
 """What each kind of task makes of a model's outputs: the loss of each row, and what an evaluation keeps of it.
 
-Floor 3. `B` rows, `S` padded length, `M` labelled tokens, `C` classes, `V` words, `K` numbers kept of a row.
+Floor 3. `B` rows, `S` padded length, `T` tokens of a packed batch, `M` labelled tokens, `C` classes, `V` words, `K`
+numbers kept of a row.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -42,6 +43,9 @@ class Objective:
     """From outputs and batch to what an evaluation keeps of each row, (B, K): the same K for every batch."""
     kept_losses: Callable[[Tensor], Tensor] | None = None
     """From `row_outputs` of a batch with labels to `row_losses`, where they are among it."""
+    head_reads: Literal["rows", "labelled", "tokens"] = "rows"
+    """Of which of the encoder's outputs the head makes something: one for each row, those of tokens with a label, or
+    all of them."""
 
 
 def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
@@ -89,26 +93,42 @@ def _words(found: Any, batch: Batch) -> Tensor:
 
     At 15% of the tokens the loss in float32 takes a sixth of the memory, and stages of a pipeline send a sixth.
     """
-    logits_BSV: Tensor = found.logits
+    logits: Tensor = found.logits  # (B, S, V), or (1, M, V) of a head that was given no others
+    if batch.label_places is not None:
+        return logits.flatten(0, 1) if logits.shape[:2] != batch.input_ids.shape else _labelled(logits, batch)
     if batch.labels is not None:
-        return logits_BSV[batch.labels >= 0]
+        return _labelled(logits, batch)
     if batch.asked is not None:
-        return logits_BSV[torch.arange(len(batch.asked), device=logits_BSV.device), batch.asked]
-    return logits_BSV
+        return logits[torch.arange(len(batch.asked), device=logits.device), batch.asked]
+    return logits
+
+
+def _places(batch: Batch) -> Tensor:
+    """Return which of the tokens have a label, (M,)."""
+    if batch.label_places is not None:
+        return batch.label_places
+    assert batch.labels is not None
+    return (batch.labels.flatten() >= 0).nonzero().squeeze(1)
+
+
+def _labelled(values: Tensor, batch: Batch) -> Tensor:
+    """Return what belongs to the tokens with a label, (M, ...), of values of all: (B, S, ...), or (T,)."""
+    return values.flatten(0, batch.input_ids.ndim - 1).index_select(0, _places(batch))
 
 
 def _word_losses(outputs: Tensor, batch: Batch) -> Tensor:
     """Return the sum over the labelled tokens of each row."""
     assert batch.labels is not None
-    is_labelled_BS = batch.labels >= 0
-    losses_M = functional.cross_entropy(outputs, batch.labels[is_labelled_BS], reduction="none")
-    return _by_row(losses_M, is_labelled_BS)
+    losses_M = functional.cross_entropy(outputs, _labelled(batch.labels, batch), reduction="none")
+    return _by_row(losses_M, batch)
 
 
-def _by_row(values: Tensor, is_labelled: Tensor) -> Tensor:
+def _by_row(values: Tensor, batch: Batch) -> Tensor:
     """Return the sum of the values of each row, (B,), in an order that is always the same."""
-    zeros_BS = torch.zeros(is_labelled.shape, dtype=values.dtype, device=values.device)
-    return zeros_BS.masked_scatter(is_labelled, values).sum(dim=1)
+    rows, places_M = len(batch.row_weight), _places(batch)
+    slots_M = places_M if batch.slots is None else batch.slots[places_M]
+    length = batch.input_ids.shape[1] if batch.slots is None else batch.max_seqlen
+    return values.new_zeros(rows * length).index_copy(0, slots_M, values).view(rows, length).sum(dim=1)
 
 
 def _word_outputs(outputs: Tensor, batch: Batch) -> Tensor:
@@ -120,12 +140,11 @@ def _word_outputs(outputs: Tensor, batch: Batch) -> Tensor:
     if batch.labels is None:
         best = outputs.softmax(dim=-1).topk(NUM_GUESSES, dim=-1)
         return torch.cat([best.indices.to(outputs.dtype), best.values], dim=1)
-    is_labelled_BS = batch.labels >= 0
-    is_found_M = outputs.argmax(dim=-1) == batch.labels[is_labelled_BS]
+    is_found_M = outputs.argmax(dim=-1) == _labelled(batch.labels, batch)
     columns = [
         _word_losses(outputs, batch),
-        is_labelled_BS.sum(dim=1).to(outputs.dtype),
-        _by_row(is_found_M.to(outputs.dtype), is_labelled_BS),
+        _by_row(torch.ones_like(outputs[:, 0]), batch),
+        _by_row(is_found_M.to(outputs.dtype), batch),
     ]
     return torch.stack(columns, dim=1)
 
@@ -138,12 +157,14 @@ def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Ob
         max_answer_tokens: Most tokens of an answer.
     """
     keep = partial(best_spans, num_best=num_best, max_answer_tokens=max_answer_tokens)
-    return Objective(span_losses, span_logits, keep)
+    return Objective(span_losses, span_logits, keep, head_reads="tokens")
 
 
 OBJECTIVES: Final[dict[str, Objective]] = {
     "classification": Objective(_cross_entropy),
-    "mlm": Objective(_word_losses, _words, _word_outputs, kept_losses=itemgetter((slice(None), 0))),
+    "mlm": Objective(
+        _word_losses, _words, _word_outputs, kept_losses=itemgetter((slice(None), 0)), head_reads="labelled"
+    ),
     "multi_label": Objective(_mean_over_classes),
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),

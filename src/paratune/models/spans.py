@@ -10,11 +10,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
+from paratune.packing import unpack
 
 
 def span_logits(found: Any, batch: Batch) -> Tensor:
-    """Return the logits of first and last tokens, (B, S, 2), of what the transformers model returns."""
-    return torch.stack((found.start_logits, found.end_logits), dim=-1)
+    """Return the logits of first and last tokens, (B, S, 2), of what the transformers model returns.
+
+    Of a packed batch the lowest number stands in the place of padding: it takes no part in a softmax.
+    """
+    logits = torch.stack((found.start_logits, found.end_logits), dim=-1)
+    return unpack(logits.squeeze(0), batch, torch.finfo(logits.dtype).min) if batch.is_packed else logits
 
 
 def span_losses(outputs: Tensor, batch: Batch) -> Tensor:

@@ -1,18 +1,35 @@
 """A Hugging Face model that takes a `Batch` and gives outputs and a loss that is summed, not averaged.
 
-Floor 3. `B` rows, `C` classes.
+Floor 3. `B` rows, `S` padded length, `T` tokens of a packed batch, `M` labelled tokens, `D` width, `C` classes.
 """
 
 import hashlib
 import inspect
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError
+from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
+from paratune.packing import unpack
+
+Pooling = Literal["first", "mean"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How packed batches enter a model, and how its head is given what it reads; found by `packed.find_entry`."""
+
+    position_offset: int = 0
+    """Position id of the first token of a row."""
+    pooling: Pooling = "first"
+    """What the head of a row reads: its first token, or the mean of its tokens."""
+    shortens: bool = False
+    """Whether the last layer is asked for first tokens alone; see `last_layer`."""
 
 
 class TaskModel(nn.Module):
@@ -34,19 +51,79 @@ class TaskModel(nn.Module):
         self.hf = hf
         self.task_kind = task_kind
         self._objective = objective or OBJECTIVES[task_kind]
+        self.entry: Entry | None = None
+        """How packed batches enter; None where they cannot, or that was not tried."""
+        self.why_padded: str | None = "it was not tried whether the model takes packed rows"
+        """Why there is no `entry`."""
+        self.head_takes_labelled = False
+        """Whether the head of a masked LM is given the labelled tokens alone, of padded batches too."""
+        self._batch: Batch | None = None
+        self._attention = getattr(getattr(hf, "config", None), "_attn_implementation", None)
+        if (encoder := find_encoder(hf)) is not None:
+            encoder.register_forward_hook(self._leave_encoder)
         # A decoder would keep keys and values for generating text: memory for nothing, and twice with blocks that
         # compute their activations again.
         self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}
+
+    @property
+    def head_reads(self) -> str:
+        """See `Objective.head_reads`."""
+        return self._objective.head_reads
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ...
 
         Of a masked LM those of labelled tokens: see `Objective.outputs`.
         """
+        inputs = self._packed_inputs(batch) if batch.is_packed else self._padded_inputs(batch)
+        self._batch = batch
+        try:
+            found = self.hf(**inputs, **self._options)
+        finally:
+            self._batch = None
+        return self._objective.outputs(found, batch)
+
+    def _padded_inputs(self, batch: Batch) -> dict[str, Any]:
+        self._attend_with(self._attention)
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        return self._objective.outputs(self.hf(**inputs, **self._options), batch)
+        return inputs
+
+    def _packed_inputs(self, batch: Batch) -> dict[str, Any]:
+        """Return a batch of one row, (1, T), whose attention knows where the rows in it begin."""
+        assert self.entry is not None
+        assert batch.position_ids is not None
+        self._attend_with(PACKED)
+        inputs: dict[str, Any] = {
+            "input_ids": batch.input_ids.unsqueeze(0),
+            "position_ids": (batch.position_ids + self.entry.position_offset).unsqueeze(0),
+            "cu_seqlens": batch.cu_seqlens,
+            "max_seqlen": batch.max_seqlen,
+        }
+        if self.entry.shortens:
+            inputs["first_tokens_only"] = True
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids.unsqueeze(0)
+        return inputs
+
+    def _attend_with(self, name: str | None) -> None:
+        """Choose the attention function; models look it up by name in each forward pass."""
+        if name is not None and self.hf.config._attn_implementation != name:
+            self.hf.config._attn_implementation = name
+
+    def _leave_encoder(self, _module: nn.Module, _inputs: Any, outputs: Any) -> Any:
+        """Give the head what it reads: a token of each row, (B, 1, D), or the labelled tokens, (1, M, D)."""
+        batch = self._batch
+        if batch is None or self.head_reads == "tokens":
+            return outputs
+        if batch.is_packed:
+            assert self.entry is not None
+            return _replaced(outputs, read_packed(outputs, batch, self.head_reads, self.entry.pooling))
+        if self.head_reads == "labelled" and self.head_takes_labelled and batch.label_places is not None:
+            hidden_BSD = _hidden(outputs)
+            return _replaced(outputs, hidden_BSD.flatten(0, 1).index_select(0, batch.label_places).unsqueeze(0))
+        return outputs
 
     def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
         """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32.
@@ -61,6 +138,53 @@ class TaskModel(nn.Module):
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return what an evaluation keeps of each row, (B, K)."""
         return self._objective.row_outputs(outputs, batch)
+
+
+def _hidden(outputs: Any) -> Tensor:
+    """Return the hidden states that an encoder returns: alone, or first of several."""
+    hidden: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
+    return hidden
+
+
+def _replaced(outputs: Any, hidden: Tensor) -> Any:
+    """Return what an encoder returned with other hidden states."""
+    if isinstance(outputs, Tensor):
+        return hidden
+    if isinstance(outputs, tuple):
+        return (hidden, *outputs[1:])
+    outputs["last_hidden_state"] = hidden
+    return outputs
+
+
+def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Tensor:
+    """Return the hidden states that the head reads of a packed batch, (B, 1, D) or (1, M, D).
+
+    Args:
+        outputs: Of the encoder, hidden states (1, T, D).
+        batch: Packed.
+        head_reads: rows or labelled.
+        pooling: Of rows; see `Entry`.
+    """
+    hidden_TD = _hidden(outputs).squeeze(0)
+    assert batch.cu_seqlens is not None
+    if head_reads == "labelled":
+        assert batch.label_places is not None
+        return hidden_TD.index_select(0, batch.label_places).unsqueeze(0)
+    if pooling == "first" and len(hidden_TD) == len(batch.row_weight):  # a last layer that was asked for no others
+        return hidden_TD.unsqueeze(1)
+    if pooling == "first":
+        return hidden_TD.index_select(0, batch.cu_seqlens[:-1]).unsqueeze(1)
+    sums = unpack(hidden_TD, batch, 0.0).sum(dim=1)
+    return (sums / batch.cu_seqlens.diff().unsqueeze(1).to(sums.dtype)).unsqueeze(1)
+
+
+def find_encoder(hf: nn.Module) -> nn.Module | None:
+    """Return the module that runs the repeated layers; None where there are none."""
+    blocks = find_blocks(hf)
+    for module in hf.modules():
+        if any(isinstance(child, nn.ModuleList) and list(child) == blocks for child in module.children()):
+            return module if blocks else None
+    return None
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:

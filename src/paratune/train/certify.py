@@ -33,6 +33,7 @@ from paratune.strategies.protocol import Strategy
 from paratune.train.meet import met
 from paratune.train.prepare import (
     Prepared,
+    batch_layout_of,
     batch_sizes,
     choose_device,
     initial_model,
@@ -98,8 +99,9 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
     prepared = without_dropout(prepare(loaded, place, stop, display))
     with met(prepared, stop), prepared.precision.switched(), display.bar(job.name, job.num_steps) as bar:
         strategy = make_strategy(prepared)
-        batches = train_batches(prepared, strategy.layout, batch_sizes(prepared, strategy.layout))
         model = initial_model(prepared)
+        sizes = batch_sizes(prepared, strategy.layout)
+        batches = train_batches(prepared, strategy.layout, sizes, batch_layout_of(prepared, model))
         silence(model)
         outcome: dict[str, Any] = {
             "precision": prepared.precision.name,

@@ -10,14 +10,14 @@ import torch
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch
 from paratune.console import Display
-from paratune.data.loader import Collate, longest_batches
+from paratune.data.loader import longest_batches
 from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks
 from paratune.place import local_world_size
 from paratune.strategies.protocol import Strategy
 from paratune.train.memory import MemoryGuard, limit_from_environment, recorded_size
-from paratune.train.prepare import Prepared, initial_model, make_strategy
+from paratune.train.prepare import Prepared, batch_layout_of, collator_of, initial_model, make_strategy
 from paratune.train.record import memory_setup
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ def choose_micro_batch(
     sizes: ResolvedBatch,
     *,
     resumed: Path | None,
-    collator: Collate,
     guard: MemoryGuard,
     display: Display,
 ) -> Choice:
@@ -51,7 +50,6 @@ def choose_micro_batch(
         strategy: Not prepared yet.
         sizes: What was asked for; the most that is tried, with auto.
         resumed: Folder of the run that is gone on with.
-        collator: Of the training split.
         guard: Says who owned the memory when even the smallest size does not fit.
         display: Shows that something goes on.
 
@@ -67,7 +65,7 @@ def choose_micro_batch(
         reason = known[1] if known is not None and chosen != sizes else None
         return Choice(chosen, reason, strategy)
     if prepared.config.batch.micro_batch_size == "auto":
-        return _search(prepared, strategy, sizes, limit, collator, guard, display)
+        return _search(prepared, strategy, sizes, limit, guard, display)
     if limit is not None and limit < sizes.micro_batch_size:
         return Choice(sizes.at_most(limit), f"memory ran out with {sizes.micro_batch_size}", strategy)
     return Choice(sizes, None, strategy)
@@ -78,7 +76,6 @@ def _search(
     strategy: Strategy,
     sizes: ResolvedBatch,
     limit: int | None,
-    collator: Collate,
     guard: MemoryGuard,
     display: Display,
 ) -> Choice:
@@ -90,6 +87,7 @@ def _search(
     with display.bar("find the micro-batch", 1):
         model = initial_model(prepared)
         guard.model = model
+        collator = collator_of(prepared, "train", batch_layout_of(prepared, model))
         strategy.prepare(model, find_blocks(model), OptimizerFactory(prepared.config.train, 1))
         prober = Prober(
             strategy=strategy,

@@ -24,14 +24,16 @@ from paratune.console import Display
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlap_warnings
 from paratune.data.load import Split
-from paratune.data.loader import TrainBatches
+from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.tokens import Tokenizing
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.dropout import use_cheap_dropout
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
 from paratune.models.load import load_config, load_tokenizer, require_weights
+from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
 from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
@@ -40,6 +42,7 @@ from paratune.strategies.protocol import Layout, Strategy
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
+from paratune.train.batch_layout import BatchLayout, choose_batch_layout
 
 log = logging.getLogger(__name__)
 
@@ -237,6 +240,9 @@ def initial_model(prepared: Prepared) -> TaskModel:
     config = prepared.config
     model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
     prepared.recipe.initialise(model, prepared.splits["train"])
+    use_cheap_dropout(model)
+    if not prepared.traits.equal_shapes:
+        find_entry(model)
     if config.train.freeze_encoder:
         freeze_encoder(model)
     if config.train.activation_checkpointing is not None:
@@ -244,6 +250,17 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
         log.warning("%s", warning)
     return model
+
+
+def batch_layout_of(prepared: Prepared, model: TaskModel) -> BatchLayout:
+    """Return how the run's batches are laid out; `model` is that of `initial_model`.
+
+    Raises:
+        ConfigError: As `choose_batch_layout`.
+    """
+    return choose_batch_layout(
+        prepared.config.batch.layout, prepared.traits, model, on_cpu=prepared.device.type == "cpu"
+    )
 
 
 def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
@@ -260,11 +277,10 @@ def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
     )
 
 
-def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> TrainBatches:
+def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch, batch_layout: BatchLayout) -> TrainBatches:
     """Return the micro-batches of this rank, for any step."""
-    split = prepared.splits["train"]
     return TrainBatches(
-        prepared.recipe.collator(split, prepared.tokenizer, seed=prepared.config.run.seed),
+        collator_of(prepared, "train", batch_layout),
         seed=prepared.config.run.seed,
         global_batch_size=sizes.global_batch_size,
         micro_batch_size=sizes.micro_batch_size,
@@ -272,7 +288,14 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch) -> T
         data_rank=layout.data_rank,
         data_world_size=layout.data_world_size,
         equal_shapes=prepared.traits.equal_shapes,
+        num_buckets=batch_layout.num_buckets,
     )
+
+
+def collator_of(prepared: Prepared, split: str, batch_layout: BatchLayout) -> Collate:
+    """Return what makes batches of a split."""
+    made = prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=prepared.config.run.seed)
+    return PackedCollator(made) if batch_layout.kind == "packed" else made
 
 
 def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: Container[str]) -> None:

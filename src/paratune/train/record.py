@@ -17,6 +17,7 @@ from paratune.config.sections import Config, Task, class_names, strategy_options
 from paratune.data.load import split_records
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
+from paratune.train.batch_layout import BatchLayout
 from paratune.train.prepare import Prepared
 
 
@@ -57,6 +58,7 @@ def session_record(
     prepared: Prepared,
     *,
     batch: ResolvedBatch,
+    batch_layout: BatchLayout,
     nodes: list[dict[str, Any]],
     step: int,
     batch_reason: str | None = None,
@@ -67,6 +69,7 @@ def session_record(
     Args:
         prepared: What was loaded.
         batch: Sizes for this world size.
+        batch_layout: How rows lie side by side.
         nodes: Of `gather_nodes`.
         step: Steps that were taken before it.
         batch_reason: Why the micro-batch is not what was asked for, or what auto found.
@@ -95,6 +98,8 @@ def session_record(
             "micro_batch_size": batch.micro_batch_size,
             "grad_accum_steps": batch.grad_accum_steps,
             "reason": batch_reason,
+            "layout": batch_layout.kind,
+            "layout_reason": batch_layout.reason,
             "changes": [],
             "setup": memory_setup(prepared),
         },

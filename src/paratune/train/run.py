@@ -36,10 +36,20 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
+from paratune.train.batch_layout import BatchLayout
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
 from paratune.train.micro_batch import choose_micro_batch
-from paratune.train.prepare import Prepared, batch_sizes, initial_model, make_strategy, prepare, train_batches
+from paratune.train.prepare import (
+    Prepared,
+    batch_layout_of,
+    batch_sizes,
+    collator_of,
+    initial_model,
+    make_strategy,
+    prepare,
+    train_batches,
+)
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 
 log = logging.getLogger(__name__)
@@ -96,6 +106,7 @@ class _Run:
         self._strategy = make_strategy(prepared)
         self._batch = batch_sizes(prepared, self._strategy.layout)
         self._batch_reason: str | None = None
+        self._batch_layout: BatchLayout
         self._collators: dict[str, Collate] = {}
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
@@ -113,6 +124,9 @@ class _Run:
         self._on_writer(self._check_same_run)
         self._choose_micro_batch()
         model = initial_model(prepared)
+        self._batch_layout = batch_layout_of(prepared, model)
+        if self._is_writer and (reason := self._batch_layout.reason):
+            log.info("batches are %s: %s", self._batch_layout.kind, reason)
         # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
         facts = model_facts(model, config.model.name)
         check_same({f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"]})
@@ -144,7 +158,6 @@ class _Run:
             self._strategy,
             self._batch,
             resumed=self._folder if self._mode == "resume" else None,
-            collator=self._collator("train"),
             guard=self._memory,
             display=self._display,
         )
@@ -167,7 +180,13 @@ class _Run:
         for line in lines:
             log.warning("%s", line)
         session = session_record(
-            self._prepared, batch=self._batch, nodes=nodes, step=step, batch_reason=self._batch_reason, advice=lines
+            self._prepared,
+            batch=self._batch,
+            batch_layout=self._batch_layout,
+            nodes=nodes,
+            step=step,
+            batch_reason=self._batch_reason,
+            advice=lines,
         )
         if step > 0:
             add_session(self._folder, session)
@@ -308,12 +327,12 @@ class _Run:
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
-        return train_batches(self._prepared, self._strategy.layout, sizes)
+        return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout)
 
     def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
         layout, size = self._strategy.layout, self._config.evaluate.batch_size
         collator = self._collator(split)
-        num_batches = num_eval_batches(len(collator.store), batch_size=size, data_world_size=layout.data_world_size)
+        num_batches = num_eval_batches(collator.store, batch_size=size, data_world_size=layout.data_world_size)
         return num_batches, eval_batches(
             collator, batch_size=size, data_rank=layout.data_rank, data_world_size=layout.data_world_size
         )
@@ -321,8 +340,7 @@ class _Run:
     def _collator(self, split: str) -> Collate:
         """Return what makes batches of a split: the same in each evaluation, for what it has drawn and counted."""
         if split not in self._collators:
-            prepared, seed = self._prepared, self._config.run.seed
-            self._collators[split] = prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=seed)
+            self._collators[split] = collator_of(self._prepared, split, self._batch_layout)
         return self._collators[split]
 
     def _score(self, split: str, evaluation: Evaluation) -> dict[str, float | None]:

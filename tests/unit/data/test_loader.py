@@ -8,7 +8,7 @@ import torch
 from tiny import tiny_tokenizer
 
 from paratune.data.columns import Samples
-from paratune.data.loader import Collator, TrainBatches, eval_batches, num_eval_batches
+from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches, num_eval_batches
 from paratune.data.tokens import Tokenizing, tokenize
 
 TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
@@ -114,13 +114,50 @@ def test_evaluation_counts_every_sample_once(collator, world_size, batch_size):
         list(eval_batches(collator, batch_size=batch_size, data_rank=rank, data_world_size=world_size))
         for rank in range(world_size)
     ]
-    count = num_eval_batches(len(TEXTS), batch_size=batch_size, data_world_size=world_size)
+    count = num_eval_batches(collator.store, batch_size=batch_size, data_world_size=world_size)
     assert {len(batches) for batches in ranks} == {count}
     assert kept(batch for batches in ranks for batch in batches) == list(range(len(TEXTS)))
     assert sum(batch.num_samples for batches in ranks for batch in batches) == len(TEXTS)
     assert {batch.loss_denominator for batches in ranks for batch in batches} == {float(len(TEXTS))}
     longest = [batch.max_seqlen for batch in ranks[0]]
     assert longest == sorted(longest, reverse=True)
+
+
+@pytest.mark.parametrize(("world_size", "expected"), [(1, [4, 4, 4, 5, 6]), (2, [4, 4, 4])])
+def test_an_evaluation_takes_more_of_shorter_samples(collator, world_size, expected):
+    """Lengths are 10 (8 times), 9, 8, 7, 6, 5, 4 (twice each) and 3 (3 times); 4 of the longest are 40 tokens.
+
+    One rank: 4 of 10, 4 of 10, 9 9 8 8 (40 / 9 = 4), 7 7 6 6 5 (40 / 7 = 5), and 5 4 4 3 3 3 (40 / 5 = 8, all that is
+    left). Two ranks: 8 of 10, 9 9 8 8 7 7 6 6, and the last 7, of which the first rank gets 4.
+    """
+    batches = list(eval_batches(collator, batch_size=4, data_world_size=world_size))
+    assert [batch.num_samples for batch in batches] == expected
+    assert all(batch.num_padded_tokens <= 40 for batch in batches)
+
+
+def test_samples_of_a_step_are_sorted_by_length_and_stay_the_same(collator):
+    plain, sorted_ones = train_batches(collator), replace(train_batches(collator), num_buckets=2)
+    for step in range(6):
+        before, after = plain.step(step), sorted_ones.step(step)
+        assert len(after) == 2 * len(before)
+        assert kept(before) == kept(after)
+        assert sum(batch.num_padded_tokens for batch in after) <= sum(batch.num_padded_tokens for batch in before)
+        longest = [batch.max_seqlen for batch in after if batch.num_samples]
+        assert longest == sorted(longest, reverse=True)
+        size = -(-plain.micro_batch_size // 2)
+        assert all(batch.num_samples <= size for batch in after)
+        assert {batch.loss_denominator for batch in after} == {before[0].loss_denominator}
+
+
+def test_packed_batches_have_the_samples_of_padded_ones(collator):
+    padded = collator(np.asarray([3, 0, 17]), 6, num_rows=4)
+    packed = PackedCollator(collator)(np.asarray([3, 0, 17]), 6, num_rows=4)
+    assert packed.is_packed
+    assert packed.num_padded_tokens == int(padded.attention_mask.sum())
+    assert torch.equal(packed.input_ids, padded.input_ids[padded.attention_mask > 0])
+    for name in ("index", "row_weight", "labels"):
+        assert torch.equal(getattr(packed, name), getattr(padded, name))
+    assert PackedCollator(collator).loss_denominator(np.arange(5)) == 5.0
 
 
 def test_more_ranks_than_samples_get_filler(collator):

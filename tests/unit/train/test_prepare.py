@@ -192,6 +192,7 @@ def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> S
         place=SimpleNamespace(rank=0, world_size=1),
         device=torch.device("cpu"),
         splits={"train": None},
+        traits=TRAITS["single"],
     )
 
 

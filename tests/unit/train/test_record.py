@@ -18,6 +18,7 @@ from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
 from paratune.train import record
+from paratune.train.batch_layout import BatchLayout
 from paratune.train.record import add_session, gather_nodes, run_record, session_record
 from paratune.train.run import note_resume
 
@@ -83,13 +84,16 @@ def test_a_session_is_added_and_the_top_stays_that_of_the_first(monkeypatch: pyt
     monkeypatch.setattr(record, "split_records", lambda splits: {})
     alone = prepared(tmp_path, settings=[], world_size=1, strategy=SingleStrategy)
     sizes = ResolvedBatch(global_batch_size=4, micro_batch_size=4, grad_accum_steps=1)
-    first = session_record(alone, batch=sizes, nodes=[{"hostname": "a"}], step=0)
+    first = session_record(alone, batch=sizes, batch_layout=BatchLayout("packed"), nodes=[{"hostname": "a"}], step=0)
     records.write_json(
         tmp_path / records.RUN_FILE, run_record(alone, tmp_path, session=first, model={}, plan={"num_steps": 9})
     )
     two = prepared(tmp_path, settings=["strategy=ddp"], world_size=2, strategy=DDPStrategy)
     sizes = replace(sizes, micro_batch_size=2)
-    add_session(tmp_path, session_record(two, batch=sizes, nodes=[{"hostname": "b"}], step=5))
+    add_session(
+        tmp_path,
+        session_record(two, batch=sizes, batch_layout=BatchLayout("packed"), nodes=[{"hostname": "b"}], step=5),
+    )
 
     found = read_json(tmp_path / records.RUN_FILE)
     assert (found["world_size"], found["strategy"]["kind"], found["plan"]) == (1, "single", {"num_steps": 9})

@@ -470,7 +470,13 @@ def _parts(batch: Batch, num_parts: int) -> list[Batch]:
     size = -(-rows // num_parts)
     of_rows: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
     of_rows = {name: value for name, value in of_rows.items() if isinstance(value, Tensor)}
-    return [
-        replace(batch, **{name: value[start : start + size] for name, value in of_rows.items()})
-        for start in range(0, rows, size)
-    ]
+    places = of_rows.pop("label_places", None)
+    length = batch.input_ids.shape[1]
+    parts = []
+    for start in range(0, rows, size):
+        part = {name: value[start : start + size] for name, value in of_rows.items()}
+        if places is not None:
+            begin = start * length
+            part["label_places"] = places[(places >= begin) & (places < begin + size * length)] - begin
+        parts.append(replace(batch, **part))
+    return parts

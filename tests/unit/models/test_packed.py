@@ -1,0 +1,267 @@
+"""Models are tried with packed rows: which take them, and that outputs and gradients are those of padded rows.
+
+Expected values are those of the same model on the padded batch.
+"""
+
+import copy
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import VOCABULARY, tiny_model
+from tiny_data import tiny_masking
+from torch import nn
+
+from paratune.batch import Batch
+from paratune.models import packed
+from paratune.models.packed import find_entry
+from paratune.models.task_model import Entry, TaskModel
+from paratune.packing import pack
+
+SIZES = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 600,
+}
+MODERN = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "cls_token_id": 3, "sep_token_id": 4}
+CONFIGS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
+    "bert": lambda: transformers.BertConfig(**SIZES),
+    "roberta": lambda: transformers.RobertaConfig(**SIZES, type_vocab_size=1),
+    "xlm-roberta": lambda: transformers.XLMRobertaConfig(**SIZES, type_vocab_size=1),
+    "camembert": lambda: transformers.CamembertConfig(**SIZES, type_vocab_size=1),
+    "distilbert": lambda: transformers.DistilBertConfig(
+        vocab_size=len(VOCABULARY), dim=32, hidden_dim=64, n_layers=2, n_heads=2, max_position_embeddings=600
+    ),
+    "electra": lambda: transformers.ElectraConfig(**SIZES, embedding_size=16),
+    "albert": lambda: transformers.AlbertConfig(**SIZES, embedding_size=16),
+    "ernie": lambda: transformers.ErnieConfig(**SIZES),
+    "data2vec-text": lambda: transformers.Data2VecTextConfig(**SIZES),
+    "modernbert": lambda: transformers.ModernBertConfig(
+        **SIZES, **MODERN, global_attn_every_n_layers=2, local_attention=6, classifier_pooling="cls"
+    ),
+    "modernbert-mean": lambda: transformers.ModernBertConfig(
+        **SIZES, **MODERN, global_attn_every_n_layers=2, local_attention=6, classifier_pooling="mean"
+    ),
+}
+OTHERS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
+    "deberta-v2": lambda: transformers.DebertaV2Config(
+        **SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8
+    ),
+    "mpnet": lambda: transformers.MPNetConfig(**SIZES),
+    "convbert": lambda: transformers.ConvBertConfig(**SIZES),
+    "megatron-bert": lambda: transformers.MegatronBertConfig(**SIZES),
+    "gpt2": lambda: transformers.GPT2Config(
+        vocab_size=len(VOCABULARY), n_embd=32, n_layer=2, n_head=2, n_positions=600, pad_token_id=0
+    ),
+}
+HEADS = {
+    "classification": transformers.AutoModelForSequenceClassification,
+    "mlm": transformers.AutoModelForMaskedLM,
+    "qa": transformers.AutoModelForQuestionAnswering,
+}
+
+
+def model_of(config: transformers.PretrainedConfig, kind: str, dtype: torch.dtype = torch.float32) -> TaskModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return TaskModel(HEADS[kind].from_config(copy.deepcopy(config)).to(dtype), kind)
+
+
+def rows(lengths: list[int], kind: str, *, pad: int = 0) -> Batch:
+    random = torch.Generator().manual_seed(sum(lengths))
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, 100, mask.shape, generator=random).where(mask > 0, pad)
+    labels, places = torch.tensor([row % 2 for row in range(len(lengths))]), None
+    if kind == "qa":
+        labels = torch.tensor([[0, length - 1] for length in lengths])
+    if kind == "mlm":
+        labels = ids.where((mask > 0) & (ids % 3 == 0), -100)
+        labels[:, 0] = 9
+        places = (labels.flatten() >= 0).nonzero().squeeze(1)
+    return Batch(
+        input_ids=ids,
+        row_weight=torch.ones(len(lengths)),
+        index=torch.arange(len(lengths)),
+        num_samples=len(lengths),
+        num_tokens=sum(lengths),
+        num_padded_tokens=ids.numel(),
+        loss_denominator=1.0,
+        attention_mask=mask,
+        max_seqlen=max(lengths),
+        labels=labels,
+        label_places=places,
+    )
+
+
+def loss_and_gradients(model: TaskModel, batch: Batch) -> list[torch.Tensor]:
+    model.zero_grad()
+    outputs = model(batch)
+    loss = model.loss_sum(outputs, batch)
+    loss.backward()
+    kept = [loss.detach()] if model.head_reads == "tokens" else [loss.detach(), outputs.detach()]
+    return kept + [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+
+def assert_alike(model: TaskModel, batch: Batch, tolerance: float) -> None:
+    expected, found = loss_and_gradients(model, batch), loss_and_gradients(model, pack(batch))
+    assert len(found) == len(expected) > 10
+    scale = max(float(each.abs().max()) for each in expected)
+    for one, other in zip(found, expected, strict=True):
+        assert float((one - other).abs().max()) <= tolerance * scale
+
+
+LENGTHS = ([7], [1, 1], [9, 9, 9], [1, 512, 30, 2])
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_packed_rows_give_what_padded_ones_give(name: str, kind: str):
+    model = model_of(CONFIGS[name](), kind).eval()
+    find_entry(model)
+    assert model.entry is not None
+    assert model.why_padded is None
+    assert model.head_takes_labelled == (kind == "mlm")
+    pad = model.hf.config.pad_token_id
+    for lengths in LENGTHS:
+        assert_alike(model, rows(lengths, kind, pad=pad), 1e-6)
+
+
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), kind=st.sampled_from(sorted(HEADS)))
+@settings(max_examples=30)
+def test_packed_rows_of_any_lengths_in_float64(lengths: list[int], kind: str):
+    model = model_of(CONFIGS["bert"](), kind, torch.float64).eval()
+    find_entry(model)
+    assert_alike(model, rows(lengths, kind), 1e-13)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bert", Entry(0, "first", shortens=True)),
+        ("roberta", Entry(2, "first", shortens=True)),  # position ids begin behind the padding token's id, 1
+        ("modernbert", Entry(0, "first")),
+        ("modernbert-mean", Entry(0, "mean")),
+    ],
+)
+def test_how_rows_enter_and_what_the_head_reads(name: str, expected: Entry):
+    model = model_of(CONFIGS[name](), "classification")
+    find_entry(model)
+    assert model.entry == expected
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_that_gives_something_else_stays_padded(name: str):
+    model = model_of(OTHERS[name](), "classification").eval()
+    batch = rows([5, 3], "classification", pad=model.hf.config.pad_token_id)
+    before = loss_and_gradients(model, batch)
+    find_entry(model)
+    assert model.entry is None
+    assert model.why_padded == f"{type(model.hf).__name__} does not give the same for packed rows as for padded ones"
+    assert all(map(torch.equal, before, loss_and_gradients(model, batch)))
+
+
+def test_attention_that_looks_across_rows_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    model = model_of(CONFIGS["bert"](), "classification")
+    whole = model._packed_inputs
+
+    def as_one_row(batch: Batch) -> dict[str, object]:
+        ends = torch.tensor([0, len(batch.input_ids)], dtype=torch.int32)
+        return {**whole(batch), "cu_seqlens": ends, "max_seqlen": len(batch.input_ids)}
+
+    monkeypatch.setattr(model, "_packed_inputs", as_one_row)
+    find_entry(model)
+    assert model.entry is None
+
+
+def test_trying_leaves_no_trace():
+    model = model_of(CONFIGS["bert"](), "classification").train()
+    model.hf.bert.encoder.layer[1].eval()
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    find_entry(model)
+    assert torch.equal(torch.rand(1), expected)
+    assert model.training
+    assert not model.hf.bert.encoder.layer[1].training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_model_without_a_vocabulary_is_not_tried():
+    model = TaskModel(tiny_model(), "classification")
+    model.hf.config = SimpleNamespace()
+    find_entry(model)
+    assert model.why_padded == ("the configuration of BertForSequenceClassification names no vocab_size to try it with")
+
+
+def test_padded_and_packed_batches_may_take_turns():
+    model = model_of(CONFIGS["bert"](), "classification").eval()
+    batch = rows([5, 3], "classification")
+    expected = model(batch)
+    find_entry(model)
+    packed_logits = model(pack(batch))
+    torch.testing.assert_close(packed_logits, expected, rtol=0, atol=1e-6)
+    assert torch.equal(model(batch), expected)
+
+
+def test_the_head_of_a_masked_lm_is_given_labelled_tokens_alone():
+    model = model_of(CONFIGS["bert"](), "mlm").eval()
+    batch = tiny_masking(6)(np.arange(6), 1.0, epoch=0)
+    seen: list[tuple[int, ...]] = []
+    model.hf.get_output_embeddings().register_forward_hook(lambda _m, given, _o: seen.append(tuple(given[0].shape)))
+    expected = model(batch)
+    find_entry(model)
+    seen.clear()
+    found = [model(batch), model(pack(batch))]
+    assert seen == [(1, len(batch.label_places), 32)] * 2
+    for logits in found:
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
+
+
+def test_dropout_masks_of_tokens_are_all_that_differs_in_training(monkeypatch: pytest.MonkeyPatch):
+    """With masks that are fixed for each token, training mode gives the same, packed and padded."""
+    config = CONFIGS["bert"]()
+    config.attention_probs_dropout_prob = 0.0
+    model = model_of(config, "classification", torch.float64).train()
+    find_entry(model)
+    model.entry = Entry(0, "first")  # the last layer whole: masks are those of tokens
+    batch = rows([6, 2, 9], "classification")
+    of_slots = (torch.arange(32 * batch.input_ids.numel()).view(-1, 32) * 7919 % 10 > 0) / 0.9
+    slots = None
+
+    def fixed(value: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+        if value.ndim < 3 or value.shape[1] == 1:  # of the head
+            return value
+        masks = of_slots if slots is None else of_slots[slots]
+        return value * masks.view_as(value)
+
+    monkeypatch.setattr(nn.functional, "dropout", fixed)
+    expected = loss_and_gradients(model, batch)
+    small = pack(batch)
+    slots = small.slots
+    found = loss_and_gradients(model, small)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_the_tolerance_is_tighter_in_float64(monkeypatch: pytest.MonkeyPatch):
+    model = model_of(CONFIGS["bert"](), "classification", torch.float64)
+    whole = model._packed_inputs
+    weight = model.hf.bert.embeddings.position_embeddings.weight
+
+    def nudged(batch: Batch) -> dict[str, object]:
+        with torch.no_grad():
+            weight.mul_(1 + 1e-6)
+        return whole(batch)
+
+    monkeypatch.setattr(model, "_packed_inputs", nudged)
+    find_entry(model)
+    assert model.entry is None
+    assert packed._TOLERANCE[torch.float64] < 1e-6 < packed._ELSE
