@@ -175,14 +175,14 @@ def _even_seed(lengths: Any, case: Case) -> int:
 
     The first steps are warm-up and the last ones those of the next epoch: not each row is met exactly once.
     """
-    size, skipped = case.batch_size, NUM_WARMUP_STEPS * case.batch_size
+    skipped = NUM_WARMUP_STEPS * case.batch_size
 
     def measured(seed: int) -> int:
         orders = [epoch_order(len(lengths), seed, 0)[skipped:], epoch_order(len(lengths), seed, 1)[:skipped]]
         return int(lengths[np.concatenate(orders)].sum())
 
     total = int(lengths.sum())
-    return min(range(1, 1 + 20 * size), key=lambda seed: abs(measured(seed) - total))
+    return min(range(1, 2001), key=lambda seed: abs(measured(seed) - total))
 
 
 def make_models(work: Path, wanted: set[str], demo: str) -> dict[str, Path]:
