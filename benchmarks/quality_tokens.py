@@ -27,15 +27,17 @@ from machine import machine_lines
 from paratune.models.load import locate
 
 PEER = Path(__file__).parent / "peers" / "hf_trainer_tokens.py"
-SIDES = ("paratune", "trainer")
+SIDES = {"mlm": ("untrained", "paratune", "trainer"), "qa": ("paratune", "trainer")}
+"""untrained: the model that both begin with, after one step at a learning rate of nothing; its head is new."""
 COMMON: dict[str, Any] = {"model": "demo:minilm", "precision": "bf16", "warmup_ratio": 0.1, "weight_decay": 0.01}
 TASKS: dict[str, dict[str, Any]] = {
     "mlm": {
         **COMMON,
         "folder": "mtsamples",
-        "task": {"kind": "mlm"},
+        # A window for each document, cut at the limit: the same windows on both sides.
+        "task": {"kind": "mlm", "windows": "documents"},
         "columns": {"text": "transcription"},
-        "rows": {"train": 100, "validation": 40},
+        "rows": {"train": 500, "validation": 200},
         "max_length": 128,
         "epochs": 2,
         "batch_size": 16,
@@ -74,7 +76,7 @@ def main() -> None:
     done = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
     for seed in options.seeds:
         for name in options.tasks:
-            for side in SIDES:
+            for side in SIDES[name]:
                 key = {"task": name, "side": side, "seed": seed, "settings": TASKS[name]}
                 if options.table_only or any(key.items() <= row.items() for row in done):
                     continue
@@ -97,10 +99,10 @@ def _run(name: str, side: str, seed: int, data: Path, work: Path) -> dict[str, A
     run = work / "runs" / f"{name}-{side}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     ours = work / "runs" / f"{name}-paratune-{seed}" / "model"
-    if side == "paratune":
-        config = _config(name, seed, files, work)
+    if side != "trainer":
+        config = _config(name, side, seed, files, work)
         _call([sys.executable, "-m", "paratune", "train", str(config), "--overwrite", "--json"])
-        model = ours
+        model = run / "model"
     else:
         model = run / "model"
         told = {**settings, "kind": name, "model": locate(settings["model"]), "seed": seed, "files": files}
@@ -113,10 +115,15 @@ def _run(name: str, side: str, seed: int, data: Path, work: Path) -> dict[str, A
     return {"scores": json.loads(_call(command))["scores"]}
 
 
-def _config(name: str, seed: int, files: dict[str, str], work: Path) -> Path:
+def _config(name: str, side: str, seed: int, files: dict[str, str], work: Path) -> Path:
     settings = TASKS[name]
+    train = (
+        {"max_steps": 1, "learning_rate": 1e-12}
+        if side == "untrained"
+        else {"epochs": float(settings["epochs"]), "learning_rate": settings["learning_rate"]}
+    )
     config = {
-        "run": {"name": f"{name}-paratune-{seed}", "folder": str(work / "runs"), "seed": seed},
+        "run": {"name": f"{name}-{side}-{seed}", "folder": str(work / "runs"), "seed": seed},
         "task": settings["task"],
         "data": {
             **files,
@@ -126,9 +133,8 @@ def _config(name: str, seed: int, files: dict[str, str], work: Path) -> Path:
         },
         "model": {"name": settings["model"]},
         "train": {
-            "epochs": float(settings["epochs"]),
-            "learning_rate": settings["learning_rate"],
-            "warmup_ratio": settings["warmup_ratio"],
+            **train,
+            "warmup_ratio": 0.0 if side == "untrained" else settings["warmup_ratio"],
             "weight_decay": settings["weight_decay"],
         },
         "batch": {"global": settings["batch_size"]},
@@ -136,7 +142,7 @@ def _config(name: str, seed: int, files: dict[str, str], work: Path) -> Path:
         "checkpoint": {"every": "never"},
         "precision": settings["precision"],
     }
-    path = work / f"{name}-paratune-{seed}.yaml"
+    path = work / f"{name}-{side}-{seed}.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     return path
 
@@ -160,7 +166,7 @@ def _table(name: str, done: list[dict[str, Any]]) -> list[str]:
         "|" + "---|" * (2 + len(metrics)),
     ]
     lines += [_line(row["side"], str(row["seed"]), [f"{row['scores'][each]:.4f}" for each in metrics]) for row in runs]
-    for side in SIDES:
+    for side in SIDES[name]:
         mine = [row["scores"] for row in runs if row["side"] == side]
         if len(mine) > 1:
             values = [[scores[each] for scores in mine] for each in metrics]

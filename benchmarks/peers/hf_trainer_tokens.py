@@ -7,7 +7,6 @@ the model is saved in its `folder`. Windows are cut as in transformers' own exam
 import json
 import math
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,13 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def _windows(table: Any, tokenizer: Any, settings: dict[str, Any]) -> list[dict[str, list[int]]]:
-    """Join documents, each with its own special tokens, and cut windows, as run_mlm.py does: the rest is dropped."""
+    """Tokenize document by document and cut each at the limit, as run_mlm.py does with --line_by_line."""
     texts = table[settings["columns"]["text"]].to_pylist()
-    tokens = list(chain.from_iterable(tokenizer(texts, return_attention_mask=False)["input_ids"]))
-    size = settings["max_length"]
-    return [{"input_ids": tokens[start : start + size]} for start in range(0, len(tokens) - size + 1, size)]
+    found = tokenizer(texts, truncation=True, max_length=settings["max_length"], return_special_tokens_mask=True)
+    return [
+        {"input_ids": ids, "special_tokens_mask": mask}
+        for ids, mask in zip(found["input_ids"], found["special_tokens_mask"], strict=True)
+    ]
 
 
 def _questions(table: Any, tokenizer: Any, settings: dict[str, Any]) -> list[dict[str, Any]]:
