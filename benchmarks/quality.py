@@ -31,7 +31,7 @@ from paratune.models.load import locate
 
 PEER = Path(__file__).parent / "peers" / "hf_trainer.py"
 SIDES = ("paratune", "trainer")
-LAYOUTS = ("packed", "padded")
+LAYOUTS = ("packed", "bucketed", "padded")
 """Sides too: paratune with this `batch.layout`, where `paratune` has its own choice."""
 
 

@@ -84,7 +84,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="measured steps, for a try; else as many as the case says")
     parser.add_argument("--batch-size", type=int, help="rows of a batch, on all sides; else as the case says")
     parser.add_argument("--model", choices=("minilm", "base"), help="base: BERT-base's width, random weights, on IMDB")
-    parser.add_argument("--layout", choices=("packed", "padded"), help="batch.layout of paratune; else its own choice")
+    parser.add_argument(
+        "--layout", choices=("packed", "bucketed", "padded"), help="batch.layout of paratune; else its own choice"
+    )
     parser.add_argument("--gpu", action="store_true", help="on a GPU: BERT-base's width, bf16, longer")
     parser.add_argument("--quality", action="store_true", help="scores of packed and padded training (quality.py)")
     parser.add_argument("--table-only", action="store_true", help="run nothing, print the tables of --out")

@@ -70,11 +70,12 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def _by_side(group: list[Row]) -> dict[str, dict[int, Row]]:
-    """Return the rows of each side by round; of paratune one side for each layout that was asked for."""
+    """Return the rows of each side by round; of paratune one side for each layout."""
     sides: dict[str, dict[int, Row]] = {}
     for row in group:
-        name = row["side"] if not row.get("layout") else f"{row['side']}, {row['layout']}"
-        sides.setdefault(name, {})[row["round"]] = row
+        chosen = row.get("batch", {}).get("layout")
+        layout = row.get("layout") or (f"auto: {chosen}" if chosen else None)
+        sides.setdefault(f"{row['side']}, {layout}" if layout else row["side"], {})[row["round"]] = row
     return sides
 
 
