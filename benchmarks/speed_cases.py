@@ -136,25 +136,15 @@ def _windows(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]
 
 
 def _documents(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]:
-    """Take documents whose joined tokens are just as many full windows as are wanted; the last one is shortened.
-
-    Nothing is left over, which one side would drop and the other train on as a shorter window.
-    """
+    """Take documents that fill a window each: joined, every side would frame and cut them in a way of its own."""
     num_windows = case.num_steps * case.batch_size
-    texts, missing = [], num_windows * case.max_length
+    texts = []
     for text in rows[case.columns["text"]].drop_null().to_pylist():
-        offsets = tokenizer(text, return_offsets_mapping=True, verbose=False)["offset_mapping"]
-        if len(offsets) > missing:
-            # The last token that has room beside [CLS] and [SEP]; cut inside a word, a text may have others.
-            text = text[: offsets[missing - 2][1]]
-        num_tokens = len(tokenizer(text, verbose=False)["input_ids"])
-        # What is left must have room for a document.
-        if num_tokens == missing or 0 < num_tokens <= missing - case.max_length:
+        if len(tokenizer(text, truncation=True, max_length=case.max_length)["input_ids"]) == case.max_length:
             texts.append(text)
-            missing -= num_tokens
-        if missing == 0:
+        if len(texts) == num_windows:
             return pa.table({case.columns["text"]: texts}), np.full(num_windows, case.max_length)
-    raise SystemExit(f"{case.folder}: too few documents for {num_windows} windows of {case.max_length} tokens")
+    raise SystemExit(f"{case.folder}: too few documents of {case.max_length} tokens for {num_windows} windows")
 
 
 def _grouped(lengths: Any, case: Case) -> tuple[Any, Any]:

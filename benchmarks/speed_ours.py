@@ -58,7 +58,7 @@ def config(settings: dict[str, Any], num_steps: int) -> dict[str, Any]:
     tasks: dict[str, dict[str, Any]] = {
         "classification": {"kind": "classification", "labels": [0, 1]},
         "qa": {"kind": "qa", "stride": settings["stride"], "null_threshold": 0.0},
-        "mlm": {"kind": "mlm"},
+        "mlm": {"kind": "mlm", "windows": "documents"},
     }
     layout = {"layout": settings["layout"]} if settings["layout"] else {}
     return {

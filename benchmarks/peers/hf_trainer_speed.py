@@ -12,7 +12,6 @@ Question answering is cut and labelled as in transformers' run_qa.py, masked LM 
 
 import json
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def _rows(settings: dict[str, Any], tokenizer: Any) -> Dataset:
     padding = {"padding": "max_length"} if settings["side"] == "padded" else {}
     how = {"truncation": True, "max_length": settings["max_length"], **padding}
     if settings["kind"] == "mlm":
-        return _joined(table, tokenizer, settings)
+        return _lines(table, tokenizer, how, settings["columns"]["text"])
     if settings["kind"] == "qa":
         return _answered(table, tokenizer, {**how, "truncation": "only_second", "stride": settings["stride"]})
     columns = settings["columns"]
@@ -121,16 +120,9 @@ def _rows(settings: dict[str, Any], tokenizer: Any) -> Dataset:
     return Dataset.from_dict({**tokenizer(*texts, **how), "labels": table[columns["label"]].to_pylist()})
 
 
-def _joined(table: Any, tokenizer: Any, settings: dict[str, Any]) -> Dataset:
-    """Join documents, each with its own special tokens, and cut windows; the rest is dropped."""
-    texts = table[settings["columns"]["text"]].to_pylist()
-    found = tokenizer(texts, return_special_tokens_mask=True, verbose=False)
-    size = settings["max_length"]
-    columns = {}
-    for key, rows in found.items():
-        flat = list(chain.from_iterable(rows))
-        columns[key] = [flat[start : start + size] for start in range(0, len(flat) - size + 1, size)]
-    return Dataset.from_dict(columns)
+def _lines(table: Any, tokenizer: Any, how: dict[str, Any], column: str) -> Dataset:
+    """Make a window of each document, as run_mlm.py does with --line_by_line."""
+    return Dataset.from_dict(tokenizer(table[column].to_pylist(), return_special_tokens_mask=True, **how))
 
 
 def _answered(table: Any, tokenizer: Any, how: dict[str, Any]) -> Dataset:
