@@ -63,7 +63,7 @@ TextColumn = Annotated[str | None, Parameter(help="column of the text")]
 PairColumn = Annotated[str | None, Parameter(help="column of the second text of a pair")]
 LabelColumn = Annotated[str | None, Parameter(help="column of the label, target or answer")]
 StartColumn = Annotated[str | None, Parameter(help="column of the character at which the answer of --label begins")]
-BatchSize = Annotated[int, Parameter(help="samples of one forward pass")]
+BatchSize = Annotated[int, Parameter(help="samples of one forward pass, if they are the longest; of shorter ones more")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="where to compute")]
 BEGAN = time.perf_counter()
 

@@ -328,7 +328,7 @@ class Evaluate(Section):
     """Steps between evaluations, with `every: steps`."""
     batch_size: Positive = 32
     """Samples per rank and forward pass of an evaluation where they are the longest; of shorter ones as many more as
-    have the same number of tokens."""
+    have the same number of tokens, up to 8 times as many."""
     best: str | None = None
     """Metric by which the best model is kept and loaded at the end, such as accuracy, f1, loss or rmse; null keeps the
     last one."""

@@ -147,7 +147,11 @@ TRAITS: dict[str, Traits] = {
             "other": "sending and receiving hidden states, and waiting for other stages: the bubble",
         },
         shards=("weights", "gradients", "optimizer"),
-        excludes={"train.freeze_encoder=true": "the first stages would have nothing to train"},
+        excludes={
+            "train.freeze_encoder=true": "the first stages would have nothing to train",
+            "batch.layout=packed": "its micro-batches have equal shapes; leave it out",
+            "batch.layout=bucketed": "its micro-batches have equal shapes; leave it out",
+        },
         min_world_size=2,
         equal_shapes=True,
         num_micro_batches=2,

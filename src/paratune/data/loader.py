@@ -22,6 +22,10 @@ _FILLER_LENGTH = 8
 """Most tokens of a filler row: the model has to run it, and nobody counts it."""
 
 
+_MOST_MORE = 8
+"""Times `batch_size` that an evaluation takes of short samples at most: some memory goes by the row."""
+
+
 class Collate(Protocol):
     """Makes batches of the samples of one split; `Collator` is that of tasks with one answer for each sample."""
 
@@ -212,11 +216,11 @@ class TrainBatches:
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
 
     def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
-        """Return the samples from the longest to the shortest, in `num_parts` times as many micro-batches."""
+        """Return the samples from the longest to the shortest, in smaller micro-batches; as many on all ranks."""
         samples = np.concatenate(shares)
         samples = samples[np.argsort(-self.collator.store.lengths[samples], kind="stable")]
-        size = -(-self.micro_batch_size // num_parts)
-        num_batches = num_parts * self.num_micro_steps
+        size = -(-self.micro_batch_size // min(num_parts, self.micro_batch_size))
+        num_batches = -(-self.micro_batch_size * self.num_micro_steps // size)
         return [samples[start : start + size] for start in range(0, size * num_batches, size)]
 
     def _order(self, epoch: int) -> IntArray:
@@ -258,7 +262,7 @@ def eval_batches(
     Args:
         collator: Of the split.
         batch_size: Most samples per rank and batch where they are the longest ones of the split; of shorter ones there
-            are as many more as have the same number of tokens.
+            are as many more as have the same number of tokens, up to 8 times as many.
         data_rank: 0 to data_world_size - 1.
         data_world_size: Ranks that see different data.
     """
@@ -277,7 +281,8 @@ def _eval_parts(order: IntArray, store: TokenStore, batch_size: int, data_world_
     parts, start = [], 0
     most_tokens = batch_size * max(1, int(store.lengths[order[0]])) if len(order) else 0
     while start < len(order):
-        size = most_tokens // max(1, int(store.lengths[order[start]])) * data_world_size
+        most = min(most_tokens // max(1, int(store.lengths[order[start]])), _MOST_MORE * batch_size)
+        size = most * data_world_size
         parts.append(order[start : start + size])
         start += size
     return parts

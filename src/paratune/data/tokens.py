@@ -236,7 +236,8 @@ def hash_texts(sha: Any, texts: list[str] | None) -> None:
     encoded = [text.encode() for text in texts]
     sha.update(len(texts).to_bytes(8, "little"))
     sha.update(np.cumsum([0, *map(len, encoded)], dtype="<i8").tobytes())
-    sha.update(b"".join(encoded))
+    for each in encoded:
+        sha.update(each)
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

@@ -179,7 +179,8 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     precision = _precision(known.get("precision", "fp32"), where)
     recipe = recipe_of(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
-    find_entry(task_model)
+    if known.get("layout", "auto") in ("auto", "packed"):
+        find_entry(task_model)
     limit = max_positions(task_model.hf.config, tokenizer)
     return Trained(
         model=task_model,

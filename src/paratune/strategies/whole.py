@@ -103,11 +103,12 @@ def clip_and_step(
     norm = norm if scaler is None else _gathered(norm) / scale
     if scaler is None or scaler.update(norm):
         divisor = scale * _clip_divisor(norm, max_grad_norm)
-        if _divides_gradients(optimizer, with_gradient):
+        if scaler is None and max_grad_norm is None:
+            optimizer.step()
+        elif _divides_gradients(optimizer, with_gradient):
             _step_divided(optimizer, divisor)
         else:
-            if scaler is not None or max_grad_norm is not None:
-                _divide_gradients(with_gradient, divisor)
+            _divide_gradients(with_gradient, divisor)
             optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return _gathered(norm)
@@ -123,7 +124,7 @@ def _divides_gradients(optimizer: Optimizer, parameters: Sequence[nn.Parameter])
 
 
 def _step_divided(optimizer: Optimizer, divisor: Tensor) -> None:
-    """Update with the gradients divided by `divisor`, a scalar: they are read once, not twice, and written not at all.
+    """Update with the gradients divided by `divisor`, a scalar, in the pass over them that the update makes anyhow.
 
     Source: the attribute by which `torch.amp.GradScaler` hands fused optimizers its scale.
     """

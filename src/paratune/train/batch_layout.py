@@ -43,7 +43,7 @@ def choose_batch_layout(
         return BatchLayout("padded", reason if asked == "auto" else None)
     if asked == "padded":
         return BatchLayout("padded")
-    if asked in ("auto", "packed") and model.why_padded is None:
+    if asked in ("auto", "packed") and model.entry is not None:
         return BatchLayout("packed")
     if asked == "packed":
         raise ConfigError(f"batch.layout: packed, but {model.why_padded}; set batch.layout: auto")

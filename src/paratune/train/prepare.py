@@ -242,7 +242,7 @@ def initial_model(prepared: Prepared) -> TaskModel:
     prepared.recipe.initialise(model, prepared.splits["train"])
     use_cheap_dropout(model)
     if not prepared.traits.equal_shapes:
-        find_entry(model)
+        find_entry(model, packs=config.batch.layout in ("auto", "packed"))
     if config.train.freeze_encoder:
         freeze_encoder(model)
     if config.train.activation_checkpointing is not None:

@@ -175,6 +175,7 @@ def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:
         "truncation": prepared.config.data.truncation,
         "missing": prepared.config.data.missing,
         "precision": prepared.config.precision,
+        "layout": prepared.config.batch.layout,
     }
 
 

@@ -129,7 +129,13 @@ class _Run:
             log.info("batches are %s: %s", self._batch_layout.kind, reason)
         # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
         facts = model_facts(model, config.model.name)
-        check_same({f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"]})
+        check_same(
+            {
+                f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"],
+                "batch.layout": self._batch_layout.kind,
+                "how packed rows enter the model": str(model.entry),
+            }
+        )
         optimizer = OptimizerFactory(config.train, self._num_steps)
         self._memory.model = model
         self._strategy.prepare(model, find_blocks(model), optimizer)

@@ -149,6 +149,39 @@ def test_samples_of_a_step_are_sorted_by_length_and_stay_the_same(collator):
         assert {batch.loss_denominator for batch in after} == {before[0].loss_denominator}
 
 
+@pytest.mark.parametrize(
+    ("micro_batch_size", "num_micro_steps", "expected"),
+    # 4 parts: of 1 there is nothing to cut; 2 and 4 become single samples; 5 / 4 and 6 / 4 are 2, 9 / 4 is 3.
+    [(1, 8, [1] * 8), (2, 4, [1] * 8), (4, 2, [1] * 8), (5, 2, [2] * 5), (6, 1, [2] * 3), (9, 2, [3] * 6)],
+)
+def test_no_part_is_made_for_filler_alone(collator, micro_batch_size, num_micro_steps, expected):
+    batches = TrainBatches(
+        collator,
+        seed=5,
+        global_batch_size=micro_batch_size * num_micro_steps,
+        micro_batch_size=micro_batch_size,
+        num_micro_steps=num_micro_steps,
+        data_rank=0,
+        data_world_size=1,
+        num_buckets=4,
+    )
+    assert [batch.num_samples for batch in batches.step(0)] == expected
+
+
+def test_an_evaluation_takes_at_most_8_times_as_many(collator):
+    """Some memory goes by the row: of one long row and many short ones not all short ones fit together."""
+    lengths = np.asarray([512] + [4] * 100)
+    store = replace(
+        collator.store,
+        tokens=np.zeros(lengths.sum(), np.uint16),
+        type_ids=None,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        full_lengths=lengths.astype(np.int32),
+    )
+    batches = list(eval_batches(Collator(store, None, 0), batch_size=4))
+    assert [batch.num_samples for batch in batches] == [4, 32, 32, 32, 1]
+
+
 def test_packed_batches_have_the_samples_of_padded_ones(collator):
     padded = collator(np.asarray([3, 0, 17]), 6, num_rows=4)
     packed = PackedCollator(collator)(np.asarray([3, 0, 17]), 6, num_rows=4)

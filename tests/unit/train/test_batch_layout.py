@@ -9,7 +9,7 @@ from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
 from paratune.train.batch_layout import BatchLayout, choose_batch_layout
 
-WHY = "Own does not give the same for packed rows as for padded ones"
+WHY = "Own has attention of its own"
 
 
 @pytest.fixture(scope="module")
