@@ -4,4 +4,5 @@
 - `cpu`: one autograd function in tiles, with cheap dropout masks
 - `cuda`: flash and memory-efficient kernels for rows of unequal length
 - `rows`: row by row with PyTorch's public function, for every other case
+- `check`: whether the kernel that will train computes attention, tried once
 """
