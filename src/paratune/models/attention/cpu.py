@@ -295,7 +295,9 @@ def _backward(
 
 def _scores(queries: Tensor, keys: Tensor, tile: Tile, window: int | None, scratch: Tensor) -> Tensor:
     S = torch.bmm(queries[tile.g, tile.i], keys[tile.g, tile.j].mT, out=_part(scratch, tile))
-    return S if window is None else S.add_(_outside(tile, window, S.dtype))
+    if window is None or max(tile.i.stop - tile.j.start, tile.j.stop - tile.i.start) <= window:
+        return S
+    return S.add_(_outside(tile, window, S.dtype))
 
 
 def _safe(total: Tensor) -> bool:
@@ -354,6 +356,15 @@ def _as_tensor(mask: npt.NDArray[Any], tile: Tile) -> Tensor:
 
 def _outside(tile: Tile, window: int, dtype: torch.dtype) -> Tensor:
     """Return (I, J): what keeps keys outside of the window from being met."""
-    i = torch.arange(tile.i.start, tile.i.stop)[:, None]
-    j = torch.arange(tile.j.start, tile.j.stop)
-    return ((i - j).abs() >= window).to(dtype).mul_(-NEVER)
+    _, num_queries, num_keys = tile.shape
+    # Tiles of nearly one size are parts of the same one: sides are powers of two.
+    sides = (1 << (num_queries - 1).bit_length(), 1 << (num_keys - 1).bit_length())
+    band = _band(tile.i.start - tile.j.start, *sides, window, dtype)
+    return band[:num_queries, :num_keys]
+
+
+@lru_cache(maxsize=16)
+def _band(first: int, num_queries: int, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:
+    """Return (num_queries, num_keys) with 0 where |first + i - j| < window; at most 4 times as large as a tile."""
+    i = torch.arange(first, first + num_queries)[:, None]
+    return ((i - torch.arange(num_keys)).abs() >= window).to(dtype).mul_(-NEVER)

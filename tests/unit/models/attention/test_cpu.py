@@ -226,6 +226,28 @@ def test_tiles_cover_what_the_window_lets_meet_once(lengths, window):
         assert (count[:, meets] == 1).all()
 
 
+def test_what_is_outside_of_a_window_is_made_once():
+    lengths, window = tuple(range(200, 264, 2)), 65
+    xs = inputs(sum(lengths), dtype=torch.float32)
+    cpu._band.cache_clear()
+    for _ in range(2):
+        # Kept from an evaluation, it must serve training as well.
+        with torch.inference_mode():
+            cpu.attend_tiles(*xs, lengths, scale=SCALE, window=window)
+        cpu.attend_tiles(*xs, lengths, scale=SCALE, window=window).sum().backward()
+    # Rows of 200 to 256 tokens are one tile each, within 256 x 256; those of 258 to 262 within 512 x 512.
+    assert cpu._band.cache_info().misses == 2
+
+
+@pytest.mark.parametrize("window", [1, 5, 65, 200])
+def test_what_is_outside_of_a_window_for_every_tile(window):
+    for _, its_tiles in cpu.plan((130, 300, 3000), 2, window):
+        for tile in its_tiles:
+            i, j = torch.arange(tile.i.start, tile.i.stop), torch.arange(tile.j.start, tile.j.stop)
+            got = cpu._outside(tile, window, torch.float32)
+            assert torch.equal(got < 0, (i[:, None] - j).abs() >= window)
+
+
 @pytest.mark.parametrize("kwargs", [{}, {"dropout": 0.1}, {"window": 5}])
 def test_rows_of_their_own_only_where_no_tiles_are_needed(monkeypatch, kwargs):
     monkeypatch.setattr(cpu, "attend_tiles", lambda *args, **kwargs: "tiles")
