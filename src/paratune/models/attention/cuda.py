@@ -1,8 +1,9 @@
 """Attention of packed rows on CUDA: PyTorch's kernels for rows of unequal length, which take dropout as well.
 
 Floor 3. `torch.nn.attention.varlen` has no dropout, so the operators below it are called by name. They are private:
-their signatures are compared with the ones this module was written for, and what differs, is missing or refuses is
-answered row by row, which is right everywhere and slow.
+their signatures are compared with the ones this module was written for, and what differs, is missing or refuses its
+first call is answered row by row, which is right everywhere and slow. A kernel that has worked once stays: what it
+raises later is raised, for ranks that change kernels one by one would no longer compute alike.
 
     kernel       dtypes                window   head width
     flash        float16, bfloat16     yes      up to 256, a multiple of 8; compute capability 8.0 or newer
@@ -62,6 +63,7 @@ SIGNATURES: dict[Kernel, tuple[str, tuple[str, ...]]] = {
 }
 """Operator of each kernel and the arguments we give it, in order; others must have defaults."""
 _refused: set[Kernel] = set()
+_worked: set[Kernel] = set()
 _log = logging.getLogger(__name__)
 
 
@@ -123,17 +125,23 @@ def attend(
 
     Returns:
         (T, H, K), in the dtype of `query`.
+
+    Raises:
+        RuntimeError: From a kernel that has worked before; from its first call if the device or its memory failed.
     """
     kernel = choose_kernel(query.dtype, query.shape[-1], window, torch.cuda.get_device_capability(query.device))
     if kernel != "rows":
         try:
-            return _by_kernel(kernel, query, key, value, cu_seqlens, max_seqlen, scale, dropout, window)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, NotImplementedError) as error:
+            out = _by_kernel(kernel, query, key, value, cu_seqlens, max_seqlen, scale, dropout, window)
+        except RuntimeError as error:
+            # An AcceleratorError is of whatever ran before, and the device is lost with it.
+            if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
+                raise
             _refused.add(kernel)
             _log.warning("packed attention: the %s kernel refused (%s); trying the next one", kernel, error)
             return attend(query, key, value, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=window)
+        _worked.add(kernel)
+        return out
     lengths = cu_seqlens.diff().tolist()
     return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
 

@@ -14,6 +14,7 @@ F32, BF16, F16, F64 = torch.float32, torch.bfloat16, torch.float16, torch.float6
 @pytest.fixture(autouse=True)
 def _nothing_refused(monkeypatch):
     monkeypatch.setattr(cuda, "_refused", set())
+    monkeypatch.setattr(cuda, "_worked", set())
 
 
 @pytest.fixture
@@ -95,15 +96,37 @@ def test_a_kernel_that_refuses_is_left_and_said_once(monkeypatch, caplog, dtype,
 
 
 @pytest.mark.usefixtures("both")
-def test_out_of_memory_is_not_taken_for_a_refusal(monkeypatch):
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError])
+def test_a_device_that_fails_is_not_taken_for_a_refusal(monkeypatch, kind):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
 
     def full(*args):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise kind("CUDA out of memory")
 
     monkeypatch.setattr(cuda, "_by_kernel", full)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(kind):
         packed(F32)
+    assert not cuda._refused
+
+
+@pytest.mark.usefixtures("both")
+def test_a_kernel_that_has_worked_may_not_refuse_later(monkeypatch):
+    # One rank would go on with another kernel than the others.
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
+    calls = []
+
+    def second_fails(kernel, query, *others):
+        calls.append(kernel)
+        if len(calls) == 2:
+            raise RuntimeError("cuBLAS was out of sorts")
+        return query
+
+    monkeypatch.setattr(cuda, "_by_kernel", second_fails)
+    packed(F32)
+    with pytest.raises(RuntimeError, match="out of sorts"):
+        packed(F32)
+    packed(F32)
+    assert calls == ["efficient"] * 3
 
 
 @pytest.mark.parametrize(("kernel", "window"), [("flash", None), ("flash", 65), ("efficient", None)])
