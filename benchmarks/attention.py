@@ -5,19 +5,21 @@
 Forward and backward of one layer's attention, in CPU time of the process, all ways in turn in each round:
 
 - `packed`: paratune.models.attention.cpu.attend_tiles on the rows without padding, dropout 0.1
-- `packed, no dropout`: the same tiles with dropout 0; `cpu.attend` itself takes the flash kernel row by row then
+- `packed, no dropout`: the same tiles with dropout 0; `cpu.attend` itself takes the flash kernel then (`attend_rows`)
 - `padded`: scaled_dot_product_attention on rows padded to `S`, with mask and dropout 0.1, which is what a padded batch
   of a model with its dropout runs
 - `padded, no dropout`: the same with dropout 0, where PyTorch's flash kernel for the CPU can be used
 
-And `nn.Dropout` beside paratune.models.dropout.CheapDropout on the hidden states of the packed rows.
+Forward alone, as in evaluation, of rows sorted by length: `attend_rows`, which makes a call for each run of rows of one
+length, and the same for one row at a time. And `nn.Dropout` beside paratune.models.dropout.CheapDropout on the hidden
+states of the packed rows.
 """
 
 import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from paratune.models.attention import cpu
+from paratune.models.attention.rows import attend_rows
 from paratune.models.dropout import CheapDropout
 
 HEADS = 12
@@ -53,6 +56,27 @@ CASES = (
     Case("MRPC-like, 32 rows", tuple(RNG.randint(25, 81) for _ in range(32)), 128),
     Case("8 rows of 384", (384,) * 8, 384),
 )
+SORTED = {
+    "1,000 rows of 6": [6] * 1000,
+    "SST-2-like, 512 rows": [max(3, min(60, round(RNG.lognormvariate(3.0, 0.6)))) for _ in range(512)],
+    "MRPC-like, 256 rows": [RNG.randint(25, 81) for _ in range(256)],
+    "IMDB-like, 64 rows": imdb_like(64, RNG),
+}
+"""Passes of an evaluation."""
+
+
+def evaluation_ways(lengths: Iterable[int], head_width: int) -> dict[str, Callable[[], object]]:
+    """Return each way as a call that runs forward once, on rows from the longest to the shortest."""
+    rows = sorted(lengths, reverse=True)
+    packed = [torch.randn(sum(rows), HEADS, head_width) for _ in range(3)]
+
+    @torch.inference_mode()
+    def one_at_a_time() -> Tensor:
+        each = zip(rows, *(x.split(rows) for x in packed), strict=True)
+        return torch.cat([attend_rows(q, k, v, [L], scale=head_width**-0.5) for L, q, k, v in each])
+
+    by_runs = torch.inference_mode()(lambda: attend_rows(*packed, rows, scale=head_width**-0.5))
+    return {"runs": by_runs, "one row at a time": one_at_a_time}
 
 
 def attention_ways(case: Case, head_width: int) -> dict[str, Callable[[], object]]:
@@ -124,6 +148,11 @@ def main() -> None:
         for head_width in (32, 64):
             found = measure(attention_ways(case, head_width), num_rounds)
             print(row(f"{case.name}, {HEADS} x {head_width}", found, "packed", "padded"), flush=True)
+    print("\n| sorted rows, heads x width | runs | one row at a time | ratio |\n|---|---|---|---|")
+    for name, lengths in SORTED.items():
+        for head_width in (32, 64):
+            found = measure(evaluation_ways(lengths, head_width), num_rounds)
+            print(row(f"{name}, {HEADS} x {head_width}", found, "runs", "one row at a time"), flush=True)
     print("\n| hidden states | CheapDropout | nn.Dropout | ratio |\n|---|---|---|---|")
     for case in CASES:
         shape = (sum(case.lengths), HEADS * 32)

@@ -3,6 +3,6 @@
 - `register`: the name `paratune_packed` in transformers' attention interface, and the choice by device
 - `cpu`: one autograd function in tiles, with cheap dropout masks
 - `cuda`: flash and memory-efficient kernels for rows of unequal length
-- `rows`: row by row with PyTorch's public function, for every other case
+- `rows`: with PyTorch's public function, a call for rows of one length that follow each other, for every other case
 - `check`: whether the kernel that will train computes attention, tried once
 """

@@ -113,10 +113,11 @@ def attend(
     dropout: float = 0.0,
     window: int | None = None,
 ) -> Tensor:
-    """As `attend_tiles`, or row by row where that is faster.
+    """As `attend_tiles`, or by `attend_rows` where that is faster.
 
     PyTorch's flash kernel for the CPU has no dropout and computes what is outside of a window; where there is neither
-    of them, it is 1.0 to 1.7 times as fast as the tiles, the more so the shorter the rows.
+    of them, it is 1.0 to 1.7 times as fast as the tiles, the more so the shorter the rows (more yet where many that
+    follow each other have one length).
     """
     attend_by = attend_tiles if dropout > 0 or window is not None else attend_rows
     return attend_by(query, key, value, lengths, scale=scale, dropout=dropout, window=window)

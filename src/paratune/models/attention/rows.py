@@ -1,9 +1,11 @@
-"""Attention of packed rows, one row after another, with PyTorch's public function: on any device, in any dtype.
+"""Attention of packed rows with PyTorch's public function: on any device, in any dtype.
 
-Floor 3. T tokens of all rows, H heads, K head width, L tokens of a row.
+Floor 3. Rows of one length that follow each other share a call: evaluation sorts its rows by length. T tokens of all
+rows, H heads, K head width, L tokens of a row.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -34,14 +36,16 @@ def attend_rows(
     Returns:
         (T, H, K), in the dtype of `query`.
     """
-    lengths = [length for length in lengths if length]
+    runs = [(length, len(list(rows))) for length, rows in groupby(length for length in lengths if length)]
+    sizes = [length * num_rows for length, num_rows in runs]
     outs = []
-    for q, k, v in zip(*(torch.split(x, lengths) for x in (query, key, value)), strict=True):
+    for (length, _), *run in zip(runs, *(torch.split(x, sizes) for x in (query, key, value)), strict=True):
         mask = None
-        if window is not None:
-            i = torch.arange(len(q), device=q.device)
+        if window is not None and window < length:
+            i = torch.arange(length, device=query.device)
             mask = (i[:, None] - i).abs() < window
-        q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        # (rows, H, L, K)
+        q, k, v = (x.unflatten(0, (-1, length)).transpose(1, 2) for x in run)
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
-        outs.append(out.squeeze(0).transpose(0, 1))
+        outs.append(out.transpose(1, 2).flatten(0, 1))
     return torch.cat(outs)
