@@ -33,6 +33,7 @@ from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.models.limits import max_positions
+from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer
 from paratune.models.packed import find_entry
 from paratune.models.save import TASK_FILE
@@ -179,6 +180,8 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     precision = _precision(known.get("precision", "fp32"), where)
     recipe = recipe_of(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
+    if where.type == "cpu":
+        use_onednn(task_model)
     if known.get("layout", "auto") in ("auto", "packed"):
         find_entry(task_model)
     limit = max_positions(task_model.hf.config, tokenizer)

@@ -32,6 +32,7 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
+from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
@@ -241,7 +242,9 @@ def initial_model(prepared: Prepared) -> TaskModel:
     model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
     prepared.recipe.initialise(model, prepared.splits["train"])
     use_cheap_dropout(model)
-    if not prepared.traits.equal_shapes:
+    if not prepared.traits.equal_shapes:  # a pipeline counts the operations of PyTorch's own layers
+        if prepared.device.type == "cpu":
+            use_onednn(model)
         find_entry(model, packs=config.batch.layout in ("auto", "packed"))
     if config.train.freeze_encoder:
         freeze_encoder(model)

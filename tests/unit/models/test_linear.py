@@ -1,0 +1,112 @@
+"""Products by oneDNN are those of `nn.Linear`, in every place that a layer may be called from."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_model
+from torch import Tensor, nn
+
+from paratune.models import linear
+from paratune.models.linear import OneDnnLinear, is_faster, use_onednn
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+
+
+@pytest.fixture
+def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    return lambda maker="AuthenticAMD": said(maker, tmp_path, monkeypatch)
+
+
+def said(maker: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "cpuinfo").write_text(f"vendor_id\t: {maker}\nmodel name\t: a processor\n")
+    monkeypatch.setattr(linear, "_CPUINFO", folder / "cpuinfo")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    is_faster.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    yield
+    is_faster.cache_clear()
+
+
+def both(bias: bool, dtype: torch.dtype = torch.float32) -> tuple[nn.Linear, nn.Linear]:
+    torch.manual_seed(0)
+    plain = nn.Linear(24, 40, bias=bias, dtype=dtype)
+    ours = copy.deepcopy(plain)
+    ours.__class__ = OneDnnLinear
+    return plain, ours
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(24,), (7, 24), (1, 513, 24), (2, 3, 5, 24)])
+def test_outputs_and_gradients_are_those_of_a_plain_layer(shape: tuple[int, ...], bias: bool):
+    layers = both(bias)
+    x, weights = torch.randn(shape), torch.randn((*shape[:-1], 40))
+    results: list[list[Tensor]] = []
+    for layer in layers:
+        given = x.clone().requires_grad_(True)
+        out = layer(given)
+        (out * weights).sum().backward()
+        results.append([out.detach(), given.grad, *(parameter.grad for parameter in layer.parameters())])
+    assert len(results[0]) == 3 + bias
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_only_what_wants_a_gradient_gets_one():
+    _, ours = both(bias=True)
+    ours.weight.requires_grad_(False)
+    x = torch.randn(5, 24, requires_grad=True)
+    ours(x).sum().backward()
+    assert ours.weight.grad is None
+    torch.testing.assert_close(x.grad, ours.weight.sum(0).expand(5, 24))
+    torch.testing.assert_close(ours.bias.grad, torch.full((40,), 5.0))
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_without_gradients_and_without_rows(rows: int):
+    plain, ours = both(bias=True)
+    x = torch.randn(1, rows, 24)
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(x), plain(x))
+    assert ours(x).shape == (1, rows, 40)
+
+
+def test_what_is_not_float32_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(linear, "_product", lambda *_: pytest.fail("oneDNN was called"))
+    plain, ours = both(bias=True, dtype=torch.float64)
+    x = torch.randn(3, 24, dtype=torch.float64)
+    assert torch.equal(ours(x), plain(x))
+    plain, ours = both(bias=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ours(torch.randn(3, 24)).dtype == torch.bfloat16
+
+
+def test_layers_are_swapped_on_processors_of_amd_alone(amd):
+    model = tiny_model().eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    names, before = list(model.state_dict()), model(ids).logits
+    amd("GenuineIntel")
+    assert use_onednn(model) == 0
+    amd()
+    assert use_onednn(model) == 2 * 6 + 2  # two layers of six, the pooler and the head
+    assert all(type(module) is not nn.Linear for module in model.modules())
+    assert list(model.state_dict()) == names
+    torch.testing.assert_close(model(ids).logits, before)
+    assert use_onednn(model) == 0
+
+
+def test_a_pytorch_without_the_operator_keeps_its_own(amd, monkeypatch: pytest.MonkeyPatch):
+    amd()
+
+    def missing(*_: object) -> Tensor:
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
+
+    monkeypatch.setattr(linear, "_product", missing)
+    assert not is_faster()
+    is_faster.cache_clear()
+    monkeypatch.setattr(linear, "_CPUINFO", Path("/nowhere"))
+    assert not is_faster()
