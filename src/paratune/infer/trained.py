@@ -183,7 +183,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     if where.type == "cpu":
         use_onednn(task_model)
     if known.get("layout", "auto") in ("auto", "packed"):
-        find_entry(task_model)
+        find_entry(task_model, device=where, dtype=precision.autocast_dtype)
     limit = max_positions(task_model.hf.config, tokenizer)
     return Trained(
         model=task_model,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from paratune.batch import Batch
+from paratune.models.attention.check import why_not
 from paratune.models.attention.register import register
 from paratune.models.last_layer import shorten_last_layer
 from paratune.models.task_model import Entry, TaskModel, find_blocks
@@ -26,7 +27,9 @@ _SMALL: Final = 4096
 """Rows of an embedding whose gradient is compared: positions and token types, not words."""
 
 
-def find_entry(model: TaskModel, *, packs: bool = True) -> None:
+def find_entry(
+    model: TaskModel, *, packs: bool = True, device: torch.device | None = None, dtype: torch.dtype | None = None
+) -> None:
     """Let a model take packed batches if it gives the same outputs and gradients for them, else note why not.
 
     Sets `entry`, `why_padded` and `head_takes_labelled`. The model is on the CPU, as it was loaded; it is tried without
@@ -35,6 +38,8 @@ def find_entry(model: TaskModel, *, packs: bool = True) -> None:
     Args:
         model: All of its parameters that will be trained want a gradient.
         packs: Whether packed batches are wanted; if not, only the head of a masked LM is tried.
+        device: Where it will compute, whose attention kernel is tried as well; the CPU when not given.
+        dtype: In which attention will be computed there; that of the weights when not given.
     """
     register()
     model.entry, model.head_takes_labelled = None, False
@@ -51,10 +56,26 @@ def find_entry(model: TaskModel, *, packs: bool = True) -> None:
             model.entry = entry
             found, error = _run(model, pack(padded))
             if _is_same(found, expected):
+                model.why_padded = _kernel_fails(model, device or torch.device("cpu"), dtype)
+                model.entry = entry if model.why_padded is None else None
                 return
     model.entry = None
     why = f" ({error})" if error is not None else ""
     model.why_padded = f"{type(model.hf).__name__} does not give the same for packed rows as for padded ones{why}"
+
+
+def _kernel_fails(model: TaskModel, device: torch.device, dtype: torch.dtype | None) -> str | None:
+    """Return why the kernel that trains there is not to be used: what was tried had short rows and no dropout."""
+    config = model.hf.config
+    num_heads = int(getattr(config, "num_attention_heads", 1))
+    layers = [module for module in model.hf.modules() if hasattr(module, "is_causal")]
+    return why_not(
+        device,
+        dtype or next(model.parameters()).dtype,
+        num_heads=num_heads,
+        head_width=int(getattr(config, "head_dim", None) or getattr(config, "hidden_size", 64) // num_heads),
+        windows=[getattr(layer, "sliding_window", None) for layer in layers],
+    )
 
 
 def _refusal(model: TaskModel) -> str | None:

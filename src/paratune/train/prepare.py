@@ -245,7 +245,12 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if not prepared.traits.equal_shapes:  # a pipeline counts the operations of PyTorch's own layers
         if prepared.device.type == "cpu":
             use_onednn(model)
-        find_entry(model, packs=config.batch.layout in ("auto", "packed"))
+        find_entry(
+            model,
+            packs=config.batch.layout in ("auto", "packed"),
+            device=prepared.device,
+            dtype=prepared.precision.autocast_dtype,
+        )
     if config.train.freeze_encoder:
         freeze_encoder(model)
     if config.train.activation_checkpointing is not None:

@@ -233,6 +233,22 @@ def test_full_memory_is_no_property_of_a_model(monkeypatch: pytest.MonkeyPatch, 
         find_entry(model)
 
 
+def test_a_kernel_that_fails_keeps_a_model_padded(monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def fails(device: torch.device, dtype: torch.dtype, **more: object) -> str:
+        asked.append((device.type, dtype, more["num_heads"], more["head_width"], set(more["windows"])))
+        return "the kernel is off"
+
+    monkeypatch.setattr(packed, "why_not", fails)
+    for name in ("bert", "modernbert"):
+        model = model_of(CONFIGS[name](), "classification")
+        find_entry(model, dtype=torch.bfloat16)
+        assert (model.entry, model.why_padded) == (None, "the kernel is off")
+    # ModernBERT: a window of 6 tokens, 3 to each side and the token itself, in every other layer.
+    assert asked == [("cpu", torch.bfloat16, 2, 16, {None}), ("cpu", torch.bfloat16, 2, 16, {None, 4})]
+
+
 def test_where_packing_is_not_wanted_the_head_alone_is_tried():
     for kind in HEADS:
         model = model_of(CONFIGS["bert"](), kind)
