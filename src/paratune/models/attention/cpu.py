@@ -32,7 +32,7 @@ MIN_QUERIES = 128
 """Queries of a tile at least, where a row has as many: fewer make the products slow."""
 SHORT = 192
 """Rows up to this length share tiles with rows of nearly the same length, padded to a multiple of `STEP`."""
-STEP = 16
+STEP = 8
 NEVER = 1e30
 """Subtracted from scores that must not count: exp2 gives exactly 0 in every dtype computed with."""
 SAFE = 2.0**60
