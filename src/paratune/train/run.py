@@ -14,7 +14,7 @@ from paratune.batch import Batch
 from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, run_path, strategy_options
+from paratune.config.sections import run_path, strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collate, TrainBatches, eval_batches, num_eval_batches
@@ -28,7 +28,7 @@ from paratune.engine.phases import make_clock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
-from paratune.errors import ConfigError, LaunchError, Stopped
+from paratune.errors import LaunchError, Stopped
 from paratune.metrics.scores import is_better
 from paratune.models.load import say_what_is_new
 from paratune.models.save import save_model
@@ -51,6 +51,7 @@ from paratune.train.prepare import (
     train_batches,
 )
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
+from paratune.train.steps import check_steps, is_due, num_steps
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -110,8 +111,8 @@ class _Run:
         self._collators: dict[str, Collate] = {}
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
-        self._num_steps = _num_steps(self._config, self._steps_per_epoch)
-        _check_steps(self._config, self._num_steps)
+        self._num_steps = num_steps(self._config, self._steps_per_epoch)
+        check_steps(self._config, self._num_steps)
 
     def to_the_end(self) -> dict[str, Any]:
         with self._memory.explained():
@@ -359,14 +360,14 @@ class _Run:
         if "validation" not in self._prepared.splits or step == 0:
             return False
         section = self._config.evaluate
-        return step == self._num_steps or _is_due(step, section.every, section.steps, self._steps_per_epoch)
+        return step == self._num_steps or is_due(step, section.every, section.steps, self._steps_per_epoch)
 
     def _checkpoint_due(self, step: int) -> bool:
         section = self._config.checkpoint
         if step == 0 or section.every == "never":
             return False
         # Also the last step: what is still to come, writing the model, can fail on a full disk.
-        return step == self._num_steps or _is_due(step, section.every, section.steps, self._steps_per_epoch)
+        return step == self._num_steps or is_due(step, section.every, section.steps, self._steps_per_epoch)
 
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
@@ -492,35 +493,6 @@ def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
 def hardware_peak(device: torch.device) -> int | None:
     """Return this process's peak memory in bytes: allocated on the GPU, or resident on the host."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else hardware.peak_memory_bytes()
-
-
-def _num_steps(config: Config, per_epoch: int) -> int:
-    if config.train.max_steps is not None:
-        return config.train.max_steps
-    assert config.train.epochs is not None
-    return max(1, round(config.train.epochs * per_epoch))
-
-
-def _check_steps(config: Config, num_steps: int) -> None:
-    """Refuse numbers of steps that the run never comes to: how many it has is known only with its data.
-
-    Raises:
-        ConfigError: Warm-up, evaluations or checkpoints would come after the end.
-    """
-    steps = {
-        "train.warmup_steps": config.train.warmup_steps,
-        "evaluate.steps": config.evaluate.steps,
-        "checkpoint.steps": config.checkpoint.steps,
-    }
-    late = [f"{key}: {value}" for key, value in steps.items() if value is not None and value > num_steps]
-    if late:
-        raise ConfigError(f"{', '.join(late)} is more than the {num_steps} steps of this run; set it to at most that")
-
-
-def _is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:
-    if every == "never":
-        return False
-    return step % (per_epoch if every == "epoch" else steps or 1) == 0
 
 
 def _note(event: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from paratune.config.load import load_config
 from paratune.errors import ConfigError
-from paratune.train.run import _check_steps
+from paratune.train.steps import check_steps
 
 FILE = """
 task: {kind: classification, labels: [a, b]}
@@ -30,5 +30,5 @@ def test_steps_that_the_run_never_comes_to_are_refused(tmp_path: Path, settings:
     (tmp_path / "c.yaml").write_text(FILE)
     config = load_config(tmp_path / "c.yaml", settings).config
     with pytest.raises(ConfigError, match=f"{named} is more than the 10 steps of this run"):
-        _check_steps(config, 10)
-    _check_steps(config, 30)
+        check_steps(config, 10)
+    check_steps(config, 30)
