@@ -5,7 +5,7 @@ Floor 3. Dimensions: `B` samples (rows), `S` padded length.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,14 @@ _FILLER_LENGTH = 8
 
 _MOST_MORE = 8
 """Times `batch_size` that an evaluation takes of short samples at most: some memory goes by the row."""
+
+
+class How(TypedDict, total=False):
+    """Keyword arguments of `Collate`, for those that only hand them on."""
+
+    epoch: int | None
+    num_rows: int | None
+    length: int | None
 
 
 class Collate(Protocol):
@@ -141,16 +149,8 @@ class PackedCollator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return self.padded.loss_denominator(indices, epoch=epoch)
 
-    def __call__(
-        self,
-        indices: IntArray,
-        loss_denominator: float,
-        *,
-        epoch: int | None = None,
-        num_rows: int | None = None,
-        length: int | None = None,
-    ) -> Batch:
-        return pack(self.padded(indices, loss_denominator, epoch=epoch, num_rows=num_rows, length=length))
+    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
+        return pack(self.padded(indices, loss_denominator, **how))
 
 
 @dataclass(frozen=True, eq=False)
