@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 
 from paratune.config.batch_size import resolve_batch
-from paratune.config.sections import Config, strategy_options
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError, LaunchError
 

@@ -16,7 +16,8 @@ from paratune.config.batch_size import resolve_batch
 from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sections import run_path, strategy_options
+from paratune.config.sections import run_path
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
 from paratune.console import print_json, print_result, set_up_logging
 from paratune.errors import (

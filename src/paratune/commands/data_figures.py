@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Config, Data, Task, class_names, text_columns
+from paratune.config.sections import Config, Data, text_columns
+from paratune.config.task_sections import Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
 from paratune.report.data_figures import MAX_GROUPS, DataView

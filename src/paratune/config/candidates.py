@@ -9,7 +9,8 @@ from typing import Any
 
 from paratune.config.load import LoadedConfig
 from paratune.config.options import kinds, options_of, outside_kind
-from paratune.config.sections import Config, strategy_options
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
 from paratune.config.validate import kind_hint, validate
 from paratune.config.yaml_tree import read_scalar

@@ -11,19 +11,18 @@ from paratune.config.glue import GLUE
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import (
+from paratune.config.sections import Config, named_columns
+from paratune.config.sources import local_path
+from paratune.config.task_sections import (
     ClassificationTask,
     ClassTask,
-    Config,
     MaskedLMTask,
     MultiLabelTask,
     OrdinalTask,
     QuestionAnsweringTask,
     RegressionTask,
     class_names,
-    named_columns,
 )
-from paratune.config.sources import local_path
 from paratune.errors import did_you_mean
 
 

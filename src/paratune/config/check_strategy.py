@@ -9,7 +9,8 @@ from paratune.config.contradictions import no_effect
 from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Config, DeepSpeedStrategy, PipelineStrategy, strategy_options
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import DeepSpeedStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import traits_of
 from paratune.errors import ConfigError
 

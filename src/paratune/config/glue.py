@@ -11,7 +11,7 @@ from paratune.config.implied import put_under
 from paratune.config.layers import Layer
 from paratune.config.metric_names import METRICS
 from paratune.config.problems import Place, Problem
-from paratune.config.sections import Task
+from paratune.config.task_sections import Task
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The options as others read them: a JSON schema for editors, a file to start from, tables for the documentation.
 
-All three come from the classes of `paratune.config.sections` and the lines under their fields.
+All three come from the classes of `config.sections` (tasks and strategies included) and the lines under their fields.
 """
 
 import textwrap
@@ -11,7 +11,8 @@ from paratune.config.glue import GLUE
 from paratune.config.layers import EXTENDS
 from paratune.config.options import Option, allowed_kinds, kinds, options_of, outside_kind
 from paratune.config.plain import one_line
-from paratune.config.sections import Config, Section
+from paratune.config.section import Section
+from paratune.config.sections import Config
 from paratune.errors import ConfigError, did_you_mean
 
 _WIDTH = 110

@@ -10,7 +10,8 @@ from paratune.config.glue import GLUE
 from paratune.config.options import Option, allowed_kinds, find_key, kinds, options_of, outside_kind
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Config, Section
+from paratune.config.section import Section
+from paratune.config.sections import Config
 from paratune.config.yaml_tree import read_scalar
 from paratune.errors import did_you_mean
 

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paratune.config.sections import ClassTask, Columns, MultiLabelTask, Task
+from paratune.config.sections import Columns
+from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
 from paratune.data.labels import encode, first_rows, is_missing
 from paratune.errors import DataError, did_you_mean
 

@@ -13,7 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from paratune.config.sections import ClassTask, Columns, Task, class_names
+from paratune.config.sections import Columns
+from paratune.config.task_sections import ClassTask, Task, class_names
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.config.glue import counts_as_glue
-from paratune.config.sections import ClassTask, MultiLabelTask, RegressionTask, Task, class_names
+from paratune.config.task_sections import ClassTask, MultiLabelTask, RegressionTask, Task, class_names
 from paratune.errors import DataError, did_you_mean
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Task, class_names
+from paratune.config.sections import Columns, Data
+from paratune.config.task_sections import Task, class_names
 from paratune.data.columns import HELD_OUT, LabelArray, Missing, Samples, select
 from paratune.data.sources import (
     Selector,

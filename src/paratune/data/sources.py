@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paratune.config.sections import Data, Task
+from paratune.config.sections import Data
+from paratune.config.task_sections import Task
 from paratune.data.columns import Samples, select
 from paratune.data.labels import first_rows
 from paratune.data.read import read_table

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune import hardware, records
-from paratune.config.sections import ClassificationTask, class_names
+from paratune.config.task_sections import ClassificationTask, class_names
 from paratune.infer.labelling import Voice
 from paratune.infer.pseudo import FATES, asked_of, histogram
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from paratune import records
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask, Task, class_names, text_columns
+from paratune.config.sections import Columns, text_columns
+from paratune.config.task_sections import ClassificationTask, RegressionTask, Task, class_names
 from paratune.data.duplicates import text_hashes
 from paratune.data.sources import PSEUDO
 from paratune.errors import ConfigError, DataError

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from paratune.config.sections import Data, Task
+from paratune.config.sections import Data
+from paratune.config.task_sections import Task
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes
 from paratune.data.load import load_samples, samples_fingerprint

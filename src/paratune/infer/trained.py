@@ -14,11 +14,10 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import QA_COLUMNS
-from paratune.config.sections import (
+from paratune.config.sections import Columns, Model
+from paratune.config.task_sections import (
     ClassificationTask,
-    Columns,
     MaskedLMTask,
-    Model,
     MultiLabelTask,
     QuestionAnsweringTask,
     RegressionTask,

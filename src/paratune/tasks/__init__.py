@@ -7,7 +7,7 @@ it is imported when it is asked for.
 import importlib
 from typing import Any, Final
 
-from paratune.config.sections import Task
+from paratune.config.task_sections import Task
 from paratune.tasks.protocol import Recipe
 
 TASKS: Final[dict[str, str]] = {
@@ -18,7 +18,7 @@ TASKS: Final[dict[str, str]] = {
     "regression": "paratune.tasks.sequence:SequenceRecipe",
     "qa": "paratune.tasks.question_answering:QuestionAnsweringRecipe",
 }
-"""By the kind of `paratune.config.sections.Task`."""
+"""By the kind of `paratune.config.task_sections.Task`."""
 
 
 def recipe_of(task: Task) -> Recipe:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from paratune.config.sections import (
+from paratune.config.task_sections import (
     ClassificationTask,
     MultiLabelTask,
     OrdinalTask,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from paratune.config.sections import QuestionAnsweringTask
+from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
 from paratune.tasks.protocol import Recipe

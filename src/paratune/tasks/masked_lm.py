@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, MaskedLMTask, Model
+from paratune.config.sections import Columns, Data, Model
+from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import Missing, Samples, select
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint

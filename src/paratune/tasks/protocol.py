@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Model, Task
+from paratune.config.sections import Columns, Data, Model
+from paratune.config.task_sections import Task
 from paratune.data.columns import Missing
 from paratune.data.load import Split
 from paratune.data.loader import Collate

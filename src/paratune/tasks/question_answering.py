@@ -17,7 +17,8 @@ import pyarrow as pa
 import torch
 
 from paratune.batch import Batch
-from paratune.config.sections import Columns, Data, Model, QuestionAnsweringTask
+from paratune.config.sections import Columns, Data, Model
+from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
 from paratune.data.loader import Collator

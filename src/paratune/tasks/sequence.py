@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Model, RegressionTask, class_names
+from paratune.config.sections import Columns, Data, Model
+from paratune.config.task_sections import RegressionTask, class_names
 from paratune.data.columns import Missing
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, load_split, load_splits

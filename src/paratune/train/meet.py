@@ -14,7 +14,7 @@ import paratune
 from paratune import hardware
 from paratune.config.differences import flatten
 from paratune.config.plain import one_line
-from paratune.config.sections import OutsideStrategy
+from paratune.config.strategy_sections import OutsideStrategy
 from paratune.engine.stop import StopRequest
 from paratune.errors import LaunchError, ParatuneError
 from paratune.strategies.process_group import close_process_group, open_process_group, reduce_over_ranks

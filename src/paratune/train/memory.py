@@ -20,7 +20,7 @@ from paratune import hardware, records
 from paratune.batch import Batch
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.remedies import Shortage, remedies
-from paratune.config.sections import strategy_options
+from paratune.config.strategy_sections import strategy_options
 from paratune.data.loader import TrainBatches
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder

@@ -18,7 +18,8 @@ from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.check_strategy import check_stages, excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.plain import one_line
-from paratune.config.sections import Config, OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.columns import dropped_text

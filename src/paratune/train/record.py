@@ -13,7 +13,9 @@ from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
-from paratune.config.sections import Config, Task, class_names, strategy_options
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import strategy_options
+from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy

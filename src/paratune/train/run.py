@@ -14,7 +14,8 @@ from paratune.batch import Batch
 from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import run_path, strategy_options
+from paratune.config.sections import run_path
+from paratune.config.strategy_sections import strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import Collate, TrainBatches, eval_batches, num_eval_batches

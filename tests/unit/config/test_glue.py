@@ -7,7 +7,7 @@ from paratune.config.check import check
 from paratune.config.glue import GLUE, headline_metrics
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.metric_names import METRICS
-from paratune.config.sections import ClassificationTask, RegressionTask, class_names
+from paratune.config.task_sections import ClassificationTask, RegressionTask, class_names
 from paratune.errors import ConfigError
 
 FILE = """\

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from paratune.config.differences import flatten
 from paratune.config.load import LoadedConfig, load_config, show_text
 from paratune.config.plain import one_line
-from paratune.config.sections import ClassificationTask, DDPStrategy, OutsideStrategy, RegressionTask
+from paratune.config.strategy_sections import DDPStrategy, OutsideStrategy
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.errors import ConfigError
 
 

@@ -5,7 +5,9 @@ from pydantic import Field
 
 from paratune.config.metric_names import METRICS
 from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
-from paratune.config.sections import Config, DDPStrategy, Model, OutsideStrategy, Section, SingleStrategy, Train
+from paratune.config.section import Section
+from paratune.config.sections import Config, Model, Train
+from paratune.config.strategy_sections import DDPStrategy, OutsideStrategy, SingleStrategy
 from paratune.config.traits import TRAITS
 
 

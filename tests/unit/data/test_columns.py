@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask
+from paratune.config.sections import Columns
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import select
 from paratune.errors import DataError
 

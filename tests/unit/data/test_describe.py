@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 from tiny import tiny_tokenizer
 
-from paratune.config.sections import ClassificationTask, Columns, MultiLabelTask, RegressionTask
+from paratune.config.sections import Columns
+from paratune.config.task_sections import ClassificationTask, MultiLabelTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.describe import describe, render
 from paratune.data.load import Split, samples_fingerprint

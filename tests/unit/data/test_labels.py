@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paratune.config.glue import GLUE
-from paratune.config.sections import ClassificationTask, MultiLabelTask, OrdinalTask
+from paratune.config.task_sections import ClassificationTask, MultiLabelTask, OrdinalTask
 from paratune.data.labels import (
     absence_warnings,
     as_number,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tiny import tiny_tokenizer
 
-from paratune.config.sections import ClassificationTask, Columns, Data, MaxRows, RegressionTask
+from paratune.config.sections import Columns, Data, MaxRows
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.load import load_samples, load_split, load_splits, samples_fingerprint, split_records
 from paratune.data.read import read_table
 from paratune.data.tokens import Tokenizing

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from tiny import tiny_tokenizer
 
-from paratune.config.sections import ClassificationTask, Columns, Data, RegressionTask
+from paratune.config.sections import Columns, Data
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import is_pseudo, source_records
 from paratune.data.tokens import Tokenizing

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from paratune.config.sections import ClassificationTask, Columns, RegressionTask
+from paratune.config.sections import Columns
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes
 from paratune.infer.labelling import Voice, classes_without_rows, refused_rows

@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from paratune.config.sections import ClassificationTask, Columns
+from paratune.config.sections import Columns
+from paratune.config.task_sections import ClassificationTask
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes, write_text_hashes
 from paratune.data.load import samples_fingerprint

@@ -10,7 +10,8 @@ import torch
 from tiny import END, tiny_decoder_tokenizer, tiny_model, tiny_tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, XLNetConfig
 
-from paratune.config.sections import ClassificationTask, Model, RegressionTask
+from paratune.config.sections import Model
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator
 from paratune.data.tokens import Tokenizing, pair_mark, tokenize

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paratune.config.sections import ClassificationTask, QuestionAnsweringTask, RegressionTask
+from paratune.config.task_sections import ClassificationTask, QuestionAnsweringTask, RegressionTask
 from paratune.data.columns import Answer
 from paratune.tasks import recipe_of
 from paratune.tasks.baseline import constant_baseline

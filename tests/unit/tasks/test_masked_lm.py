@@ -11,7 +11,8 @@ import torch
 from tiny import VOCABULARY, tiny_config, tiny_masked_lm, tiny_tokenizer
 from transformers import AutoModelForMaskedLM, BertModel, pipeline
 
-from paratune.config.sections import Columns, Data, MaskedLMTask, Model
+from paratune.config.sections import Columns, Data, Model
+from paratune.config.task_sections import MaskedLMTask
 from paratune.data.loader import eval_batches
 from paratune.data.tokens import Tokenizing
 from paratune.errors import ConfigError, DataError

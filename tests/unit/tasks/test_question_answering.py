@@ -22,7 +22,8 @@ from transformers import (
     RobertaConfig,
 )
 
-from paratune.config.sections import Columns, Data, MaxRows, Model, QuestionAnsweringTask
+from paratune.config.sections import Columns, Data, MaxRows, Model
+from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches
 from paratune.data.read import read_table

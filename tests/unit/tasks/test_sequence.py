@@ -9,7 +9,8 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from paratune.config.sections import Columns, Model, MultiLabelTask, OrdinalTask, RegressionTask
+from paratune.config.sections import Columns, Model
+from paratune.config.task_sections import MultiLabelTask, OrdinalTask, RegressionTask
 from paratune.data.tokens import Tokenizing
 from paratune.precision import POLICIES
 from paratune.tasks import recipe_of

@@ -12,7 +12,7 @@ import torch
 from tiny import tiny_masked_lm, tiny_model, tiny_tokenizer
 
 from paratune.config.load import load_config
-from paratune.config.sections import ClassificationTask
+from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import TRAITS, traits_of
 from paratune.console import Display
 from paratune.data.columns import Samples
