@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from paratune.errors import MissingDependency, require
@@ -47,6 +48,21 @@ _STYLE: dict[str, Any] = {
 
 Draw = Callable[[Any, dict[str, str]], None]
 """Draws on axes, or on a figure; puts texts to show over elements into the mapping, by their gid."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that is drawn when a format asks for it: `page_figure` for a page, `figure_files` for files."""
+
+    key: str
+    """Unique in a report: the id in a page, the name of a file."""
+    title: str
+    caption: str
+    draw: Draw
+    height: float
+    """Inches."""
+    whole: bool = False
+    """Whether it draws on the figure, not on axes."""
 
 
 def can_draw() -> str | None:

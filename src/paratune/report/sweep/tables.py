@@ -1,26 +1,11 @@
 """The tables of a matrix of runs, as plain text in cells; terminal, Markdown and page write the same ones."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.tabular import Table, table_of_texts
 from paratune.units import NOT_AVAILABLE
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table."""
-
-    key: str
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    num_labels: int
-    """First columns, which are text; figures stand behind them."""
-    notes: tuple[str, ...] = ()
-    marked: tuple[int, ...] = ()
-    """Positions of rows to set off."""
 
 
 def tables(report: SweepReport) -> Iterator[Table]:
@@ -31,7 +16,7 @@ def tables(report: SweepReport) -> Iterator[Table]:
     missing = [outcome for outcome in report.outcomes if not outcome.is_finished]
     if missing:
         rows = tuple((outcome.cell.name, outcome.reason or "") for outcome in missing)
-        yield Table(
+        yield table_of_texts(
             "missing", f"Without scores: {len(missing)} of {len(report.outcomes)} runs", ("run", "why"), rows, 2
         )
 
@@ -54,7 +39,7 @@ def chosen(report: SweepReport) -> Table:
         ((*(name or (report.record.name,)), *(row.get(column, "") for column in columns))) for name, row in rows.items()
     )
     title = "Chosen by validation" if _is_choice(report) else "Results"
-    return Table(
+    return table_of_texts(
         "chosen", title, (*(down or ["matrix"]), *columns.values()), cells, max(1, len(down)), tuple(_about(report))
     )
 
@@ -116,7 +101,9 @@ def candidates(report: SweepReport, group: Group, number: int) -> Table:
         rows.append(tuple(row))
     where = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
     num_labels = len(tried) or 1
-    return Table(f"candidates-{number}", where, tuple(header), tuple(rows), num_labels, _remarks(group), tuple(marked))
+    return table_of_texts(
+        f"candidates-{number}", where, tuple(header), tuple(rows), num_labels, _remarks(group), tuple(marked)
+    )
 
 
 def _remarks(group: Group) -> tuple[str, ...]:
@@ -160,7 +147,7 @@ def runs(report: SweepReport) -> Table:
         )
         for outcome in report.outcomes
     )
-    return Table("runs", "Every run", header, rows, len(labels) + 2)
+    return table_of_texts("runs", "Every run", header, rows, len(labels) + 2)
 
 
 def score_columns(outcomes: Sequence[Outcome], *, all_metrics: bool = False) -> list[tuple[str, str]]:

@@ -7,7 +7,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from paratune.report.sweep.outcomes import SweepReport
-from paratune.report.sweep.tables import Table, tables
+from paratune.report.sweep.tables import tables
+from paratune.report.tabular import Table
 from paratune.text import plain
 
 _GAP = 2
