@@ -30,7 +30,10 @@ REPORT_FOLDER = "report"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What the name of a run or of a value is made of: it becomes the name of a folder."""
 
-State = Literal["pending", "running", "finished", "interrupted", "failed"]
+State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
+"""Skipped is what cannot run here; the reason says why."""
+Kind = Literal["full", "probe"]
+"""A probe takes a few steps to be timed, and has no scores."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Axis:
     """Whether it sets `run.seed`: its values are repetitions, never chosen among."""
     is_column: bool = False
     """Whether it changes what is learned from what, so that its values are columns of the table of chosen runs."""
+    keys: tuple[str, ...] = ()
+    """Dotted keys in which its values differ, `nproc`, `probe` and `env.NAME` included; those that it sets, where it
+    has one value."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,16 @@ class CellRecord:
     """Of its last process."""
     attempts: tuple[Mapping[str, Any], ...] = ()
     """Each start: began, ended, exit_code."""
+    kind: Kind = "full"
+    repeat: int = 1
+    """Which of the times, from 1, that the very same run is made, for its speed; scores of the first one count."""
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables that the matrix gives it; null unsets one."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its scores count: it is no probe, no repeat, and can run."""
+        return self.kind == "full" and self.repeat == 1 and self.state != "skipped"
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,10 @@ class SweepRecord:
     cells: tuple[CellRecord, ...]
     past: tuple[str, ...] = field(default=())
     """Runs in its folder that an earlier matrix had and this one has not."""
+    order: tuple[str, ...] = ()
+    """Names of the cells in the order in which they run; that of `cells`, where it is not said."""
+    price_per_device_hour: float | None = None
+    """Of one process' device, in whatever currency."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of that name replaced."""
@@ -126,9 +146,9 @@ def read_sweep(folder: Path) -> SweepRecord:
         )
     try:
         values = {key: value for key, value in found.items() if key != "schema_version"}
-        values["axes"] = tuple(Axis(**axis) for axis in values["axes"])
+        values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
         values["cells"] = tuple(_cell(cell) for cell in values["cells"])
-        values |= {key: tuple(map(str, values[key])) for key in ("command", "select_per", "past")}
+        values |= {key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order")}
         sweep = SweepRecord(**values)
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:
@@ -144,8 +164,11 @@ def read_sweep(folder: Path) -> SweepRecord:
 def _cell(values: Mapping[str, Any]) -> CellRecord:
     if not NAME.fullmatch(values["name"]):
         raise ValueError(f"name {values['name']!r}")
-    if values["state"] not in get_args(State):
-        raise ValueError(f"state {values['state']!r}")
+    for key, allowed in (("state", get_args(State)), ("kind", get_args(Kind))):
+        if values.get(key, allowed[0]) not in allowed:
+            raise ValueError(f"{key} {values[key]!r}")
+    if type(values.get("repeat", 1)) is not int or not isinstance(values.get("environment", {}), dict):
+        raise ValueError(f"repeat or environment of {values['name']}")
     tuples = {key: tuple(values[key]) for key in ("metrics", "attempts")}
     return CellRecord(**{**values, **tuples})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.config.differences import flatten
-from paratune.config.layers import Layer, layer_of, merge
+from paratune.config.layers import SHORTHAND, Layer, layer_of, merge
 from paratune.config.plain import one_line
 from paratune.config.problems import overlap
 from paratune.config.validate import describe_value
@@ -94,7 +94,17 @@ def read_axes(file: MatrixFile, found: Any, base: Layer) -> tuple[AxisOfValues, 
             axes.append(axis)
     _check_apart(file, axes)
     says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.values)
-    return tuple(_with_seeds(file, axis, through_files=not says_seed) for axis in axes)
+    axes = [_with_seeds(file, axis, through_files=not says_seed) for axis in axes]
+    return tuple(replace(each, axis=replace(each.axis, keys=_recorded_keys(each))) for each in axes)
+
+
+def _recorded_keys(axis: AxisOfValues) -> tuple[str, ...]:
+    """Return what an axis is of: the keys in which its values differ, shorthands (`strategy: ddp`) written out."""
+    values = [
+        {f"{key}.kind" if key in SHORTHAND and isinstance(each, str) else key: each for key, each in settings.items()}
+        for settings in (value.settings for value in axis.values)
+    ]
+    return tuple(_varied(values) if len(values) > 1 else values[0])
 
 
 def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) -> AxisOfValues:

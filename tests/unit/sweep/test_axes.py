@@ -60,3 +60,21 @@ def test_two_axes_of_files_that_vary_the_same(matrix_file: Path):
         _axes(matrix_file, axes + axes.replace("  s:", "  t:"))
     # What two single files say alike, or one of them, varies nothing.
     _axes(matrix_file, axes + "  t: {a: {extends: one.yaml}}\n")
+
+
+@pytest.mark.parametrize(
+    ("axes", "keys"),
+    [
+        ("  train.learning_rate: [1, 2]\n", ("train.learning_rate",)),
+        ("  nproc: [1, 2]\n", ("nproc",)),
+        ("  strategy: [ddp, zero3]\n", ("strategy.kind",)),
+        ("  strategy: [ddp, {kind: pipeline, stages: 4}]\n", ("strategy.kind", "strategy.stages")),
+        # What all values set alike is not what the axis is of.
+        ("  s: {a: {train.eps: 1, nproc: 1}, b: {train.eps: 1, nproc: 2}}\n", ("nproc",)),
+        ("  s: {a: {extends: one.yaml}, b: {extends: two.yaml}}\n", ("run.seed",)),
+        ("  s: {a: {train: {eps: 1, epochs: 2}}}\n", ("train.eps", "train.epochs")),
+    ],
+)
+def test_an_axis_says_what_it_is_of(axes: str, keys: tuple[str, ...], matrix_file: Path):
+    _axes(matrix_file, axes)
+    assert read_matrix(matrix_file).axes[0].axis.keys == keys

@@ -169,7 +169,15 @@ def test_the_record_is_read_back_as_it_was(matrix_file: Path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('"pending"', '"odd"'), ('"seed-41"', '"seed-9"'), (f'"name": "{FIRST}"', '"name": "../x"')]
+    ("old", "new"),
+    [
+        ('"pending"', '"odd"'),
+        ('"seed-41"', '"seed-9"'),
+        (f'"name": "{FIRST}"', '"name": "../x"'),
+        ('"full"', '"half"'),
+        ('"repeat": 1', '"repeat": "1"'),
+        ('"environment": {}', '"environment": 3'),
+    ],
 )
 def test_a_record_with_odd_cells_is_refused(old: str, new: str, matrix_file: Path):
     keep(matrix_file)
@@ -179,3 +187,20 @@ def test_a_record_with_odd_cells_is_refused(old: str, new: str, matrix_file: Pat
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(CheckpointError, match="is damaged"):
         read_sweep(path.parent)
+
+
+def test_a_record_of_an_earlier_version_is_read(matrix_file: Path):
+    keep(matrix_file)
+    path = Path("runs/m/sweep.json")
+    found = json.loads(path.read_text())
+    for name in ("order", "price_per_device_hour"):
+        del found[name]
+    for name in ("kind", "repeat", "environment"):
+        del found["cells"][0][name]
+    del found["axes"][0]["keys"]
+    path.write_text(json.dumps(found))
+    record = read_sweep(path.parent)
+    first = record.cells[0]
+    assert (first.kind, first.repeat, first.environment, first.counts) == ("full", 1, {}, True)
+    assert (record.axes[0].keys, record.axes[1].keys) == ((), ("run.seed",))
+    assert (record.order, record.price_per_device_hour) == ((), None)

@@ -48,7 +48,8 @@ def subject(report: SweepReport) -> str:
     axes = ", ".join(f"{axis.label} ({', '.join(axis.values.values())})" for axis in report.record.axes)
     past = len(report.record.past)
     old = f" Left out: {past} of earlier versions of the matrix." if past else ""
-    return f"{report.num_finished} of {len(report.outcomes)} runs finished. What varies: {axes}.{old}"
+    skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""
+    return f"{report.num_finished} of {len(report.outcomes)} runs finished{skipped}. What varies: {axes}.{old}"
 
 
 def to_csv(report: SweepReport) -> str:
@@ -58,7 +59,8 @@ def to_csv(report: SweepReport) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(
-        ["run", "folder", *(csv_text(label) for label in labels), "num_processes", "task", "state", "chosen", "reason"]
+        ["run", "folder", *(csv_text(label) for label in labels), "num_processes", "task", "kind", "repeat", "state"]
+        + ["chosen", "reason"]
         + [csv_text(f"{split}_{metric}") for split, metric in columns]
     )
     chosen = chosen_names(report)
@@ -70,6 +72,8 @@ def to_csv(report: SweepReport) -> str:
                 *(csv_text(report.shown(label, cell.values[label])) for label in labels),
                 cell.num_processes,
                 csv_text(cell.task),
+                cell.kind,
+                cell.repeat,
                 cell.state,
                 int(cell.name in chosen),
                 csv_text(outcome.reason or ""),

@@ -2,7 +2,7 @@
 
 Chosen is by the mean over seeds of one metric on validation; test scores are read, and never looked at for that. A
 candidate of which a seed is missing is shown with what there is, and not chosen; so is one of which a seed is left out
-that another candidate has.
+that another candidate has. Probes, repeats of a run for its speed and what cannot run here are no part of it.
 """
 
 import math
@@ -25,7 +25,7 @@ class Outcome:
     cell: CellRecord
     folder: Path
     scores: Mapping[str, Mapping[str, float | None]]
-    """By split and metric; empty of a run that is not finished."""
+    """By split and metric; empty of a run that is not finished, and of a probe, which has none."""
     reason: str | None
     """Why there are no scores."""
 
@@ -45,7 +45,7 @@ class Figure:
     values: tuple[float | None, ...]
     """Of each run, in the order of the seeds; None where it is missing."""
     num_left_out: int = 0
-    """Runs that `exclude` leaves out and other candidates have."""
+    """Runs that `exclude` leaves out, or that cannot be made here, and other candidates have."""
 
     @property
     def known(self) -> list[float]:
@@ -79,7 +79,7 @@ class Candidate:
     """Of the axes that are neither seeds nor in `select_per`: what is chosen among."""
     outcomes: tuple[Outcome, ...]
     num_left_out: int = 0
-    """Seeds that other candidates have and `exclude` leaves out of this one."""
+    """Seeds that other candidates have and this one has not, by `exclude` or because it cannot run here."""
 
     def figure(self, split: str, metric: str) -> Figure:
         return Figure(tuple(outcome.score(split, metric) for outcome in self.outcomes), self.num_left_out)
@@ -129,6 +129,11 @@ class SweepReport:
     def num_finished(self) -> int:
         return sum(outcome.is_finished for outcome in self.outcomes)
 
+    @property
+    def num_skipped(self) -> int:
+        """Runs that cannot be made here."""
+        return sum(outcome.cell.state == "skipped" for outcome in self.outcomes)
+
 
 def read_outcomes(folder: Path) -> SweepReport:
     """Read a matrix and the scores of its runs.
@@ -145,6 +150,8 @@ def _outcome(folder: Path, cell: CellRecord) -> Outcome:
     run = run_folder_of(folder, cell.name)
     if cell.state != "finished":
         return Outcome(cell, run, {}, cell.reason or "not trained yet" if cell.state == "pending" else _reason(cell))
+    if cell.kind == "probe":
+        return Outcome(cell, run, {}, None)
     try:
         scores = records.read_json(run / records.SUMMARY_FILE)["scores"]
         return Outcome(cell, run, {split: _numbers(found) for split, found in scores.items() if found}, None)
@@ -169,6 +176,8 @@ def _groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, ..
     tried = [axis.label for axis in record.axes if not axis.is_seed and axis.label not in per]
     found: dict[tuple[str, ...], dict[tuple[str, ...], list[Outcome]]] = {}
     for outcome in outcomes:
+        if not outcome.cell.counts:
+            continue
         values = outcome.cell.values
         group = found.setdefault(tuple(values[label] for label in per), {})
         group.setdefault(tuple(values[label] for label in tried), []).append(outcome)
@@ -215,7 +224,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
         remarks.append(f"{unscored} finished runs have no finite {metric} on validation")
     num_short = sum(candidate.num_left_out > 0 for candidate in candidates)
     if num_short:
-        remarks.append(f"exclude leaves seeds out of {num_short} of {len(candidates)} candidates that others have")
+        remarks.append(f"{num_short} of {len(candidates)} candidates are without seeds that others have")
     if not whole:
         return None, [*remarks, "nothing is chosen: no candidate has all of its runs"]
     best = (max if direction(metric) == "max" else min)(mean for _, mean in whole)

@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from rich.console import Console
 
 from paratune.errors import CheckpointError
 from paratune.report.sweep import make_sweep, terminal_sweep
+from paratune.report.sweep.export import subject
 from paratune.report.sweep.outcomes import Figure, SweepReport, read_outcomes
 from paratune.report.sweep.tables import chosen, mean_text, tables
-from paratune.sweep_record import Axis, CellRecord, SweepRecord, run_folder_of, write_sweep
+from paratune.sweep_record import Axis, CellRecord, SweepRecord, read_sweep, run_folder_of, write_sweep
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
 RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})
@@ -115,7 +117,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen.values == {"rate": "low"}
     assert group.remarks == (
-        "exclude leaves seeds out of 1 of 2 candidates that others have",
+        "1 of 2 candidates are without seeds that others have",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
     _, rows = tables(report)
@@ -166,6 +168,48 @@ def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path
     assert [row[0] for row in table.rows] == ["big", "<i>small</i>"]
     assert table.rows[0][1:] == ("0.8600 ± 0.0000", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.8500 ± 0.0500")
     assert any("they flatter" in note for note in table.notes)
+
+
+def _with_cells(folder: Path, **changes: dict[str, object]) -> SweepReport:
+    """Read a matrix again after its cells of these names were changed."""
+    record = read_sweep(folder)
+    for cell in record.cells:
+        record = record.with_cell(replace(cell, **changes.get(cell.name.replace("-", "_"), {})))
+    write_sweep(folder, record)
+    return read_outcomes(folder)
+
+
+def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
+    # Without its seed 1 the mean of "high" would be 0.875, above the 0.86 of "low".
+    make(tmp_path / "m")
+    for change in ({"kind": "probe"}, {"repeat": 2}, {"state": "skipped", "reason": "no GPU here"}):
+        report = _with_cells(tmp_path / "m", high_seed_1=change)
+        (group,) = report.groups
+        assert group.chosen.values == {"rate": "low"}
+        assert len(report.outcomes) == 6
+        _with_cells(tmp_path / "m", high_seed_1={"kind": "full", "repeat": 1, "state": "finished", "reason": None})
+
+
+def test_skipped_runs_are_shown_with_their_reason(tmp_path: Path):
+    make(tmp_path / "m")
+    report = _with_cells(tmp_path / "m", high_seed_1={"state": "skipped", "reason": "nproc: 8, and 2 GPUs"})
+    *_, missing = tables(report)
+    assert missing.rows == (("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)
+    assert "5 of 6 runs finished, 1 cannot run here." in subject(report)
+
+
+def test_probes_have_no_scores_in_any_format(tmp_path: Path):
+    make(tmp_path / "m")
+    record = read_sweep(tmp_path / "m")
+    write_sweep(tmp_path / "m", replace(record, cells=tuple(replace(cell, kind="probe") for cell in record.cells)))
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+    assert (report.groups, report.num_finished) == ((), 6)
+    assert all(outcome.scores == {} for outcome in report.outcomes)
+    for path in report.files:
+        assert "0.85" not in path.read_text(), path
+    assert chosen(report).notes == (
+        "No run of it has scores: probes take a few steps to be timed, and skipped ones cannot run here.",
+    )
 
 
 def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
