@@ -6,7 +6,7 @@
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
 2  batch, packing, precision         torch
-1  config, records, hardware         no torch at import; beside them, resting on them: place, console, ...
+1  config, devices, records, hardware no torch at import; beside them, resting on them: place, console, ...
 0  errors, imports, text, units      standard library only
 side rooms, on floors 0 and 1: report, launch, sweep, corpus, doctor, submission (and plan, which may use 2 and 3)
 """
@@ -24,7 +24,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
 FLOOR_0 = {"errors", "imports", "text", "units"}
-FLOOR_1 = {"config", "records", "hardware"}
+FLOOR_1 = {"config", "devices", "records", "hardware"}
 BESIDE_1 = {"certificate", "console", "demo", "extensions", "hub", "place", "predictions", "run_folder", "sweep_record"}
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "packing", "precision"}
