@@ -110,6 +110,8 @@ class SweepRecord:
     """Names of the cells in the order in which they run; that of `cells`, where it is not said."""
     price_per_device_hour: float | None = None
     """Of one process' device, in whatever currency."""
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    """By label, the name of the value of the runs that tables compare the others with; the first when empty."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of that name replaced."""
@@ -154,6 +156,8 @@ def read_sweep(folder: Path) -> SweepRecord:
         for cell in sweep.cells:
             if any(cell.values[label] not in names for label, names in labels.items()):
                 raise ValueError(f"{cell.name} has a value that is on no axis")
+        if any(name not in labels[label] for label, name in sweep.baseline.items()):
+            raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(
             f"{plain(path)} is damaged: it is no record of a matrix ({plain(repr(error))})"

@@ -115,6 +115,8 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
             raise ConfigError(f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(each)}")
     if not cells:
         raise ConfigError(f"{matrix.source}: exclude leaves no run of {size}")
+    if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
+        raise ConfigError(f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out")
     _check_names(matrix, cells)
     _check_different(matrix, cells)
     return tuple(_check_choices(matrix, cells))

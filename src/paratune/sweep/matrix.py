@@ -1,7 +1,7 @@
 """A matrix file: a configuration, the axes along which it varies, and what is left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ KEYS = {
     "base": "a configuration file, a list of them, or the sections of one",
     "axes": "what varies",
     "exclude": "combinations to leave out",
+    "baseline": "values of axes that name the runs which tables compare the others with; the first when not given",
     NPROC: "processes of each run; 1 when not given",
     "select_per": "axes for each of whose values the best is chosen; those that change task, data or model",
     "select_by": "metric on validation by which to choose; evaluate.best, or the first of the task",
@@ -45,6 +46,8 @@ class Matrix:
     num_processes: int
     select_per: tuple[str, ...]
     select_by: str | None
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    """By label, the name of the value of the runs that tables compare the others with."""
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -88,6 +91,7 @@ def _read(file: MatrixFile) -> Matrix | None:
         num_processes=file.count(found.get(NPROC, 1), NPROC),
         select_per=_select_per(file, found, axes, labels),
         select_by=file.text(found, "select_by", None),
+        baseline=dict(_baseline(file, found.get("baseline"), axes, labels)),
     )
 
 
@@ -145,21 +149,49 @@ def _exclude(
         if not isinstance(each, dict) or not each:
             file.refuse(f"{at} is {describe_value(each)}; allowed: a mapping of axes to values", at)
             continue
-        combination = {}
-        for key, value in each.items():
-            if key not in labels:
-                file.refuse(f"{at}: {key} is not an axis{_near(key, labels, known)}", at)
-                continue
-            axis = known[labels[key]]
-            wanted = value if isinstance(value, list) else [value]
-            names = [each for one in wanted if (each := find_value(axis, one)) is not None]
-            if len(names) < len(wanted):
-                file.refuse(
-                    f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}",
-                    at,
-                )
-            combination[labels[key]] = names
-        yield combination
+        yield dict(_combination(file, each, at, known, labels))
+
+
+def _combination(
+    file: MatrixFile, found: Mapping[Any, Any], at: str, known: Mapping[str, AxisOfValues], labels: Mapping[str, str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the label of each axis that is named, with the names of its values."""
+    for key, value in found.items():
+        if key not in labels:
+            file.refuse(f"{at}: {key} is not an axis{_near(key, labels, known)}", at)
+            continue
+        axis = known[labels[key]]
+        wanted = value if isinstance(value, list) else [value]
+        names = [each for one in wanted if (each := find_value(axis, one)) is not None]
+        if len(names) < len(wanted):
+            file.refuse(
+                f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}",
+                at,
+            )
+        yield labels[key], names
+
+
+def _baseline(
+    file: MatrixFile, found: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the value of each axis that `baseline` names."""
+    if found is None:
+        return
+    known = {each.axis.label: each for each in axes}
+    if not isinstance(found, dict) or not found:
+        file.refuse(
+            f"baseline is {describe_value(found)}; allowed: a mapping of axes to values, such as "
+            "{strategy: ddp, nproc: 4}",
+            "baseline",
+        )
+        return
+    for label, names in _combination(file, found, "baseline", known, labels):
+        if known[label].axis.is_seed:
+            file.refuse(f"baseline: {label} holds seeds, over which the mean is taken; leave it out", "baseline")
+        elif len(names) > 1:
+            file.refuse(f"baseline: {label} has {len(names)} values; name one", "baseline")
+        elif names:
+            yield label, names[0]
 
 
 def _select_per(

@@ -70,6 +70,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Pl
             axes=tuple(each.axis for each in matrix.axes),
             select_per=matrix.select_per,
             cells=tuple(step.record for step in steps),
+            baseline=matrix.baseline,
             past=tuple(
                 dict.fromkeys(
                     each for each in past if each not in names and run_folder_of(matrix.folder, each).exists()

@@ -45,6 +45,7 @@ def test_exclusions_and_overrides(matrix_file: Path):
     [
         ("exclude: [{seed: 41}, {seed: 41, learning_rate: 1e-4}]\n", (), None),
         ("exclude: [{seed: [41, 42]}]\n", (), "exclude leaves no run of 4"),
+        ("baseline: {learning_rate: 1e-4}\nexclude: [{learning_rate: 1e-4}]\n", (), "baseline names no run of the"),
         ("exclude: [{seed: [41], learning_rate: []}]\n", (), r"exclude\[0\] leaves nothing out"),
         ("", ("run.seed=3",), "--set run.seed: the axis run.seed sets it in each run"),
         ("", ("run={seed: 3}",), "--set run.*: the axis run.seed sets it"),

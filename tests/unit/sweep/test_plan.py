@@ -204,3 +204,9 @@ def test_a_record_of_an_earlier_version_is_read(matrix_file: Path):
     assert (first.kind, first.repeat, first.environment, first.counts) == ("full", 1, {}, True)
     assert (record.axes[0].keys, record.axes[1].keys) == ((), ("run.seed",))
     assert (record.order, record.price_per_device_hour) == ((), None)
+
+
+def test_the_baseline_is_in_the_record(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text() + "baseline: {train.learning_rate: 1e-5}\n")
+    matrix = read_matrix(matrix_file)
+    assert plan_of(matrix, cells_of(matrix), []).record.baseline == {"learning_rate": "learning_rate-1e-05"}
