@@ -5,20 +5,24 @@ Colours of a page's figures are placeholders that it replaces by CSS variables: 
 
 import io
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from paratune.errors import MissingDependency, require
 from paratune.report.svg import inline_svg
-from paratune.report.text import Html
+from paratune.report.text import Html, shorten
 
 INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
 RUN_COLOURS = ("#0072b2", "#d55e00", "#12a07a", "#4b1d6b", "#5f3a00", "#d0749f")
 ON_PHASE = "#121314"
 WIDTH = 7.6
 """Inches."""
+_LEGEND_WIDTH = 40
+"""Characters of a name in a legend."""
+_LEGEND_ROOM = 100
+"""Characters of small print beside each other in a figure."""
 _CSS = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", ON_PHASE: "#111"}
 _CSS |= {colour: f"var(--run-{position}, {colour})" for position, colour in enumerate(RUN_COLOURS, start=1)}
 _STYLE: dict[str, Any] = {
@@ -51,6 +55,18 @@ Draw = Callable[[Any, dict[str, str]], None]
 
 
 @dataclass(frozen=True)
+class Key:
+    """A line of a legend."""
+
+    label: str
+    colour: str
+    """One of those that figures are drawn with."""
+    dashes: tuple[float, ...] = ()
+    is_area: bool = False
+    """Whether it stands for bars instead of a line."""
+
+
+@dataclass(frozen=True)
 class Drawing:
     """A figure that is drawn when a format asks for it: `page_figure` for a page, `figure_files` for files."""
 
@@ -63,6 +79,10 @@ class Drawing:
     """Inches."""
     whole: bool = False
     """Whether it draws on the figure, not on axes."""
+    legend: tuple[Key, ...] = ()
+    """Beside the figure in a page, in it elsewhere."""
+    note: str | None = None
+    """Why there is nothing to see; the figure says it too."""
 
 
 def can_draw() -> str | None:
@@ -74,19 +94,19 @@ def can_draw() -> str | None:
     return None
 
 
-def page_figure(draw: Draw, *, height: float, prefix: str, title: str, whole: bool = False) -> Html:
-    """Draw on the axes of a new figure (on the figure itself when `whole`) and return it for the page."""
+def page_figure(drawing: Drawing, *, prefix: str) -> Html:
+    """Return a drawing for the page, without its legend and caption; `prefix` stands before the ids in it."""
     hovers: dict[str, str] = {}
     file = io.StringIO()
-    with _drawn(draw, hovers, height=height, whole=whole) as figure:
+    with _drawn(drawing, hovers, with_legend=False) as figure:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return inline_svg(file.getvalue(), prefix=prefix, title=title, colours=_CSS, hovers=hovers)
+    return inline_svg(file.getvalue(), prefix=prefix, title=drawing.title, colours=_CSS, hovers=hovers)
 
 
-def figure_files(draw: Draw, *, height: float, whole: bool = False) -> dict[str, bytes]:
-    """Draw a figure that stands by itself, on white, and return its bytes by format: svg (letters as outlines), png."""
+def figure_files(drawing: Drawing) -> dict[str, bytes]:
+    """Draw one that stands by itself, on white; return its bytes by format: svg (letters as outlines), png."""
     files = {}
-    with _drawn(draw, {}, height=height, whole=whole) as figure:
+    with _drawn(drawing, {}, with_legend=True) as figure, figure_style({"svg.fonttype": "path"}):
         for kind, options in (("svg", {"metadata": {"Date": None, "Creator": None}}), ("png", {"dpi": 200})):
             file = io.BytesIO()
             figure.savefig(file, format=kind, facecolor="white", **options)
@@ -94,16 +114,61 @@ def figure_files(draw: Draw, *, height: float, whole: bool = False) -> dict[str,
     return files
 
 
+def css_colour(colour: str) -> str:
+    """Return how the page writes a colour of figures, so that it follows light and dark."""
+    return _CSS.get(colour, colour)
+
+
 @contextmanager
-def _drawn(draw: Draw, hovers: dict[str, str], *, height: float, whole: bool) -> Iterator[Any]:
-    """Yield a figure that was drawn, in a place where it can be written as it was meant."""
+def figure_style(changes: dict[str, Any] | None = None) -> Iterator[None]:
+    """Draw in one way inside the block: colours, font, and nothing of the reader's own settings."""
     require("matplotlib", extra="plots")
     import matplotlib
-    from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context({**_STYLE, **(changes or {})}), warnings.catch_warnings():
         # Widths are measured with a font that lacks some scripts; the page shows them in the reader's fonts.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure if whole else figure.subplots(), hovers)
+        yield
+
+
+def draw_on(drawing: Drawing, figure: Any, hovers: dict[str, str], *, with_legend: bool) -> None:
+    """Draw one on a figure, or on a part of one, of matplotlib; inside `figure_style`."""
+    drawing.draw(figure if drawing.whole else figure.subplots(), hovers)
+    if with_legend and drawing.legend:
+        _draw_legend(figure, drawing.legend)
+
+
+def _draw_legend(figure: Any, keys: Sequence[Key]) -> None:
+    """Put a legend above all axes, in as many columns as fit."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(facecolor=key.colour)
+        if key.is_area
+        else Line2D([], [], color=key.colour, linewidth=2, linestyle=(0, key.dashes) if key.dashes else "-")
+        for key in keys
+    ]
+    labels = [shorten(key.label, _LEGEND_WIDTH) for key in keys]
+    columns = -(-len(keys) // num_legend_rows(keys))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
+
+
+def num_legend_rows(keys: Sequence[Key]) -> int:
+    """Return how many lines a legend takes."""
+    if not keys:
+        return 0
+    widest = max(len(shorten(key.label, _LEGEND_WIDTH)) for key in keys)
+    return -(-len(keys) // max(1, _LEGEND_ROOM // (widest + 6)))
+
+
+@contextmanager
+def _drawn(drawing: Drawing, hovers: dict[str, str], *, with_legend: bool) -> Iterator[Any]:
+    """Yield a figure that was drawn, in a place where it can be written as it was meant."""
+    with figure_style():
+        from matplotlib.figure import Figure
+
+        rows = num_legend_rows(drawing.legend) if with_legend else 0
+        figure = Figure(figsize=(WIDTH, drawing.height + 0.2 * rows), layout="constrained")
+        draw_on(drawing, figure, hovers, with_legend=with_legend)
         yield figure

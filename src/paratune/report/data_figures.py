@@ -1,4 +1,4 @@
-"""Pictures of the data: what the labels are, how long the texts are, and how the two go together.
+"""Drawings of the data: what the labels are, how long the texts are, and how the two go together.
 
 `N` rows of all splits together, `C` classes.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paratune.report.canvas import INK, MUTED, RUN_COLOURS, WIDTH, Draw
+from paratune.report.canvas import INK, MUTED, RUN_COLOURS, WIDTH, Draw, Drawing
 from paratune.report.text import shorten
 from paratune.report.word_cloud import MAX_WORDS, count_words, place_words
 from paratune.units import format_share
@@ -57,24 +57,7 @@ class DataView:
         return len(self.labels)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture, or what stands in its place."""
-
-    name: str
-    """Of its files."""
-    title: str
-    caption: str
-    height: float
-    """Inches."""
-    draw: Draw
-    whole: bool = False
-    """Whether `draw` takes the figure instead of axes."""
-    note: str | None = None
-    """Why there is nothing to see; the picture says it too."""
-
-
-def pictures(view: DataView) -> Iterator[Picture]:
+def pictures(view: DataView) -> Iterator[Drawing]:
     """Yield the pictures of a data set, in the order of the page."""
     if view.classes:
         yield _class_balance(view)
@@ -112,7 +95,7 @@ def _stacked(axes: Any, places: Any, counts: Mapping[str, Any], width: float, *,
     axes.grid(axis="x" if across else "y")
 
 
-def _score_distribution(view: DataView) -> Picture:
+def _score_distribution(view: DataView) -> Drawing:
     values = np.unique(view.labels)
     if len(values) <= _MAX_BARS:
         places, width = values, 0.8 * (float(np.diff(values).min()) if len(values) > 1 else 1.0)
@@ -129,10 +112,10 @@ def _score_distribution(view: DataView) -> Picture:
 
     mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
     caption = f"{view.num_rows:,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
-    return Picture("score_distribution", f"Distribution of {view.label}", caption, 3.2, draw)
+    return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2)
 
 
-def _class_balance(view: DataView) -> Picture:
+def _class_balance(view: DataView) -> Drawing:
     size = len(view.classes)
     counts = {name: np.bincount(view.labels[rows], minlength=size) for name, rows in _parts(view)}
     totals = np.sum(list(counts.values()), axis=0)
@@ -145,10 +128,10 @@ def _class_balance(view: DataView) -> Picture:
 
     share = format_share(float(totals.max()) / view.num_rows)
     caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
-    return Picture("class_balance", "Rows of each class", caption, max(1.8, 1.1 + 0.28 * size), draw)
+    return Drawing("class_balance", "Rows of each class", caption, draw, max(1.8, 1.1 + 0.28 * size))
 
 
-def _lengths(view: DataView) -> Picture:
+def _lengths(view: DataView) -> Drawing:
     def draw(figure: Any, hovers: dict[str, str]) -> None:
         left, right = figure.subplots(1, 2)
         for axes, values, name in ((left, view.words, "Words"), (right, view.tokens, "Tokens")):
@@ -164,10 +147,10 @@ def _lengths(view: DataView) -> Picture:
         f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens). The grey line is "
         f"data.max_length, {view.max_length} tokens; {cut} of the samples are longer and are truncated."
     )
-    return Picture("lengths", "Lengths in words and tokens", caption, 3.1, draw, whole=True)
+    return Drawing("lengths", "Lengths in words and tokens", caption, draw, 3.1, whole=True)
 
 
-def _length_by_score(view: DataView) -> Picture:
+def _length_by_score(view: DataView) -> Drawing:
     def draw(axes: Any, hovers: dict[str, str]) -> None:
         for number, (name, rows) in enumerate(_groups(view).items()):
             shown = rows[:: max(1, -(-view.num_rows // _MAX_POINTS))]
@@ -187,25 +170,25 @@ def _length_by_score(view: DataView) -> Picture:
     caption = "" if found is None else f"Pearson correlation of words and {view.label}: {found:.2f}."
     if view.num_rows > _MAX_POINTS:
         caption += f" About {_MAX_POINTS:,} of {view.num_rows:,} rows are drawn, evenly spaced."
-    return Picture("length_by_score", f"Length against {view.label}", caption.strip(), 3.6, draw)
+    return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6)
 
 
-def _length_by_class(view: DataView) -> Picture:
+def _length_by_class(view: DataView) -> Drawing:
     values = [view.words[view.labels == number] for number in range(len(view.classes))]
     caption = "Words of a sample by class: median, quartiles, whiskers to 1.5 times their distance."
     draw = _boxes(values, view.classes, "Words of a sample", across=True)
-    return Picture("length_by_class", "Length by class", caption, max(2.0, 1.1 + 0.34 * len(values)), draw)
+    return Drawing("length_by_class", "Length by class", caption, draw, max(2.0, 1.1 + 0.34 * len(values)))
 
 
-def _scores_by_group(view: DataView) -> Picture:
+def _scores_by_group(view: DataView) -> Drawing:
     groups = _groups(view)
     names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
     draw = _boxes([view.labels[rows] for rows in groups.values()], names, shorten(view.label, 60))
     caption = "Median, quartiles, whiskers to 1.5 times their distance, and what lies beyond them. In brackets: rows."
-    return Picture("scores_by_type", f"{view.label} by {view.by}", caption, 3.3, draw)
+    return Drawing("scores_by_type", f"{view.label} by {view.by}", caption, draw, 3.3)
 
 
-def _classes_by_group(view: DataView) -> Picture:
+def _classes_by_group(view: DataView) -> Drawing:
     groups, size = _groups(view), len(view.classes)
     shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
     names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
@@ -218,7 +201,7 @@ def _classes_by_group(view: DataView) -> Picture:
         axes.set(xlabel="Share of the rows (%)", xlim=(0, 100))
 
     height = max(2.0, 1.1 + 0.34 * len(groups), 0.5 + 0.22 * size)
-    return Picture("classes_by_type", f"Classes by {view.by}", "In brackets: rows.", height, draw)
+    return Drawing("classes_by_type", f"Classes by {view.by}", "In brackets: rows.", draw, height)
 
 
 def _boxes(values: Sequence[Any], names: Sequence[str], label: str, *, across: bool = False) -> Draw:
@@ -245,7 +228,7 @@ def _boxes(values: Sequence[Any], names: Sequence[str], label: str, *, across: b
     return draw
 
 
-def _correlations(view: DataView) -> Picture:
+def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     columns = {**view.numeric, "words": view.words.astype(np.float64), "tokens": view.tokens.astype(np.float64)}
     if not view.classes:
@@ -265,7 +248,7 @@ def _correlations(view: DataView) -> Picture:
     if not view.numeric and view.classes:
         note = "there is no column of numbers beside the lengths"
         return _without("correlations", title, f"No correlations: {note}.")
-    return Picture("correlations", title, caption, 1.4 + 0.42 * len(kept), _heat_map(kept), note=None)
+    return Drawing("correlations", title, caption, _heat_map(kept), 1.4 + 0.42 * len(kept))
 
 
 def _heat_map(columns: Mapping[str, Floats]) -> Draw:
@@ -296,7 +279,7 @@ def _heat_map(columns: Mapping[str, Floats]) -> Draw:
     return draw
 
 
-def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Picture:
+def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Drawing:
     title = f"Words of {column}"
     share = format_share(1 - len(texts) / view.num_rows)
     if len(texts) < view.min_texts:
@@ -323,14 +306,14 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
         f"{len(placed)} of the {few} commonest words of {len(texts):,} texts ({share} of the rows are empty), stop "
         f"words and words under three letters left out; area by count. The first: {commonest}."
     )
-    return Picture(name, title, caption, height, draw, whole=True)
+    return Drawing(name, title, caption, draw, height, whole=True)
 
 
 def _by_count(item: tuple[str, int]) -> tuple[int, str]:
     return -item[1], item[0]
 
 
-def _without(name: str, title: str, note: str) -> Picture:
+def _without(name: str, title: str, note: str) -> Drawing:
     """Return a picture that says why there is nothing to see."""
 
     def draw(figure: Any, hovers: dict[str, str]) -> None:
@@ -339,7 +322,7 @@ def _without(name: str, title: str, note: str) -> Picture:
         text = "\n".join(textwrap.wrap(note, 78))
         figure.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, fontsize=11)
 
-    return Picture(name, title, "", 1.6, draw, whole=True, note=note)
+    return Drawing(name, title, "", draw, 1.6, whole=True, note=note)
 
 
 def _groups(view: DataView) -> dict[str, Ints]:

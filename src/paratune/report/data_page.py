@@ -8,8 +8,7 @@ from typing import Any
 from paratune import __version__
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json
-from paratune.report.canvas import figure_files, page_figure
-from paratune.report.data_figures import Picture
+from paratune.report.canvas import Drawing, figure_files, page_figure
 from paratune.report.page import CONTENT_POLICY
 from paratune.report.text import Html, join, tag
 from paratune.text import plain
@@ -32,7 +31,7 @@ def check_figures_folder(folder: Path) -> None:
         )
 
 
-def write_pictures(folder: Path, pictures: Sequence[Picture], *, title: str, about: str) -> list[dict[str, Any]]:
+def write_pictures(folder: Path, pictures: Sequence[Drawing], *, title: str, about: str) -> list[dict[str, Any]]:
     """Write each picture as SVG and PNG, the page, and the list of them; pictures of an earlier call are replaced.
 
     Returns:
@@ -48,16 +47,16 @@ def write_pictures(folder: Path, pictures: Sequence[Picture], *, title: str, abo
         for name in earlier:
             (folder / name).unlink(missing_ok=True)
         for each in pictures:
-            files = figure_files(each.draw, height=each.height, whole=each.whole)
+            files = figure_files(each)
             for kind, content in files.items():
-                (folder / f"{each.name}.{kind}").write_bytes(content)
+                (folder / f"{each.key}.{kind}").write_bytes(content)
             listed.append(
                 {
-                    "name": each.name,
+                    "name": each.key,
                     "title": each.title,
                     "caption": each.caption,
                     "note": each.note,
-                    "files": [f"{each.name}.{kind}" for kind in files],
+                    "files": [f"{each.key}.{kind}" for kind in files],
                 }
             )
         (folder / PAGE).write_text(_page(pictures, title, about), encoding="utf-8")
@@ -79,7 +78,7 @@ def _earlier(folder: Path) -> list[str] | None:
     return [name for name in names if isinstance(name, str) and Path(name).name == name]
 
 
-def _page(pictures: Sequence[Picture], title: str, about: str) -> str:
+def _page(pictures: Sequence[Drawing], title: str, about: str) -> str:
     style = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
     head = join(
         [
@@ -103,11 +102,9 @@ def _page(pictures: Sequence[Picture], title: str, about: str) -> str:
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{tag("body", main)}\n</html>\n'
 
 
-def _section(picture: Picture, number: int) -> Html:
+def _section(picture: Drawing, number: int) -> Html:
     if picture.note is not None:
         return tag("section", tag("h2", picture.title), tag("p", picture.note, class_="verdict"))
-    svg = page_figure(
-        picture.draw, height=picture.height, prefix=f"f{number}", title=picture.title, whole=picture.whole
-    )
+    svg = page_figure(picture, prefix=f"f{number}")
     region = tag("div", svg, class_="scroll", tabindex="0", role="region", aria_label=picture.title)
     return tag("section", tag("h2", picture.title), tag("figure", region, tag("figcaption", picture.caption)))

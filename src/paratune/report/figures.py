@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from paratune.records import ALL_PHASES
-from paratune.report.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, page_figure
+from paratune.report.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, Drawing, Key
 from paratune.report.canvas import can_draw as can_draw
 from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
 from paratune.report.rows import byte_unit, decimals
-from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
-from paratune.report.text import Html, shorten
+from paratune.report.speed_rows import MEMORY_KINDS, PHASE_NAMES, step_parts_ms
+from paratune.report.text import shorten
 from paratune.text import plain
-from paratune.units import format_bytes
+from paratune.units import NOT_AVAILABLE, format_bytes
 
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
 PHASE_COLOURS = {
@@ -33,13 +33,13 @@ _MAX_RANK_BARS = 16
 _NAME_WIDTH = 26
 
 
-def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, prefix: str) -> Html:
+def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, name: str = "loss") -> Drawing:
     """Draw the training loss (each step faint, running mean strong) and the validation loss (points) of runs.
 
     Args:
         runs: Runs of one task.
         styles: Position of each run's colour and dashes, by name; the same in all figures of a page.
-        prefix: Stands before the ids of the figure.
+        name: Of its files and its place in the page.
     """
     by_epoch = len({run.get("run.batch.global_batch_size") for run in runs}) > 1
 
@@ -65,10 +65,22 @@ def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, prefix:
         axes.set_xlim(left=0)
         axes.grid(axis="y")
 
-    return page_figure(draw, height=3.5, prefix=prefix, title=f"Loss over the run: {_names(runs)}")
+    keys = tuple(Key(run.name, *run_style(styles[run.name])) for run in runs) if len(styles) > 1 else ()
+    title = f"Loss over the run: {_names(runs)}"
+    return Drawing(name, title, _loss_caption(runs), draw, 3.5, legend=keys)
 
 
-def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
+def _loss_caption(runs: Sequence[RunRecord]) -> str:
+    window = ", ".join(sorted({f"{window_of(len(run.train.steps))}" for run in runs}, key=int))
+    caption = f"Lines: running mean of the training loss over the last {window} steps. Points: validation loss."
+    if window == "1":
+        caption = "Lines: training loss of each step. Points: validation loss."
+    elif len(runs) <= MAX_FAINT:
+        caption += " Faint: training loss of each step."
+    return f"{caption} Where runs coincide, the earlier is the wider line." if len(runs) > 1 else caption
+
+
+def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
     """Draw the mean step of each run as a bar of its phases."""
     parts = [step_parts_ms(run) for run in runs]
     totals = [sum(value or 0 for value in part.values()) for part in parts]
@@ -97,10 +109,12 @@ def phase_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
         axes.set_xlabel(f"Mean time of a measured step ({'s' if in_seconds else 'ms'})")
 
     height = 0.9 + 0.42 * len(runs)
-    return page_figure(draw, height=height, prefix=prefix, title=f"Phases of a step: {_names(runs)}")
+    keys = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
+    caption = "Mean step by phase, over the measured steps and all ranks. The figures stand in the table of results."
+    return Drawing("phases", f"Phases of a step: {_names(runs)}", caption, draw, height, legend=keys)
 
 
-def memory_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
+def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
     """Draw the peak memory of every rank of each run."""
     memory = [rank_memory(run) for run in runs]
     unit, size = byte_unit([value for values in memory for value in values])
@@ -126,20 +140,24 @@ def memory_bars(runs: Sequence[RunRecord], *, prefix: str) -> Html:
         axes.set_xlabel(f"Peak memory of each rank ({unit})")
 
     height = 0.75 + 0.17 * (bottoms[-1] + rooms[-1])
-    return page_figure(draw, height=max(1.3, height), prefix=prefix, title=f"Peak memory by rank: {_names(runs)}")
+    named = sorted(str(kind or NOT_AVAILABLE) for kind in kinds)
+    what = "; ".join(f"{kind}: {MEMORY_KINDS.get(kind, 'kind not known to this report')}" for kind in named)
+    caption = f"One bar a rank, rank 0 on top. {what}."
+    return Drawing("memory", f"Peak memory by rank: {_names(runs)}", caption, draw, max(1.3, height))
 
 
 def predicted_against_actual(
-    labels: Any, predictions: Any, run: str, *, limits: tuple[float, float], prefix: str
-) -> Html:
+    labels: Any, predictions: Any, run: str, split: str, *, limits: tuple[float, float], name: str = "predictions"
+) -> Drawing:
     """Draw predictions over labels, beside a histogram of the errors.
 
     Args:
         labels: (N,), finite.
         predictions: (N,), finite.
         run: Name of the run.
+        split: Of which they are.
         limits: Lowest and highest value of both axes, the same for runs that are compared.
-        prefix: Stands before the ids of the figure.
+        name: Of its files and its place in the page.
     """
 
     def draw(figure: Any, hovers: dict[str, str]) -> None:
@@ -168,7 +186,14 @@ def predicted_against_actual(
         right.grid(axis="y")
 
     title = f"{run}: predicted against actual, and the histogram of errors"
-    return page_figure(draw, height=3.3, prefix=prefix, title=title, whole=True)
+    shown = num_shown(len(labels))
+    some = f"{shown:,} evenly spaced rows of {len(labels):,}" if shown < len(labels) else f"{len(labels):,} rows"
+    errors = predictions - labels
+    caption = (
+        f"Predictions on {split}; points: {some}; histogram: all rows. Dashed: predicted equals actual. "
+        f"Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
+    )
+    return Drawing(name, title, caption, draw, 3.3, whole=True)
 
 
 def run_style(position: int) -> tuple[str, tuple[int, ...]]:

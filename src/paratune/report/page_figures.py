@@ -1,23 +1,28 @@
 """The figures of the page with their legends, captions and what stands in for them when they cannot be drawn."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from paratune.records import ALL_PHASES, predictions_file
+from paratune.records import predictions_file
 from paratune.report import figures
+from paratune.report.canvas import Drawing, Key, page_figure
 from paratune.report.export import phase_contents
-from paratune.report.model import MAX_CLASSES, Report, class_names, confusion_of, rank_memory, split_shown
+from paratune.report.model import MAX_CLASSES, Report, class_names, confusion_of, rank_memory
+from paratune.report.page_tables import line_key
 from paratune.report.page_tables import phase_contents as phase_contents_table
-from paratune.report.page_tables import run_key
+from paratune.report.pictures import (
+    loss_pictures,
+    memory_pictures,
+    prediction_pictures,
+    read_all_predictions,
+    speed_pictures,
+)
 from paratune.report.read import RunRecord
 from paratune.report.rows import byte_unit, numbers
-from paratune.report.speed_rows import MEMORY_KINDS, PHASE_NAMES
+from paratune.report.speed_rows import PHASE_NAMES
 from paratune.report.text import Html, join, tag
-from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_share
 
 _MAX_RANKS = 64
@@ -26,89 +31,67 @@ _MAX_VALUES = 24
 
 
 def loss(report: Report) -> Html:
-    """Return the loss curves, one figure a task."""
-    styles = {run.name: position for position, run in enumerate(report.runs)}
+    """Return the loss curves, one figure a task, with the losses at each evaluation."""
     parts: list[Html] = []
-    by_task = sorted(report.runs, key=lambda run: run.task)
-    for number, (task, group) in enumerate(groupby(by_task, key=lambda run: run.task)):
-        runs = tuple(group)
+    for picture in loss_pictures(report):
+        named = {key.label for key in picture.legend}
+        runs = [run for run in report.runs if run.name in named or not named]
         if len(runs) < len(report.runs):
-            parts.append(tag("h3", task.capitalize()))
-        keys = (tag("li", run_key(report, run), run.name) for run in runs)
-        window = ", ".join(sorted({f"{figures.window_of(len(run.train.steps))}" for run in runs}, key=int))
-        caption = f"Lines: running mean of the training loss over the last {window} steps. Points: validation loss."
-        if window == "1":
-            caption = "Lines: training loss of each step. Points: validation loss."
-        elif len(runs) <= figures.MAX_FAINT:
-            caption += " Faint: training loss of each step."
-        if len(runs) > 1:
-            caption += " Where runs coincide, the earlier is the wider line."
-        svg = _drawn(partial(figures.loss_curves, runs, styles, prefix=f"loss-{number}"))
-        legend = tag("ul", *keys, class_="legend") if len(report.runs) > 1 else None
-        parts.append(_figure(svg, caption, legend))
+            parts.append(tag("h3", runs[0].task.capitalize()))
+        parts.append(figure(picture))
         parts += [table for run in runs if (table := _loss_table(run)) is not None]
     return join(parts)
 
 
 def phases(report: Report) -> Html:
     """Return the stacked phase bars, and what each phase contains under each strategy."""
-    legend = tag(
-        "ul",
-        *(
-            tag(
-                "li",
-                tag("span", class_="swatch", style=f"background: {figures.PHASE_COLOURS[phase]}"),
-                PHASE_NAMES[phase],
-            )
-            for phase in ALL_PHASES
-        ),
-        class_="legend",
-    )
-    caption = "Mean step by phase, over the measured steps and all ranks. The figures stand in the table above."
-    svg = _drawn(partial(figures.phase_bars, report.runs, prefix="phases"))
-    return join([_figure(svg, caption, legend), phase_contents_table(phase_contents(report), PHASE_NAMES)])
+    bars = join(map(figure, speed_pictures(report)))
+    return join([bars, phase_contents_table(phase_contents(report), PHASE_NAMES)])
 
 
 def memory(report: Report) -> Html:
     """Return the memory bars, or the table of them when they cannot be drawn."""
-    kinds = {str(run.get("summary.memory.kind") or NOT_AVAILABLE) for run in report.runs}
-    what = "; ".join(f"{kind}: {MEMORY_KINDS.get(kind, 'kind not known to this report')}" for kind in sorted(kinds))
-    caption = f"One bar a rank, rank 0 on top. {what}."
-    if not any(rank_memory(run) for run in report.runs):
-        return tag("p", "No run recorded the memory of its ranks.")
-    svg = _drawn(partial(figures.memory_bars, report.runs, prefix="memory"))
-    return join([_figure(svg, caption), _memory_table(report)])
+    bars = [figure(picture) for picture in memory_pictures(report)]
+    return join([*bars, _memory_table(report)]) if bars else tag("p", "No run recorded the memory of its ranks.")
 
 
 def quality(report: Report) -> Html:
     """Return confusion matrices, or predicted against actual, of each run."""
-    read = {run.name: _predictions(run) for run in report.runs if run.task == "regression"}
-    values = [array for found in read.values() if not isinstance(found, str) for array in found[1:]]
-    limits = (min(array.min() for array in values), max(array.max() for array in values)) if values else (0.0, 1.0)
+    read = read_all_predictions(report)
+    drawn = iter(tuple(prediction_pictures(report, read)))
     parts = []
-    for number, run in enumerate(report.runs):
+    for run in report.runs:
         found = read.get(run.name)
         if found is None:
             content = _confusion(run)
         elif isinstance(found, str):
             content = tag("p", found)
         else:
-            content = _regression(run.name, *found, limits, f"predictions-{number}")
+            content = join([figure(next(drawn)), _error_table(run.name, *found)])
         heading = tag("h3", run.name) if len(report.runs) > 1 else None
         parts.append(tag("section", heading, content, class_="matrix" if found is None else None))
     return tag("div", join(parts), class_="beside")
 
 
-def _figure(svg: Html, caption: str, legend: Html | None = None) -> Html:
-    return tag("figure", legend, svg, tag("figcaption", caption))
+def figure(picture: Drawing) -> Html:
+    """Return a picture with its legend and caption, in a region that scrolls on narrow windows.
 
-
-def _drawn(draw: Callable[[], Html]) -> Html:
-    """Return a figure in a region that scrolls on narrow windows, or what to install for it."""
+    Where it cannot be drawn, what to install for it stands in its place.
+    """
     missing = figures.can_draw()
     if missing is not None:
-        return tag("p", f"No figure: {missing}. All figures' values are in the tables.", class_="verdict")
-    return tag("div", draw(), class_="scroll", tabindex="0", role="region", aria_label="Figure")
+        shown = tag("p", f"No figure: {missing}. All figures' values are in the tables.", class_="verdict")
+    else:
+        svg = page_figure(picture, prefix=picture.key)
+        shown = tag("div", svg, class_="scroll", tabindex="0", role="region", aria_label=f"Figure: {picture.title}")
+    legend = tag("ul", *(tag("li", _swatch(key), key.label) for key in picture.legend), class_="legend")
+    return tag("figure", legend if picture.legend else None, shown, tag("figcaption", picture.caption))
+
+
+def _swatch(key: Key) -> Html:
+    if key.is_area:
+        return tag("span", class_="swatch", style=f"background: {key.colour}")
+    return line_key(key.colour, key.dashes)
 
 
 def _loss_table(run: RunRecord) -> Html | None:
@@ -233,28 +216,3 @@ def _most_confused(counts: list[list[int]], names: Sequence[str], where: str, ru
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     text = tag("p", f"The commonest confusions of {len(names)} classes; report.json holds the whole matrix.")
     return join([text, tag("table", head, tag("tbody", *rows), class_="figures")])
-
-
-def _predictions(run: RunRecord) -> tuple[str, Any, Any] | str:
-    """Return split, labels and predictions of a regression, or why there are none."""
-    split = split_shown(run)
-    if split is None:
-        return f"No figure: {run.name} has no scores on test or validation."
-    file = predictions_file(split)
-    try:
-        return (split, *figures.read_predictions(run.folder / file))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        return f"No figure: {file} of {run.name} cannot be used: {plain(reason)}"
-
-
-def _regression(run: str, split: str, labels: Any, predictions: Any, limits: tuple[float, float], prefix: str) -> Html:
-    svg = _drawn(partial(figures.predicted_against_actual, labels, predictions, run, limits=limits, prefix=prefix))
-    shown = figures.num_shown(len(labels))
-    some = f"{shown:,} evenly spaced rows of {len(labels):,}" if shown < len(labels) else f"{len(labels):,} rows"
-    errors = predictions - labels
-    caption = (
-        f"Predictions on {split}; points: {some}; histogram: all rows. Dashed: predicted equals actual. "
-        f"Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
-    )
-    return join([_figure(svg, caption), _error_table(run, split, labels, predictions)])

@@ -7,6 +7,7 @@ from typing import Any
 
 from paratune.certificate import COLUMNS
 from paratune.report.baseline import Against, Change
+from paratune.report.canvas import css_colour
 from paratune.report.figures import run_style
 from paratune.report.machine import hardware_facts, setting_text, software_facts, written
 from paratune.report.model import Report, SeedGroup
@@ -136,12 +137,14 @@ def run_key(report: Report, run: RunRecord) -> Html:
     """Return the line in the run's colour and dashes that marks it in the loss figure; nothing for a single run."""
     if len(report.runs) < 2:
         return Html("")
-    position = report.runs.index(run)
-    _, dashes = run_style(position)
-    dash = ",".join(f"{2 * length:g}" for length in dashes)
+    return line_key(*run_style(report.runs.index(run)))
+
+
+def line_key(colour: str, dashes: Sequence[float]) -> Html:
+    """Return a piece of a line as figures draw it, for a legend; `colour` is one of theirs."""
     line = tag(
-        "line", x1="0", y1="5", x2="34", y2="5", stroke=f"var(--run-{position % 6 + 1})",
-        stroke_width="3.4", stroke_dasharray=dash or None,
+        "line", x1="0", y1="5", x2="34", y2="5", stroke=css_colour(colour), stroke_width="3.4",
+        stroke_dasharray=",".join(f"{2 * length:g}" for length in dashes) or None,
     )  # fmt: skip
     return tag("svg", line, viewBox="0 0 34 10", class_="key", aria_hidden="true")
 

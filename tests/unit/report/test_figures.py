@@ -26,12 +26,17 @@ def _runs(tmp_path, names=("a", "b"), **changes):
 def _all(runs):
     styles = {run.name: position for position, run in enumerate(runs)}
     labels, predictions = np.arange(20.0), np.arange(20.0) + 0.5
-    return [
-        figures.loss_curves(runs, styles, prefix="loss"),
-        figures.phase_bars(runs, prefix="phases"),
-        figures.memory_bars(runs, prefix="memory"),
-        figures.predicted_against_actual(labels, predictions, runs[0].name, limits=(0, 20), prefix="scatter"),
+    pictures = [
+        figures.loss_curves(runs, styles),
+        figures.phase_bars(runs),
+        figures.memory_bars(runs),
+        figures.predicted_against_actual(labels, predictions, runs[0].name, "test", limits=(0, 20)),
     ]
+    return [_svg(picture) for picture in pictures]
+
+
+def _svg(picture):
+    return canvas.page_figure(picture, prefix=picture.key)
 
 
 def test_figures_leave_no_global_state_behind(tmp_path):
@@ -52,7 +57,7 @@ def test_hostile_names_are_text_in_figures(tmp_path):
         assert "<script" not in svg
         assert "\x1b" not in svg
         assert "\u202e" not in svg
-    assert "$\\frac" in figures.phase_bars(_runs(tmp_path / "short", ("$\\frac$", "b")), prefix="p")
+    assert "$\\frac" in _svg(figures.phase_bars(_runs(tmp_path / "short", ("$\\frac$", "b"))))
 
 
 def test_ids_of_figures_are_unique_on_a_page(tmp_path):
@@ -73,7 +78,7 @@ def test_figures_follow_the_colours_of_the_page(tmp_path):
 
 def test_bars_tell_their_values_to_the_pointer(tmp_path):
     # 30% of an 80 ms step.
-    svg = figures.phase_bars(_runs(tmp_path, step_ms=80.0), prefix="p")
+    svg = _svg(figures.phase_bars(_runs(tmp_path, step_ms=80.0)))
     assert "<title>a: forward 24.0 ms of a mean step</title>" in svg
 
 
@@ -81,8 +86,8 @@ def test_losses_of_runs_with_other_batches_are_drawn_over_epochs(tmp_path):
     first = make_run(tmp_path / "a")
     second = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 64})
     runs = read_runs([first, second]).runs
-    assert ">Epoch<" in figures.loss_curves(runs, {"a": 0, "b": 1}, prefix="l")
-    assert ">Optimizer step<" in figures.loss_curves(runs[:1], {"a": 0}, prefix="l")
+    assert ">Epoch<" in _svg(figures.loss_curves(runs, {"a": 0, "b": 1}))
+    assert ">Optimizer step<" in _svg(figures.loss_curves(runs[:1], {"a": 0}))
 
 
 def test_unknown_losses_and_memory_leave_gaps(tmp_path):
@@ -91,8 +96,8 @@ def test_unknown_losses_and_memory_leave_gaps(tmp_path):
         '{"event": "step", "time": 1, "step": 1, "epoch": 0.1, "loss": null}\n'
     )
     runs = read_runs([folder]).runs
-    assert figures.loss_curves(runs, {"a": 0}, prefix="l").startswith("<svg")
-    assert figures.memory_bars(runs, prefix="m").startswith("<svg")
+    assert _svg(figures.loss_curves(runs, {"a": 0})).startswith("<svg")
+    assert _svg(figures.memory_bars(runs)).startswith("<svg")
 
 
 def test_run_styles_differ_for_twelve_runs():
@@ -143,3 +148,15 @@ def test_errors_stand_by_actual_value_in_a_table():
     cells = re.findall(r">([^<>]+)</t[dh]>", page_figures._error_table("a", "test", many, many))
     assert cells[6:8] == ["0 to 10", "10"]
     assert sum(int(count) for count in cells[7::6]) == 101
+
+
+def test_a_picture_by_itself_has_its_legend_and_no_fonts_of_others(tmp_path):
+    runs = _runs(tmp_path, ("first", "second"))
+    files = canvas.figure_files(figures.loss_curves(runs, {"first": 0, "second": 1}))
+    svg = files["svg"].decode()
+    assert files["png"].startswith(b"\x89PNG")
+    assert "<text" not in svg
+    # matplotlib writes each text that it draws as outlines into a comment.
+    assert {"<!-- first -->", "<!-- second -->", "<!-- Optimizer step -->", "<!-- Loss -->"} <= set(
+        re.findall("<!-- .+? -->", svg)
+    )
