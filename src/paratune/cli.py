@@ -249,6 +249,22 @@ def report(
 
 
 @app.command
+def watch(
+    *paths: Path,
+    once: Annotated[bool, Parameter(negative=(), help="print one view and end, as where there is no terminal")] = False,
+    interval: Annotated[float, Parameter(help="seconds between two looks")] = 2.0,
+    json: Json = False,
+) -> int:
+    """Show what runs and matrices are at, from their records alone: progress, loss, speed, memory, time left.
+
+    PATHS are runs, matrices or folders of them; without any, what is running below runs. Nothing of them is touched.
+    """
+    from paratune.commands.watch import watch_command
+
+    return watch_command(paths, once=once, interval=interval, as_json=json)
+
+
+@app.command
 def data(
     config: Path,
     *,

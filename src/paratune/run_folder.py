@@ -20,6 +20,8 @@ from paratune.records import RUN_FILE, is_finished, read_json
 
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"
+LOOK_S = 0.5
+"""Seconds for which one who takes a folder tries again: `is_in_use`, asked elsewhere, holds the lock for an instant."""
 FREE_TO_CHANGE = (
     "run.folder",
     "run.name",
@@ -159,7 +161,7 @@ def take(folder: Path, mode: Mode) -> FileLock:
     lock = FileLock(folder / LOCK_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=LOOK_S)
         _check_content(folder, mode)  # another process may have trained here since the first look
         if mode == "overwrite":
             for path in folder.iterdir():

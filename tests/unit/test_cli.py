@@ -32,7 +32,9 @@ def _modules_after(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES")[2].split())
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["sweep"], ["certify"], ["report"], ["config"], ["config", "init"]])
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["sweep"], ["certify"], ["report"], ["watch"], ["config"], ["config", "init"]]
+)
 def test_help_imports_nothing_heavy(command: list[str]):
     assert _modules_after(*command, "--help") & HEAVY == set()
 
@@ -45,6 +47,7 @@ def test_commands_without_a_model_do_without_torch(tmp_path: Path):
         ["report", "nowhere"],
         ["train", "x.yaml"],
         ["sweep", "x.yaml"],
+        ["watch", "--once"],
     ):
         assert _modules_after(*arguments) & {"torch", "transformers"} == set(), arguments
 

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from paratune import records
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, CheckpointError
-from paratune.run_folder import is_in_use
+from paratune.run_folder import LOOK_S, is_in_use
 from paratune.sweep.plan import IN_USE, Step, now
 from paratune.sweep_record import (
     CONFIGS_FOLDER,
@@ -44,7 +44,7 @@ def take(folder: Path) -> FileLock:
     lock = FileLock(folder / LOCK_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=LOOK_S)
     except Timeout as error:
         raise CheckpointError(
             f"{folder} is in use by another paratune sweep; wait for its end, or change name:"

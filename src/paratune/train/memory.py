@@ -54,7 +54,7 @@ class StepBatches:
 
     def __next__(self) -> list[Batch]:
         self._next += 1
-        self._guard.doing = "training"
+        self._guard.begins("training")
         return self._batches.step(self._next - 1)
 
     def again(self, sizes: ResolvedBatch) -> None:
@@ -78,7 +78,9 @@ class MemoryGuard:
         """Whether the run folder is this run's by now."""
 
     def begins(self, doing: str) -> None:
-        """Note what is done from now on; it is what memory has run out in, should it."""
+        """Note what is done from now on, in the event log as well: what memory has run out in, what a run is at."""
+        if doing != self.doing and self.recorder is not None:
+            self.recorder.add("begin", doing=doing)
         self.doing = doing
 
     @contextmanager

@@ -1,5 +1,6 @@
 """A run, from the meeting of its processes to its summary: one process's part of it."""
 
+import contextlib
 import logging
 import shutil
 import time
@@ -29,7 +30,7 @@ from paratune.engine.phases import make_clock
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
-from paratune.errors import LaunchError, Stopped
+from paratune.errors import CheckpointError, LaunchError, Stopped
 from paratune.metrics.scores import is_better
 from paratune.models.load import say_what_is_new
 from paratune.models.save import save_model
@@ -55,6 +56,8 @@ from paratune.train.record import add_session, gather_nodes, model_facts, run_re
 from paratune.train.steps import check_steps, is_due, num_steps
 
 log = logging.getLogger(__name__)
+MAX_MESSAGE = 2000
+"""Characters of an error that the event log keeps."""
 T = TypeVar("T")
 
 
@@ -154,6 +157,10 @@ class _Run:
             events = records.EventLog(self._folder, prepared.place.rank)
             with self._memory.explained():  # in here, where the event can still be written
                 return self._train(model, optimizer, progress, events)
+        except Exception as error:
+            if events is not None and not isinstance(error, Stopped):
+                note_failure(events, error)
+            raise
         finally:
             if events is not None:
                 events.close()
@@ -489,6 +496,13 @@ def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
             passed_over=[damaged.name for damaged in there[there.index(taken) + 1 :]],
         )
         events.close()
+
+
+def note_failure(events: records.EventLog, error: Exception) -> None:
+    """Write why the run ends, so that it is told from one that was killed; a full disk may be the reason itself."""
+    with contextlib.suppress(CheckpointError):
+        events.add("failure", error=type(error).__name__, message=str(error)[:MAX_MESSAGE])
+        events.flush()
 
 
 def hardware_peak(device: torch.device) -> int | None:

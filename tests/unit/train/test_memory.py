@@ -10,7 +10,7 @@ from tiny_data import tiny_collator
 from paratune import records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.data.loader import TrainBatches
-from paratune.train.memory import StepBatches, limit_from_environment, recorded_size
+from paratune.train.memory import MemoryGuard, StepBatches, limit_from_environment, recorded_size
 
 HERE = {"world_size": 2, "device": "cpu", "batch.micro_batch_size": "auto"}
 ELSEWHERE = HERE | {"world_size": 4}
@@ -69,14 +69,28 @@ def test_a_step_is_had_again_in_smaller_pieces_and_the_next_ones_follow():
         return [batch.index.tolist() for batch in step]
 
     whole, halves = ResolvedBatch(4, 4, 1), ResolvedBatch(4, 2, 2)
-    guard: Any = SimpleNamespace(doing="evaluating")
+    begun: list[str] = []
+    guard: Any = SimpleNamespace(begins=begun.append)
     batches = StepBatches(make, whole, 1, guard)
     (first,) = rows(next(batches))
     assert [first] == rows(make(whole).step(1))
-    assert guard.doing == "training"
+    assert begun == ["training"]
     batches.again(halves)
     assert rows(next(batches)) == [first[:2], first[2:]]
     assert rows(next(batches)) == rows(make(halves).step(2))
+
+
+def test_what_is_begun_stands_in_the_event_log_once(tmp_path: Path):
+    prepared: Any = SimpleNamespace()
+    guard = MemoryGuard(prepared, tmp_path, ResolvedBatch(4, 4, 1))
+    guard.begins("placing the model")
+    noted: list[tuple[str, str]] = []
+    recorder: Any = SimpleNamespace(add=lambda event, doing: noted.append((event, doing)))
+    guard.recorder = recorder
+    for doing in ("training", "training", "evaluating", "training"):
+        guard.begins(doing)
+    assert noted == [("begin", "training"), ("begin", "evaluating"), ("begin", "training")]
+    assert guard.doing == "training"
 
 
 def test_the_launchers_limit(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,239 @@
+"""A run under observation: its record is read again and again, and no more of it than has changed."""
+
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from paratune.errors import CheckpointError
+from paratune.records import RUN_FILE, SUMMARY_FILE, events_file, read_json
+from paratune.run_folder import LOCK_FILE, is_in_use
+from paratune.watch.history import RankHistory, phase_shares, rank_views, rates
+from paratune.watch.state import RunView, State, mapping, number, whole
+from paratune.watch.tail import EventTail
+
+MIN_SILENCE_S = 60.0
+"""A run that trains is not called stalled before it has been silent for so long."""
+MIN_PAUSE_S = 600.0
+"""Nor one that evaluates or saves, of which no length is known at first."""
+SLOWER = 5
+"""How many times longer than what is usual a silence must be."""
+MAX_RANKS = 4096
+_DOING: Mapping[str, State] = {
+    "training": "training",
+    "evaluating": "evaluating",
+    "writing a checkpoint": "saving",
+    "writing the model": "saving",
+}
+
+
+class JsonFile:
+    """A JSON file of a record that is written whole: read again when it is another one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self.value: Mapping[str, Any] | None = None
+        """Its content; None while there is none that can be read."""
+
+    def read(self) -> bool:
+        """Look; return whether it is another one than at the last look."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            was_there, self._seen, self.value = self._seen is not None, None, None
+            return was_there
+        now = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if now == self._seen:
+            return False
+        self._seen, self.value = now, None
+        with suppress(CheckpointError):
+            self.value = mapping(read_json(self._path))
+        return True
+
+
+class RunWatch:
+    """One run folder; `look` says what it is at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._run, self._summary = JsonFile(folder / RUN_FILE), JsonFile(folder / SUMMARY_FILE)
+        self._tails: list[EventTail] = []
+        self._histories: list[RankHistory] = []
+
+    def look(self, now: float | None = None) -> RunView:
+        """Return what the run is at; `now` in Unix seconds. Nothing that the folder may hold raises."""
+        now = time.time() if now is None else now
+        self._run.read()
+        self._summary.read()
+        if not self.folder.is_dir():
+            return RunView(self.folder.name, str(self.folder), "gone", reason="its folder is not there any more")
+        if self._summary.value is not None:
+            return self._finished(self._summary.value)
+        # Asked before the events are read: a process that ends in between has written all that it had to say.
+        in_use = is_in_use(self.folder)
+        self._read_events()
+        return self._unfinished(in_use, now)
+
+    def _session(self) -> Mapping[str, Any]:
+        """Return what the last start of the run ran with."""
+        run = self._run.value or {}
+        sessions = run.get("sessions")
+        return mapping(sessions[-1]) if isinstance(sessions, list) and sessions else run
+
+    def _about(self) -> dict[str, Any]:
+        """Return what run.json says that is shown."""
+        session, plan = self._session(), mapping((self._run.value or {}).get("plan"))
+        nodes = session.get("hardware")
+        host = mapping(nodes[0]).get("hostname") if isinstance(nodes, list) and nodes else None
+        return {
+            "name": self.folder.name,
+            "folder": str(self.folder),
+            "host": host if isinstance(host, str) else None,
+            "strategy": _text(mapping(session.get("strategy")).get("kind")),
+            "device": _text(session.get("device")),
+            "world_size": whole(session.get("world_size")),
+            "num_steps": whole(plan.get("num_steps")),
+            "num_epochs": number(plan.get("num_epochs")),
+        }
+
+    def _finished(self, summary: Mapping[str, Any]) -> RunView:
+        scores = mapping(summary.get("scores"))
+        split = next((name for name in ("validation", *scores) if name in scores), None)
+        throughput = mapping(summary.get("throughput"))
+        return RunView(
+            **self._about(),
+            state="finished",
+            step=whole(summary.get("num_steps")),
+            loss=number(mapping(summary.get("loss")).get("last")),
+            tokens_per_s=number(throughput.get("tokens_per_s")),
+            samples_per_s=number(throughput.get("samples_per_s")),
+            scores=_scores(scores.get(split or "")),
+            scored_on=split,
+            total_s=number(mapping(summary.get("time")).get("total_s")),
+        )
+
+    def _read_events(self) -> None:
+        num_ranks = min(max(self._session_ranks(), 1), MAX_RANKS)
+        while len(self._tails) < num_ranks:
+            self._tails.append(EventTail(self.folder / events_file(len(self._tails))))
+            self._histories.append(RankHistory())
+        del self._tails[num_ranks:], self._histories[num_ranks:]
+        for rank, tail in enumerate(self._tails):
+            try:
+                events, is_new = tail.read()
+            except OSError:  # for now: what comes next may be read
+                continue
+            if is_new:
+                self._histories[rank] = RankHistory()
+            for event in events:
+                self._histories[rank].add(event)
+
+    def _session_ranks(self) -> int:
+        return whole(self._session().get("world_size")) or 1
+
+    def _unfinished(self, in_use: bool, now: float) -> RunView:
+        about, first = self._about(), self._histories[0]
+        heard = max((history.time or 0.0 for history in self._histories), default=0.0) or None
+        state, reason = self._state(in_use, heard, now, about["host"])
+        tokens_per_s, samples_per_s = rates(self._histories)
+        evaluation = mapping(first.evaluation)
+        newest = first.steps[-1] if first.steps else {}
+        config = mapping(self._session().get("config"))
+        return RunView(
+            **about,
+            state=state,
+            reason=reason,
+            since=heard,
+            step=first.step,
+            epoch=number(newest.get("epoch")),
+            loss=number(newest.get("loss")),
+            losses=tuple(loss for _, loss in first.losses),
+            learning_rate=number(newest.get("learning_rate")),
+            tokens_per_s=tokens_per_s,
+            samples_per_s=samples_per_s,
+            phases=phase_shares(self._histories),
+            ranks=rank_views(
+                self._histories,
+                own_phases=self._own_phases(),
+                log_every=whole(mapping(config.get("measure")).get("log_every")) or 1,
+            ),
+            scores=_scores(evaluation.get("scores")),
+            scored_at=whole(evaluation.get("step")),
+            scored_on=_text(evaluation.get("split")),
+            left_s=self._left_s(about["num_steps"]) if in_use or state in _DOING.values() else None,
+            num_damaged_lines=sum(tail.num_damaged for tail in self._tails),
+        )
+
+    def _own_phases(self) -> tuple[str, ...]:
+        """Return the phases in which no rank waits for another: all-gathers of sharded weights are in forward."""
+        traits = mapping(mapping(self._session().get("strategy")).get("traits"))
+        if traits.get("ranks_per_replica") not in (1, None):
+            return ()  # stages of a pipeline have different work
+        return ("get_batch",) if traits.get("gathers_per_micro_step") else ("get_batch", "forward")
+
+    def _state(self, in_use: bool, heard: float | None, now: float, host: str | None) -> tuple[State, str | None]:
+        first = self._histories[0]
+        doing = _DOING.get(first.doing or "", "starting")
+        began = self._began()
+        if in_use and began is not None and (heard is None or heard < began):
+            heard, doing = began, "starting"  # what the log says is of the session before
+        limit = self._silence_s(doing)
+        silence = now - heard if heard is not None else None
+        if in_use:
+            if doing != "starting" and silence is not None and silence > limit:
+                return "stalled", f"{doing}, and silent for longer than is usual"
+            return doing, None
+        ended = first.ended or next((each.ended for each in self._histories if each.ended is not None), None)
+        if ended is not None:
+            return _why(ended)
+        # Locks of another machine may not be seen here; what it wrote just now is.
+        is_elsewhere = host is not None and host != platform.node()
+        if is_elsewhere and silence is not None and silence < limit:
+            return doing, f"on {host}, which this machine sees no lock of"
+        if self._run.value is None and heard is None:
+            return "killed", "before its first step, or it has not begun"
+        return "killed", "nobody holds it, and it did not say why"
+
+    def _began(self) -> float | None:
+        """Return when the folder was last taken, in Unix seconds: taking it opens the lock file to write."""
+        try:
+            return (self.folder / LOCK_FILE).stat().st_mtime
+        except OSError:
+            return None
+
+    def _silence_s(self, doing: State) -> float:
+        """Return the seconds of silence after which a run that does this is stalled."""
+        first = self._histories[0]
+        if doing != "training":
+            return max(MIN_PAUSE_S, SLOWER * first.longest_pause_s)
+        config = mapping(self._session().get("config"))
+        log_every = whole(mapping(config.get("measure")).get("log_every")) or 1
+        step_s = first.mean_wall_s()
+        # Until the first steps are logged nothing is known of their length.
+        return max(MIN_SILENCE_S, SLOWER * log_every * step_s) if step_s is not None else MIN_PAUSE_S
+
+    def _left_s(self, num_steps: int | None) -> float | None:
+        first = self._histories[0]
+        step_s = first.mean_wall_s()
+        if num_steps is None or step_s is None or first.step == 0:
+            return None
+        return max(0, num_steps - first.step) * (step_s + first.pauses_s / first.step)
+
+
+def _why(ended: Mapping[str, Any]) -> tuple[State, str]:
+    if ended["event"] == "stop":
+        return "stopped", f"by {ended.get('signal')} after step {ended.get('step')}; --resume goes on with it"
+    if ended["event"] == "out_of_memory":
+        return "failed", f"memory ran out while {ended.get('doing')}"
+    return "failed", f"{ended.get('error')}: {ended.get('message')}"
+
+
+def _scores(value: Any) -> dict[str, float | None]:
+    return {str(name): number(score) for name, score in mapping(value).items()}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

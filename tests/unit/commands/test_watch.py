@@ -1,0 +1,154 @@
+"""`paratune watch`: one view without a terminal, a live one in a terminal, and how it ends."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+from watched import event, finish, held, log, step, training
+
+from paratune.commands.watch import watch_command
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError
+
+CODE = "from paratune.cli import main; main()"
+
+
+def watch(*paths: Path, once: bool = True, as_json: bool = False) -> int:
+    return watch_command(paths, once=once, interval=1.0, as_json=as_json)
+
+
+def fresh(folder: Path) -> Path:
+    training(folder)
+    log(folder, step(11, time=time.time()))
+    return folder
+
+
+def test_once_prints_one_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with held(fresh(tmp_path / "r")):
+        assert watch(tmp_path) == EXIT_OK
+    assert "step 11 of 100 (11.0%)" in capsys.readouterr().out
+
+
+def test_without_a_terminal_it_is_as_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with held(fresh(tmp_path / "r")):
+        assert watch(tmp_path / "r", once=False) == EXIT_OK
+    out = capsys.readouterr().out
+    assert "training" in out
+    assert "\x1b" not in out
+
+
+def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    finish(tmp_path / "done")
+    with held(fresh(tmp_path / "r")):
+        assert watch(tmp_path, as_json=True) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["runs"][0]["state"], found["others"]) == ("training", {"finished": 1})
+
+
+def test_without_paths_it_looks_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no folder runs"):
+        watch()
+    finish(tmp_path / "runs" / "a")
+    watch()
+    assert "1 finished" in capsys.readouterr().out
+
+
+def test_bad_input_is_named(tmp_path: Path):
+    with pytest.raises(CheckpointError, match="nowhere does not exist"):
+        watch(tmp_path / "nowhere")
+    for interval in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="--interval"):
+            watch_command([tmp_path], once=True, interval=interval, as_json=False)
+
+
+class Terminal:
+    """`paratune watch` in a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._end, inside = pty.openpty()
+        self.resize(100, 40)
+        words = [sys.executable, "-c", CODE, "watch", *arguments]
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}
+        del environment["COLUMNS"], environment["LINES"]
+        self.process = subprocess.Popen(
+            words, stdin=inside, stdout=inside, stderr=inside, env=environment, start_new_session=True
+        )
+        os.close(inside)
+        self.text = ""
+
+    def resize(self, width: int, height: int) -> None:
+        ioctl(self._end, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def wait_for(self, words: str, timeout_s: float = 20.0) -> None:
+        end = time.monotonic() + timeout_s
+        while words not in self.text:
+            assert time.monotonic() < end, self.text[-2000:]
+            self.read(0.2)
+
+    def read(self, seconds: float) -> None:
+        if select.select([self._end], [], [], seconds)[0]:
+            try:
+                self.text += os.read(self._end, 65536).decode("utf-8", "replace")
+            except OSError:  # the other side is closed
+                time.sleep(0.05)
+
+    def end(self) -> int:
+        code = self.process.wait(20)
+        self.read(0.5)
+        os.close(self._end)
+        return code
+
+
+LEAVES_THE_SCREEN = "\x1b[?1049l"
+
+
+def test_the_live_view_follows_a_run_to_its_end(tmp_path: Path):
+    folder = fresh(tmp_path / "r")
+    with held(folder):
+        terminal = Terminal(str(folder), "--interval", "0.2")
+        terminal.wait_for("step 11 of 100")
+        log(folder, step(12, time=time.time()), event("begin", doing="evaluating", time=time.time()))
+        terminal.wait_for("step 12 of 100")
+        terminal.wait_for("evaluating")
+        finish(folder)
+    assert terminal.end() == EXIT_OK
+    # The last view stays on the terminal itself.
+    after = terminal.text.rpartition(LEAVES_THE_SCREEN)[2]
+    assert "finished" in after
+    assert "accuracy 0.9" in after
+
+
+def test_a_resized_terminal_is_drawn_anew_at_once(tmp_path: Path):
+    folder = fresh(tmp_path / "r")
+    with held(folder):
+        terminal = Terminal(str(tmp_path), "--interval", "600")
+        terminal.wait_for("step 11 of 100")
+        terminal.text = ""
+        terminal.resize(60, 20)
+        os.kill(terminal.process.pid, signal.SIGWINCH)
+        terminal.wait_for("step 11 of 100")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == EXIT_OK
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_OK), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_and_gives_the_screen_back(tmp_path: Path, number: int, code: int):
+    terminal = Terminal(str(tmp_path), "--interval", "0.2")
+    terminal.wait_for("nothing is running")
+    shutil.rmtree(tmp_path)  # what is watched may vanish
+    terminal.read(0.6)
+    terminal.process.send_signal(number)
+    assert terminal.end() == code
+    assert LEAVES_THE_SCREEN in terminal.text
+    assert "Traceback" not in terminal.text

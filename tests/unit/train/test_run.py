@@ -1,0 +1,28 @@
+"""A process's part of a run: what it says when it ends badly."""
+
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import CheckpointError, NotFiniteError
+from paratune.records import EventLog, read_events
+from paratune.train.run import MAX_MESSAGE, note_failure
+
+
+def test_why_a_run_fails_stands_in_its_event_log(tmp_path: Path):
+    events = EventLog(tmp_path, 0)
+    note_failure(events, NotFiniteError("step 3: the loss is nan" + "!" * 5000))
+    (found,) = read_events(tmp_path)
+    assert (found["event"], found["error"]) == ("failure", "NotFiniteError")
+    assert found["message"].startswith("step 3: the loss is nan")
+    assert len(found["message"]) == MAX_MESSAGE
+
+
+def test_a_full_disk_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    events = EventLog(tmp_path, 0)
+
+    def full(event: str, **values: object) -> None:
+        raise CheckpointError("No space left on device")
+
+    monkeypatch.setattr(events, "add", full)
+    note_failure(events, ValueError("x"))

@@ -1,0 +1,202 @@
+"""Runs and matrices together: what is shown, what is counted, what is found below a folder."""
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from watched import event, finish, held, log, step, training
+
+from paratune.errors import CheckpointError
+from paratune.sweep_record import Axis, CellRecord, SweepRecord, run_folder_of, write_sweep
+from paratune.watch import board as module
+from paratune.watch.board import Board
+from paratune.watch.run import RunWatch
+from paratune.watch.sweep import SweepWatch
+
+
+def cell(name: str, state: str = "pending", **values) -> CellRecord:
+    known = {"values": {"seed": name[-1]}, "num_processes": 1, "task": "classification", "metric": "accuracy"}
+    return CellRecord(name, metrics=("accuracy",), fingerprint="f", state=state, **{**known, **values})
+
+
+def took(seconds: int) -> tuple[dict, ...]:
+    return (
+        {"began": "2026-11-21T10:00:00+00:00", "ended": f"2026-11-21T10:{seconds // 60:02}:{seconds % 60:02}+00:00"},
+    )
+
+
+def matrix(folder: Path, *cells: CellRecord) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {each.values["seed"]: each.values["seed"] for each in cells}
+    axes = (Axis("run.seed", "seed", names, is_seed=True),)
+    write_sweep(folder, SweepRecord("m", "now", "m.yaml", ("paratune",), axes, (), tuple(cells)))
+    return folder
+
+
+def fresh(folder: Path) -> Path:
+    """Make a run whose last step is now."""
+    training(folder)
+    log(folder, step(11, time=time.time()))
+    return folder
+
+
+def test_what_runs_below_a_folder_is_shown_and_the_rest_counted(tmp_path: Path):
+    for number in range(5):
+        finish(tmp_path / "old" / f"r{number}")
+    training(tmp_path / "dead")
+    (tmp_path / "new" / "model").mkdir(parents=True)
+    training(tmp_path / "dead" / "checkpoints" / "step")  # what is in a run is no run
+    with held(fresh(tmp_path / "a" / "b" / "r")):
+        view = Board([tmp_path]).look()
+    assert [run.name for run in view.runs] == ["r"]
+    assert view.others == {"finished": 5, "killed": 1}
+    assert not view.is_at_rest
+
+
+def test_what_was_seen_at_work_is_shown_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FIND_EVERY_S", 0.0)
+    board = Board([tmp_path])
+    folder = tmp_path / "r"
+    with held(fresh(folder)):
+        assert board.look().runs[0].state == "training"
+    assert board.look().runs[0].state == "killed"
+    finish(folder)
+    assert board.look().runs[0].state == "finished"
+    shutil.rmtree(folder)
+    assert board.look().runs[0].state == "gone"
+    with held(fresh(tmp_path / "later")):
+        assert [run.state for run in board.look().runs] == ["training", "gone"]
+
+
+def test_a_named_run_is_shown_whatever_it_is_at(tmp_path: Path):
+    board = Board([finish(tmp_path / "r"), tmp_path / "r"])
+    view = board.look()
+    assert [run.state for run in view.runs] == ["finished"]
+    assert view.is_at_rest
+
+
+@pytest.mark.parametrize("path", ["nowhere", "file"])
+def test_a_path_that_is_no_folder_is_named(tmp_path: Path, path: str):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=path):
+        Board([tmp_path / path])
+
+
+def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
+    folder = matrix(
+        tmp_path / "m",
+        cell("r1", "finished", attempts=took(60)),
+        cell("r2", "running"),
+        cell("r3"),
+        cell("r4", "failed", reason="the loss is nan"),
+        cell("r5", "interrupted", reason="killed by signal 9"),
+        cell("r6", "running"),
+        cell("r7"),
+    )
+    finish(run_folder_of(folder, "r7"))  # trained by hand
+    with held(fresh(run_folder_of(folder, "r2"))):
+        view = SweepWatch(folder).look()
+    states = {each.name: each.state for each in view.cells}
+    assert states == {
+        "r1": "finished",
+        "r2": "training",
+        "r3": "waiting",
+        "r4": "failed",
+        "r5": "stopped",
+        "r6": "killed",  # it says running, and nobody holds the matrix
+        "r7": "finished",
+    }
+    assert view.is_running
+    assert view.counts()["running"] == 1
+    assert view.cells[1].run is not None
+    assert view.cells[3].reason == "the loss is nan"
+
+
+def test_a_cell_without_a_folder_is_at_what_it_said_last(tmp_path: Path):
+    folder = matrix(tmp_path / "m", cell("r1", "running"))
+    (folder / "logs").mkdir()
+    with held(folder):
+        watch = SweepWatch(folder)
+        assert watch.look().cells[0].state == "starting"
+        (folder / "logs" / "r1.txt").write_text("10:00:00 reading\n10:00:15 tokenize 3/10 \n")
+        assert watch.look().cells[0].state == "tokenizing"
+        (folder / "logs" / "r1.txt").write_text("10:00:15 tokenize 3/10 \n10:00:20 train: 10 rows\n")
+        assert watch.look().cells[0].state == "starting"
+
+
+def test_the_time_left_goes_by_cells_that_differ_in_the_seed_alone(tmp_path: Path):
+    def of(name: str, model: str, state: str = "pending", **more) -> CellRecord:
+        return cell(name, state, values={"seed": name[-1], "model": model}, **more)
+
+    cells = (
+        of("a1", "small", "finished", attempts=took(60)),
+        of("a2", "small"),
+        of("b1", "large", "finished", attempts=took(600)),
+        of("b2", "large"),
+        of("c1", "other"),
+        of("d1", "small", "failed"),
+    )
+    names = {each.values["seed"]: each.values["seed"] for each in cells}
+    models = {"small": "small", "large": "large", "other": "other"}
+    axes = (Axis("run.seed", "seed", names, is_seed=True), Axis("model", "model", models))
+    folder = tmp_path / "m"
+    folder.mkdir()
+    write_sweep(folder, SweepRecord("m", "now", "m.yaml", (), axes, (), cells))
+    with held(folder):
+        # a2 as a1, b2 as b1, c1 as both in the mean; what failed is not trained again.
+        assert SweepWatch(folder).look().left_s == pytest.approx(60 + 600 + 330)
+    assert SweepWatch(folder).look().left_s is None
+
+
+def test_before_a_cell_has_finished_no_time_is_told(tmp_path: Path):
+    folder = matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))
+    with held(folder):
+        assert SweepWatch(folder).look().left_s is None
+
+
+def test_a_damaged_record_of_a_matrix_is_said(tmp_path: Path):
+    folder = matrix(tmp_path / "m", cell("r1"))
+    watch = SweepWatch(folder)
+    assert watch.look().problem is None
+    (folder / "sweep.json").write_text("{}")
+    assert "schema_version" in str(watch.look().problem)
+
+
+def test_a_matrix_below_a_folder_is_shown_when_something_runs_in_it(tmp_path: Path):
+    folder = matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))
+    board = Board([tmp_path])
+    assert (board.look().sweeps, board.look().num_other_sweeps) == ((), 1)
+    with held(fresh(run_folder_of(folder, "r1"))):
+        view = board.look()
+    assert [each.name for each in view.sweeps] == ["m"]
+    assert view.runs == ()
+    assert [each.state for each in board.look().sweeps[0].cells] == ["killed", "waiting"]
+
+
+def test_json_holds_all_of_it(tmp_path: Path):
+    matrix(tmp_path / "m", cell("r1", "finished", attempts=took(5)))
+    log(training(tmp_path / "r"), event("stop", step=10, signal="SIGINT"))
+    found = json.loads(json.dumps(Board([tmp_path / "m", tmp_path / "r"]).look().as_dict()))
+    assert found["sweeps"][0]["counts"] == {"finished": 1}
+    assert found["runs"][0]["state"] == "stopped"
+
+
+def test_a_thousand_finished_runs_are_counted_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number in range(1000):
+        finish(tmp_path / f"r{number}")
+    monkeypatch.setattr(RunWatch, "look", None)
+    assert Board([tmp_path]).look().others == {"finished": 1000}
+
+
+def test_cells_keep_nothing_of_runs_that_ended(tmp_path: Path):
+    folder = matrix(tmp_path / "m", *(cell(f"r{number}", "running") for number in range(3)))
+    watch = SweepWatch(folder)
+    with held(fresh(run_folder_of(folder, "r1"))):
+        watch.look()
+        assert list(watch._runs) == ["r1"]
+    write_sweep(folder, watch._record.with_cell(replace(watch._record.cells[1], state="finished")))
+    watch.look()
+    assert watch._runs == {}

@@ -1,0 +1,192 @@
+"""What a run is at, by its folder alone: its state must be true whatever happened to it."""
+
+import json
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+from watched import NOW, begin, event, finish, held, log, step, training
+
+from paratune.records import RUN_FILE, events_file
+from paratune.watch.run import MIN_PAUSE_S, MIN_SILENCE_S, RunWatch
+from paratune.watch.state import RunView
+
+
+def look(folder: Path, after: float = 1.0) -> RunView:
+    return RunWatch(folder).look(NOW + after)
+
+
+def test_a_run_at_work_tells_all_its_figures(tmp_path: Path):
+    folder = training(tmp_path / "r", 10, world_size=2)
+    log(folder, event("evaluation", step=10, split="validation", scores={"accuracy": 0.75, "f1": None}, time_s=4.0))
+    with held(folder):
+        view = look(folder)
+    assert (view.state, view.step, view.num_steps, view.epoch, view.num_epochs) == ("training", 10, 100, 0.2, 2.0)
+    # Two ranks, each 8 samples and 100 tokens in 0.2 s.
+    assert (view.samples_per_s, view.tokens_per_s) == (pytest.approx(80), pytest.approx(1000))
+    shares = {"get_batch": 0.05, "forward": 0.2, "backward": 0.5, "optimizer": 0.15, "other": 0.1}
+    assert view.phases == pytest.approx(shares)
+    assert (view.loss, view.losses[0], len(view.losses)) == (0.1, 1.0, 10)
+    assert (view.scores, view.scored_at) == ({"accuracy": 0.75, "f1": None}, 10)
+    assert [(rank.memory_bytes, rank.slower, rank.behind) for rank in view.ranks] == [(2**30, None, 0)] * 2
+    # 90 steps of 0.2 s, and a pause of 4 s each 10 steps.
+    assert view.left_s == pytest.approx(90 * (0.2 + 4 / 10))
+
+
+@pytest.mark.parametrize(
+    ("doing", "state"),
+    [
+        ("training", "training"),
+        ("evaluating", "evaluating"),
+        ("writing a checkpoint", "saving"),
+        ("writing the model", "saving"),
+        ("something of a later version", "starting"),
+    ],
+)
+def test_the_state_is_what_it_said_that_it_does(tmp_path: Path, doing: str, state: str):
+    folder = training(tmp_path / "r")
+    log(folder, event("begin", doing=doing))
+    with held(folder):
+        assert look(folder).state == state
+
+
+def test_a_run_that_nobody_holds_is_not_running(tmp_path: Path):
+    folder = training(tmp_path / "r")
+    view = look(folder)
+    assert (view.state, view.is_running, view.left_s) == ("killed", False, None)
+    assert view.since == NOW
+
+
+@pytest.mark.parametrize(
+    ("last", "state", "words"),
+    [
+        (event("stop", step=10, signal="SIGTERM"), "stopped", "by SIGTERM after step 10"),
+        (event("failure", error="NotFiniteError", message="step 11: the loss is nan"), "failed", "the loss is nan"),
+        (event("out_of_memory", doing="evaluating", next_micro_batch_size=None), "failed", "while evaluating"),
+        (event("out_of_memory", doing="training", next_micro_batch_size=4), "killed", "nobody holds it"),
+    ],
+)
+def test_what_ended_it_is_told_by_its_last_events(tmp_path: Path, last: dict, state: str, words: str):
+    folder = training(tmp_path / "r")
+    log(folder, last)
+    view = look(folder)
+    assert view.state == state
+    assert words in str(view.reason)
+    with held(folder, since=NOW + 5):  # started again: what the log says is of before
+        assert look(folder, 6).state == "starting"
+    log(folder, event("resume", step=5), event("begin", doing="training"), step(6))
+    assert look(folder).state == "killed"
+
+
+def test_steps_that_are_trained_again_count_once(tmp_path: Path):
+    folder = training(tmp_path / "r", 10)
+    watch = RunWatch(folder)
+    with held(folder):
+        assert watch.look(NOW).step == 10
+        log(folder, event("resume", step=5), event("begin", doing="training"), step(6, loss=7.0))
+        view = watch.look(NOW)
+    assert (view.step, len(view.losses), view.losses[-1]) == (6, 6, 7.0)
+
+
+def test_a_run_that_is_silent_for_too_long_is_stalled_not_one_that_evaluates(tmp_path: Path):
+    folder = training(tmp_path / "r")
+    with held(folder):
+        assert look(folder, MIN_SILENCE_S - 1).state == "training"
+        stalled = look(folder, MIN_SILENCE_S + 1)
+        assert (stalled.state, stalled.since, stalled.is_running) == ("stalled", NOW, True)
+        log(folder, event("begin", doing="evaluating"))
+        assert look(folder, MIN_SILENCE_S + 1).state == "evaluating"
+        assert look(folder, MIN_PAUSE_S + 1).state == "stalled"
+
+
+def test_slow_steps_are_given_five_times_what_they_take(tmp_path: Path):
+    folder = begin(tmp_path / "r")
+    log(folder, event("begin", doing="training"), step(1, wall_ms=60_000.0))
+    with held(folder):
+        assert look(folder, 299).state == "training"
+        assert look(folder, 301).state == "stalled"
+
+
+def test_starting_until_it_says_that_it_trains(tmp_path: Path):
+    with held(tmp_path / "r", since=NOW):
+        assert look(tmp_path / "r").state == "starting"
+        begin(tmp_path / "r")
+        assert look(tmp_path / "r").state == "starting"
+
+
+def test_a_run_of_another_machine_whose_lock_is_not_seen_is_told_by_what_it_writes(tmp_path: Path):
+    folder = training(tmp_path / "r")
+    begin(folder, host="node17")
+    view = look(folder)
+    assert (view.state, view.reason) == ("training", "on node17, which this machine sees no lock of")
+    assert look(folder, MIN_SILENCE_S + 1).state == "killed"
+    begin(folder, host=platform.node())
+    assert look(folder).state == "killed"
+
+
+def test_a_finished_run_shows_its_summary(tmp_path: Path):
+    folder = finish(training(tmp_path / "r"))
+    view = look(folder)
+    assert (view.state, view.total_s, view.scores, view.step) == ("finished", 61.0, {"accuracy": 0.9}, 100)
+
+
+def test_the_rank_whose_own_work_takes_longer_lags(tmp_path: Path):
+    folder = training(tmp_path / "r", world_size=3)
+    slow = {"get_batch": 40.0, "forward": 60.0, "backward": 50.0, "optimizer": 30.0, "other": 20.0}
+    log(folder, *(step(number, rank=2, phases_ms=slow) for number in range(1, 61)), rank=2)
+    with held(folder):
+        view = look(folder)
+        # Its own work takes 100 ms, that of the others 50.
+        assert [rank.slower for rank in view.ranks] == [None, None, pytest.approx(1.0)]
+        assert [rank.behind for rank in view.ranks] == [50, 50, 0]
+        # Where forward gathers weights from others, it says nothing of the rank itself; 40 ms against 10 do.
+        begin(folder, world_size=3, traits={"gathers_per_micro_step": 2})
+        assert [rank.slower for rank in look(folder).ranks] == [None, None, pytest.approx(3.0)]
+        begin(folder, world_size=3, traits={"ranks_per_replica": 3})
+        assert [rank.slower for rank in look(folder).ranks] == [None] * 3
+
+
+def test_ranks_that_share_their_data_count_once(tmp_path: Path):
+    folder = begin(tmp_path / "r", world_size=2)
+    for rank in range(2):
+        log(folder, event("begin", doing="training"), step(1, data_rank=0), rank=rank)
+    assert look(folder).samples_per_s == pytest.approx(40)
+
+
+def test_a_folder_that_vanishes_and_comes_back(tmp_path: Path):
+    folder = training(tmp_path / "r")
+    watch = RunWatch(folder)
+    assert watch.look(NOW).step == 10
+    shutil.rmtree(folder)
+    assert watch.look(NOW).state == "gone"
+    training(folder, 3)
+    with held(folder):
+        view = watch.look(NOW)
+    assert (view.state, view.step, len(view.losses)) == ("training", 3, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"sessions": 3}', '{"sessions": [4], "plan": {"num_steps": "x"}}', '{"plan": []}']
+)
+def test_a_damaged_record_is_shown_as_far_as_it_goes(tmp_path: Path, text: str):
+    folder = training(tmp_path / "r")
+    (folder / RUN_FILE).write_text(text)
+    log(folder, {"event": "step", "step": "ten"}, {"event": "step", "step": 11, "phases_ms": 3, "wall_ms": "x"})
+    with (folder / events_file(0)).open("a") as file:
+        file.write('{"event": "step", "loss": 1e999, "step": 12}\nrubbish\n{"event": "st')
+    with held(folder):
+        view = look(folder)
+    assert (view.state, view.step, view.loss, view.num_damaged_lines) == ("training", 12, None, 1)
+
+
+def test_a_run_of_many_ranks_reads_no_more_than_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = training(tmp_path / "r", 10, world_size=4)
+    watch = RunWatch(folder)
+    watch.look(NOW)
+    log(folder, step(11))
+    parsed = []
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda text, **how: parsed.append(text) or loads(text, **how))
+    watch.look(NOW)
+    assert len(parsed) == 1

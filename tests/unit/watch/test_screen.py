@@ -1,0 +1,141 @@
+"""The view on a terminal: its words, its width and height, and names that would act in it."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from watched import NOW
+
+from paratune.watch.board import BoardView
+from paratune.watch.screen import Screen, sparkline
+from paratune.watch.state import CellView, RankView, RunView, SweepView
+
+RUN = RunView(
+    name="imdb-ddp",
+    folder="runs/imdb-ddp",
+    state="training",
+    since=NOW,
+    host="node17",
+    strategy="ddp",
+    device="cuda",
+    world_size=2,
+    step=50,
+    num_steps=200,
+    epoch=0.5,
+    num_epochs=2.0,
+    loss=0.25,
+    losses=(1.0, 0.5, 0.25),
+    learning_rate=5e-5,
+    tokens_per_s=12345.0,
+    samples_per_s=96.4,
+    phases={"get_batch": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.05, "other": 0.03},
+    ranks=(RankView(0, 50, 2**30), RankView(1, 50, 3 * 2**29, slower=0.34)),
+    scores={"accuracy": 0.9, "f1": 0.8, "f1_macro": 0.8},
+    scored_at=40,
+    scored_on="validation",
+    left_s=75.0,
+)
+
+
+def drawn(view: BoardView, width: int = 100, height: int | None = None, encoding: str = "utf-8") -> list[str]:
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=buffer, width=width, force_terminal=False)
+    console.print(Screen(view, height=height, footer="Ctrl-C"))
+    buffer.flush()
+    return buffer.buffer.getvalue().decode(encoding).split("\n")[:-1]
+
+
+def board(*runs: RunView, sweeps: tuple[SweepView, ...] = (), **others: int) -> BoardView:
+    return BoardView(NOW, runs, sweeps, others, 0, ("runs",))
+
+
+def test_a_run_in_full():
+    text = "\n".join(drawn(board(RUN, finished=95)))
+    for words in (
+        "1 running   95 finished",
+        "imdb-ddp   training   ddp   2 ranks   cuda   node17",
+        "━━━━━━━━────────────────────────   step 50 of 200 (25.0%)   epoch 0.50 of 2",
+        "about 1 min 15 s left",
+        "loss 0.25 █▃▁   learning rate 5e-05   12,345 tokens/s   96.4 samples/s",
+        "get batch 2.0%   forward 30.0%   backward 60.0%   optimizer 5.0%   other 3.0%",
+        "memory 1 GiB   rank 1 1.5 GiB",
+        "rank 1 lags: its own work takes 34.0% longer than the others'",
+        "validation at step 40:   accuracy 0.9   f1_macro 0.8",
+    ):
+        assert words in text
+    assert "f1 0.8" not in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int):
+    long = replace(RUN, name="n" * 300, reason="r" * 300, state="failed")
+    cells = tuple(CellView(f"{'c' * 80}{number}", "failed", "why " * 100, 60.0) for number in range(3))
+    sweep = SweepView("m" * 200, "runs/m", True, (*cells, CellView("x", "training", run=RUN)), 3600.0)
+    assert max(map(len, drawn(board(RUN, long, sweeps=(sweep,)), width))) <= width
+
+
+@pytest.mark.parametrize("height", [6, 12, 24, 50])
+def test_many_runs_fit_into_the_height(height: int):
+    runs = tuple(replace(RUN, name=f"run{number:03}", folder=f"runs/{number:03}") for number in range(100))
+    lines = drawn(board(*runs), 80, height)
+    assert len(lines) <= height
+    assert "100 running" in lines[0]
+    assert "more" in "\n".join(lines)
+    assert lines[-1] == "Ctrl-C"
+
+
+def test_those_that_do_not_fit_whole_keep_a_line_each():
+    runs = tuple(replace(RUN, name=f"run{number}", folder=f"runs/{number}") for number in range(4))
+    lines = drawn(board(*runs), 100, 24)
+    assert [any(f"run{number}   training" in line for line in lines) for number in range(4)] == [True] * 4
+    assert "run3   training   step 50 of 200 (25.0%)   about 1 min 15 s left   loss 0.25" in lines
+
+
+def test_names_do_not_act_in_the_terminal():
+    name = "a\x1b[31m\n\u202eb[bold]c[/bold]"
+    hostile = replace(RUN, name=name, reason=name, scores={name: 1.0}, host=name)
+    sweep = SweepView(name, "m", True, (CellView(name, "failed", name),), problem=name)
+    text = "\n".join(drawn(board(hostile, sweeps=(sweep,))))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "a\\x1b[31m\\n\\u202eb[bold]c[/bold]" in text
+
+
+def test_a_terminal_without_blocks_gets_ascii():
+    text = "\n".join(drawn(board(RUN), encoding="ascii"))
+    assert "########------------------------" in text
+
+
+def test_nothing_runs():
+    assert drawn(board())[1] == "nothing is running below runs"
+
+
+def test_a_matrix_shows_what_needs_a_look_first():
+    done = tuple(CellView(f"done{number}", "finished", seconds=60.0) for number in range(40))
+    cells = (*done, CellView("bad", "failed", "the loss is nan\ntry less"), CellView("now", "training", run=RUN))
+    lines = drawn(board(sweeps=(SweepView("table6", "runs/table6", True, cells, 600.0),)))
+    assert "table6   matrix running   40 finished   1 failed   1 running   about 10 min 00 s left" in lines
+    assert lines.index("  bad     failed     the loss is nan") > next(
+        number for number, line in enumerate(lines) if line.startswith("  imdb-ddp   training")
+    )
+    assert "  ... and 11 more" in lines
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((), ""), ((1.0,), ""), ((1.0, 1.0), "▁▁"), ((0.0, 7.0), "▁█"), (tuple(map(float, range(8))), "▁▂▃▄▅▆▇█")],
+)
+def test_sparkline(values: tuple[float, ...], expected: str):
+    assert sparkline(values, 8) == expected
+
+
+def test_a_sparkline_of_more_values_than_blocks_averages():
+    assert sparkline([0.0, 2.0, 7.0, 9.0], 2) == "▁█"
+    assert len(sparkline([float(number) for number in range(1001)], 24)) == 24
+
+
+def test_a_killed_run_says_when_it_was_last_heard_of(tmp_path: Path):
+    view = BoardView(NOW + 90, (replace(RUN, state="killed", reason="nobody holds it"),), ())
+    assert any("1 min 30 s ago" in line for line in drawn(view))
