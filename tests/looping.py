@@ -14,6 +14,7 @@ from paratune import records
 from paratune.batch import Batch
 from paratune.config.sections import Config, Train
 from paratune.engine import loop
+from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import Clock, HostClock
 from paratune.engine.recorder import Recorder
@@ -76,6 +77,7 @@ class Bench:
     stop: StopRequest = field(default_factory=StopRequest)
     steps_per_epoch: int = 3
     log_every: int = 1
+    noise_scale_every: int | None = None
     warmup_steps: int = 0
     train: Train = field(default_factory=lambda: Train(learning_rate=0.01))
     make_optimizer: Callable[[OptimizerFactory], Any] = lambda factory: factory
@@ -137,6 +139,7 @@ class Bench:
             max_grad_norm=1.0,
             evaluation_due=self.evaluation_due,
             checkpoint_due=self.checkpoint_due,
+            noise=NoiseMeter(self.strategy, self.noise_scale_every),
         )
 
     def logged(self) -> list[dict[str, Any]]:

@@ -61,6 +61,11 @@ class Batch:
     and the one behind its last."""
 
     @property
+    def loss_count(self) -> int:
+        """This batch's own part of `loss_denominator`: its samples, or the labelled tokens of a masked LM."""
+        return self.num_samples if self.label_places is None else len(self.label_places)
+
+    @property
     def is_packed(self) -> bool:
         return self.cu_seqlens is not None
 

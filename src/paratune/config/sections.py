@@ -237,6 +237,9 @@ class Measure(Section):
     """First steps of a run (and after a resume) that are marked as warm-up and left out of medians and rates."""
     log_every: Positive = 10
     """Steps between two writes of the event log and updates of the progress line."""
+    noise_scale_every: Positive | None = 20
+    """Steps from one sample of the gradient noise scale to the next, for which the gradients of the micro-batches of a
+    step are looked at one by one; null for none."""
 
 
 class Config(Section):

@@ -14,6 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.engine.evaluate import Interrupted
 from paratune.engine.memory import is_out_of_memory
+from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.phases import Clock
 from paratune.engine.recorder import Recorder
@@ -94,6 +95,7 @@ class Loop:
     max_grad_norm: float | None
     evaluation_due: Callable[[int], bool]
     checkpoint_due: Callable[[int], bool]
+    noise: NoiseMeter
     shrink: Callable[[int, BaseException], bool] = lambda step, error: False
     """Called when memory ran out in the gradients of a step (counted from 1): whether `batches` now gives that step
     again, in smaller micro-batches."""
@@ -135,6 +137,7 @@ def _step(loop: Loop, progress: Progress) -> None:
         loss=loss,
         grad_norm=grad_norm,
         micro_batches=micro_batches,
+        noise=loop.noise.take(),
     )
 
 
@@ -146,7 +149,8 @@ def _gradients(loop: Loop, progress: Progress) -> tuple[Tensor, Sequence[Batch]]
         try:
             with clock("get_batch"):
                 micro_batches = [batch.to(loop.device, non_blocking=True) for batch in next(loop.batches)]
-            return strategy.forward_backward(micro_batches, clock), micro_batches
+            with loop.noise.watching(progress.step + 1, micro_batches):
+                return strategy.forward_backward(micro_batches, clock), micro_batches
         except Exception as error:
             if not is_out_of_memory(error) or not loop.shrink(progress.step + 1, error):
                 raise

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from paratune.batch import Batch
+from paratune.engine.noise import NoiseSample, noise_event
 from paratune.engine.phases import Clock, StepTimes
 from paratune.errors import NotFiniteError
 from paratune.records import EventLog
@@ -31,6 +32,7 @@ class _Step:
     num_padded_tokens: int
     warmup: bool
     loss_scale: float | None
+    noise: NoiseSample | None
 
 
 class Recorder:
@@ -70,6 +72,7 @@ class Recorder:
         loss: Tensor,
         grad_norm: Tensor,
         micro_batches: Sequence[Batch],
+        noise: NoiseSample | None = None,
     ) -> None:
         """Note a step whose clock has ended; write when `log_every` have come together."""
         begin = time.perf_counter()
@@ -84,6 +87,7 @@ class Recorder:
             num_padded_tokens=sum(batch.num_padded_tokens for batch in micro_batches),
             warmup=self._warmup_left > 0,
             loss_scale=getattr(self._strategy, "loss_scale", None),
+            noise=noise,
         )
         self._steps.append(entry)
         self._on_step(step)
@@ -114,10 +118,12 @@ class Recorder:
             return
         # One copy from the device and one reduction for all steps.
         figures = torch.stack([torch.stack([entry.loss.double(), entry.grad_norm.double()]) for entry in steps]).cpu()
-        losses = self._strategy.reduce(figures[:, 0].contiguous(), "sum").tolist()
+        own = [[loss, *_noise_parts(entry)] for entry, loss in zip(steps, figures[:, 0].tolist(), strict=True)]
+        sums = self._strategy.reduce(torch.tensor(own, dtype=torch.float64), "sum").tolist()
+        losses = [loss for loss, *_ in sums]
         norms = figures[:, 1].tolist()
         memory_bytes = self._peak_memory()
-        for entry, times, loss, norm in zip(steps, self._clock.take(), losses, norms, strict=True):
+        for entry, times, (loss, *noise), norm in zip(steps, self._clock.take(), sums, norms, strict=True):
             values = {
                 "step": entry.step,
                 "epoch": round(entry.epoch, 6),
@@ -137,10 +143,16 @@ class Recorder:
             }
             if entry.loss_scale is not None:
                 values |= {"loss_scale": entry.loss_scale, "skipped": _is_skipped(entry, norm)}
+            if entry.noise is not None:
+                values["noise_scale"] = noise_event(noise, norm)
             self._events.add("step", **values)
         self._events.flush()
         _check_finite(steps, losses, norms)
         self._on_log(values)
+
+
+def _noise_parts(entry: _Step) -> list[float]:
+    return [0.0] * 3 if entry.noise is None else entry.noise.parts()
 
 
 def _pipeline(times: StepTimes) -> dict[str, float]:

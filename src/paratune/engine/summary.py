@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paratune.efficiency import noise_summary
 from paratune.engine.loop import Progress
-from paratune.metrics.throughput import rates, wall_s
+from paratune.metrics.throughput import is_measured, rates, wall_s
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 
 
@@ -21,6 +22,8 @@ def summarise(
     peaks: Sequence[dict[str, Any]],
     memory_kind: str,
     recorder: dict[str, float | None],
+    global_batch_size: int,
+    noise_reason: str | None = None,
 ) -> dict[str, Any]:
     """Return the content of summary.json without scores (see docs/records.md).
 
@@ -34,6 +37,8 @@ def summarise(
         peaks: For each rank: rank, peak_memory_bytes, device.
         memory_kind: rss or cuda_allocated.
         recorder: The recorder's own cost.
+        global_batch_size: Samples of an optimizer step.
+        noise_reason: Why the noise scale was not sampled.
     """
     # Also of ranks that are no more: a run may have been gone on with on fewer of them.
     steps = {
@@ -62,6 +67,11 @@ def summarise(
         "num_skipped_steps": sum(event.get("skipped", False) for event in steps[0]),
         "best": progress.best,
         "recorder": recorder,
+        "noise_scale": noise_summary(
+            [event for event in steps[0] if is_measured(event)],
+            global_batch_size=global_batch_size,
+            reason=noise_reason,
+        ),
     }
 
 

@@ -30,7 +30,7 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
         `step_ms`: median, p10, p90 of the wall time. `pipeline`: bubble_share, the part of the schedules' time in which
         ranks computed nothing. Every value but the number of steps is None when no step is left.
     """
-    by_step = _by_step([[event for event in rank if _counts(event)] for rank in steps])
+    by_step = _by_step([[event for event in rank if is_measured(event)] for rank in steps])
     return {
         "throughput": _throughput(by_step),
         "phases": _phases(by_step),
@@ -49,7 +49,8 @@ def wall_s(steps: Sequence[Sequence[Event]]) -> float:
     return _wall_s(by_step)
 
 
-def _counts(event: Event) -> bool:
+def is_measured(event: Event) -> bool:
+    """Say whether an event is of a step that rates and medians count: no warm-up."""
     return event.get("event", "step") == "step" and not event["warmup"]
 
 

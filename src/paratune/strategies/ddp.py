@@ -15,7 +15,8 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
-from paratune.strategies.loss_scale import make_scaler
+from paratune.strategies.gradient_watch import GradientWatch
+from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
@@ -75,6 +76,9 @@ class DDPStrategy:
                 "strategy.find_unused_parameters: false, but this model has parameters that get no gradient; "
                 "set strategy.find_unused_parameters: true"
             ) from error
+
+    def watch_gradients(self) -> GradientWatch:
+        return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale_of(self.scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self.scaler)

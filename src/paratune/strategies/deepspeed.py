@@ -21,7 +21,8 @@ from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies import whole
 from paratune.strategies.deepspeed_build import make_cpu_adam
 from paratune.strategies.deepspeed_state import ShardedState
-from paratune.strategies.loss_scale import make_scaler
+from paratune.strategies.gradient_watch import GradientWatch
+from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
 
@@ -104,6 +105,9 @@ class DeepSpeedStrategy:
                 self._engine.backward(loss * gradient_scale, scale_wrt_gas=False)
             parts.append(loss.detach())
         return torch.stack(parts).sum()
+
+    def watch_gradients(self) -> GradientWatch:
+        return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale_of(self._scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         if self._options.stage == 0:  # its optimizer is ours

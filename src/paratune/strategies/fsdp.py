@@ -19,7 +19,8 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
-from paratune.strategies.loss_scale import make_scaler
+from paratune.strategies.gradient_watch import UnshardedWatch
+from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
@@ -84,6 +85,9 @@ class Zero3Strategy:
             self._model.set_reshard_after_backward(is_last or self.reshard_after_forward)
             parts.append(self._forward_backward_one(batch, phases))
         return torch.stack(parts).sum()
+
+    def watch_gradients(self) -> UnshardedWatch:
+        return UnshardedWatch(self._model, scale=self.layout.world_size * scale_of(self._scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         norm = whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)

@@ -89,3 +89,8 @@ class LossScaler:
 def make_scaler(precision: Precision, *, rank: int) -> LossScaler | None:
     """Return the scaler of a policy that needs one; rank 0 logs."""
     return LossScaler(speaks=rank == 0) if precision.scales_loss else None
+
+
+def scale_of(scaler: LossScaler | None) -> float:
+    """Return what the gradients of the step that is being computed are multiplied by."""
+    return 1.0 if scaler is None else scaler.scale

@@ -65,6 +65,10 @@ class Strategy(Protocol):
 
     A strategy that scales the loss (`Precision.scales_loss`) has a property `loss_scale` besides: the scale of the last
     step. Its gradient norms need not be finite, because it skips such steps; of others that is an error.
+
+    A strategy whose gradients can be seen micro-batch by micro-batch has a method `watch_gradients()` besides: it
+    returns a `gradient_watch.GradientWatch`, to be entered around one `forward_backward`, or raises NotImplementedError
+    with the reason why there is none in this run. The gradient noise scale is measured by it.
     """
 
     traits: ClassVar[Traits]

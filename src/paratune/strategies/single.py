@@ -11,7 +11,8 @@ from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
 from paratune.strategies import whole
-from paratune.strategies.loss_scale import make_scaler
+from paratune.strategies.gradient_watch import GradientWatch
+from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
 
@@ -51,6 +52,9 @@ class SingleStrategy:
             for batch in micro_batches
         ]
         return torch.stack(parts).sum()
+
+    def watch_gradients(self) -> GradientWatch:
+        return GradientWatch(self._model.parameters(), scale=scale_of(self._scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)

@@ -15,6 +15,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.ddp import DDPStrategy
+from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import MakeOptimizer, Phases, ReduceOp
 
@@ -63,6 +64,9 @@ class Zero1Strategy:
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         return self._ddp.forward_backward(micro_batches, phases)
+
+    def watch_gradients(self) -> GradientWatch:
+        return self._ddp.watch_gradients()
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return self._ddp.optimizer_step(max_grad_norm)

@@ -25,6 +25,7 @@ from paratune.engine.evaluate import Evaluation, Interrupted
 from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Loop, Progress, save_and_stop
 from paratune.engine.loop import run as run_loop
+from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import make_clock
 from paratune.engine.recorder import Recorder
@@ -39,6 +40,7 @@ from paratune.place import place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
 from paratune.train.batch_layout import BatchLayout
+from paratune.train.measured import why_no_noise
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
 from paratune.train.micro_batch import choose_micro_batch
@@ -112,6 +114,7 @@ class _Run:
         self._batch = batch_sizes(prepared, self._strategy.layout)
         self._batch_reason: str | None = None
         self._batch_layout: BatchLayout
+        self._noise: NoiseMeter
         self._collators: dict[str, Collate] = {}
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
@@ -282,6 +285,8 @@ class _Run:
     ) -> dict[str, Any]:
         config, prepared, strategy = self._config, self._prepared, self._strategy
         clock = make_clock(prepared.device)
+        why_not = why_no_noise(self._batch_layout, self._batch, strategy.layout)
+        self._noise = NoiseMeter(strategy, config.measure.noise_scale_every, why_not)
         with self._display.bar(config.run.name or "", self._num_steps) as bar:
             recorder = Recorder(
                 events,
@@ -312,6 +317,7 @@ class _Run:
                 max_grad_norm=config.train.max_grad_norm,
                 evaluation_due=self._evaluation_due,
                 checkpoint_due=self._checkpoint_due,
+                noise=self._noise,
                 shrink=self._memory.shrink,
             )
             self._memory.batches, self._memory.recorder = batches, recorder
@@ -447,6 +453,8 @@ class _Run:
             peaks=peaks,
             memory_kind="cuda_allocated" if self._prepared.device.type == "cuda" else "rss",
             recorder={"cost_ms_per_step": cost_ms},
+            noise_reason=self._noise.reason,
+            global_batch_size=self._batch.global_batch_size,
         )
         median = summary["step_ms"]["median"]
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None

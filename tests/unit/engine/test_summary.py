@@ -40,6 +40,7 @@ def summary(folder: Path, progress: Progress, peaks: list[int | None], **options
         peaks=[{"rank": rank, "peak_memory_bytes": peak, "device": "cpu"} for rank, peak in enumerate(peaks)],
         memory_kind="rss",
         recorder={"cost_ms_per_step": 0.1},
+        global_batch_size=8,
         **options,
     )
 

@@ -24,7 +24,8 @@ from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
-from paratune.strategies.loss_scale import LossScaler, make_scaler
+from paratune.strategies.gradient_watch import GradientWatch
+from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
 from paratune.strategies.pipeline.balance import as_told, balanced
 from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
 from paratune.strategies.process_group import reduce_over_ranks
@@ -80,6 +81,8 @@ class PipelineStrategy:
         self._used: list[set[str]]
         self._needed: list[set[str]]
         self._owners: dict[str, int]
+        self._num_split: int
+        """Trained weights that several stages use, on whichever rank."""
         self._shared: list[tuple[dist.ProcessGroup, list[nn.Parameter]]]
         self._sent: list[tuple[torch.dtype, int]] = []
         """Of each stage but the last: dtype and width of the hidden states that it sends."""
@@ -101,6 +104,7 @@ class PipelineStrategy:
             name: [stage for stage, used in enumerate(self._used) if name in used] or [self._num_stages - 1]
             for name in parameters
         }
+        self._num_split = sum(len(users[name]) > 1 for name, parameter in parameters.items() if parameter.requires_grad)
         self._owners = {name: stages[0] % self._width for name, stages in users.items()}
         own = {name for name, stages in users.items() if set(stages) & set(self._mine)}
         needed = set().union(*(self._needed[stage] for stage in self._mine))
@@ -139,6 +143,13 @@ class PipelineStrategy:
         self._batches = ()
         total = torch.stack(losses).detach().sum() if losses else torch.zeros((), device=self._device)
         return total if self._scaler is None else total / self._scaler.scale
+
+    def watch_gradients(self) -> GradientWatch:
+        if self._num_split:
+            raise NotImplementedError(
+                f"{self._num_split} weights are used by several stages, each of which sees a part of their gradients"
+            )
+        return GradientWatch(self._own.values(), scale=scale_of(self._scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         # A weight that several stages have counts once.

@@ -1,0 +1,169 @@
+"""The noise scale under every strategy: the sums are those of one process with the same micro-batches.
+
+Tolerance: that of the contract, for the same reasons (see test_contract).
+"""
+
+import importlib.util
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing
+from exact import no_clock
+from ranks import CPU
+from tiny import tiny_masked_lm, tiny_model
+from tiny_data import tiny_collator, tiny_masking
+
+from paratune.batch import Batch
+from paratune.config.sections import Train
+from paratune.config.traits import traits_of
+from paratune.engine.noise import NoiseMeter, noise_event
+from paratune.engine.optim import OptimizerFactory
+from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.task_model import TaskModel, find_blocks
+from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.precision import POLICIES
+from paratune.strategies import strategy_class
+from paratune.strategies.process_group import close_process_group, open_process_group
+
+pytestmark = pytest.mark.timeout(600)
+RTOL = 1e-9
+PARTS = ((0, 3), (3, 4), (4, 6), (6, 8))
+"""The micro-batches of a step of 8 samples, of unequal sizes; rank r of w takes every w-th."""
+
+STRATEGIES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "ddp": ("ddp", {}, 2),
+    "zero1": ("zero1", {}, 2),
+    "zero2": ("zero2", {}, 2),
+    "zero3": ("zero3", {}, 2),
+    "pipeline": ("pipeline", {"stages": 2}, 2),
+    "interleaved": ("pipeline", {"stages": 2, "schedule": "interleaved"}, 2),
+    **{f"deepspeed-{stage}": ("deepspeed", {"stage": stage}, 2) for stage in range(4)},
+    "gathered one by one": ("deepspeed", {"stage": 3, "param_persistence_threshold": 0}, 2),
+    "hsdp": ("hsdp", {"shard_size": 2}, 4),
+    "pipeline x2": ("pipeline", {"stages": 2}, 4),
+}
+VARIANTS = ("classification", "mlm", "scaled", "computed again")
+HAS_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
+
+
+def _runs(world_size: int) -> list[str]:
+    return [
+        name
+        for name, (kind, _, size) in STRATEGIES.items()
+        if size == world_size and (HAS_DEEPSPEED or kind != "deepspeed")
+    ]
+
+
+def _model(variant: str) -> Any:
+    if variant == "mlm":
+        return TaskModel(tiny_masked_lm(num_layers=4), "mlm").double()
+    model = TaskModel(tiny_model(num_labels=3, dropout=0.0, num_layers=4), "classification").double()
+    if variant == "computed again":
+        checkpoint_blocks(find_blocks(model), 1)
+    return model
+
+
+def _batches(variant: str, rank: int, world_size: int, *, equal_shapes: bool = False) -> list[Batch]:
+    collator = tiny_masking(27, seed=3) if variant == "mlm" else tiny_collator(27, num_classes=3, seed=3)
+    indices = np.arange(8)
+    denominator = collator.loss_denominator(indices, epoch=0)
+    shape = {"num_rows": 3, "length": int(collator.store.lengths[:8].max())} if equal_shapes else {}
+    return [
+        collator(indices[begin:end], denominator, epoch=0, **shape) for begin, end in PARTS[rank::world_size]
+    ]
+
+
+def _measured(name: str, variant: str, rank: int, world_size: int) -> dict[str, Any]:
+    """Return the two sums of a second step, so that hooks of a first one are known to be gone."""
+    kind, options, _ = STRATEGIES.get(name, ("single", {}, 1))
+    precision = replace(POLICIES["fp64"], scales_loss=variant == "scaled")
+    strategy = strategy_class(kind)(device=CPU, precision=precision, rank=rank, world_size=world_size, **options)
+    model = _model(variant)
+    strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=1e-12), 4))
+    meter = NoiseMeter(strategy, 1)
+    if meter.reason is not None:
+        strategy.close()
+        return {"reason": meter.reason}
+    traits = traits_of(kind, options)
+    layout = strategy.layout
+    batches = _batches(variant, layout.data_rank, layout.data_world_size, equal_shapes=traits.equal_shapes)
+    for step in (1, 2):
+        with meter.watching(step, batches):
+            strategy.forward_backward(batches, no_clock)
+        norm = float(strategy.optimizer_step(None))
+    sample = meter.take()
+    parts = strategy.reduce(torch.tensor(sample.parts(), dtype=torch.float64), "sum").tolist()
+    strategy.close()
+    return {"parts": parts, "norm": norm, "event": noise_event(parts, norm)}
+
+
+def _one_rank(rank: int, folder: str) -> None:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    for world_size in (2, 4):
+        if rank >= world_size:
+            continue
+        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+        open_process_group(Place(rank, rank, world_size), CPU)
+        try:
+            for name in _runs(world_size):
+                found = {variant: _measured(name, variant, rank, world_size) for variant in VARIANTS}
+                (Path(folder) / f"{name}.rank{rank}.json").write_text(json.dumps(found))
+        finally:
+            close_process_group()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("noise")
+    torch.multiprocessing.spawn(_one_rank, (str(path),), nprocs=4)
+    return path
+
+
+def _gradients(variant: str) -> list[torch.Tensor]:
+    """Return the gradient of each micro-batch's part of the loss, flat, by autograd alone."""
+    model = _model(variant).train()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found = []
+    for batch in _batches(variant, 0, 1):
+        loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+        found.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, parameters)]))
+    return found
+
+
+def _expected(variant: str) -> Sequence[float]:
+    """Return |g|^2, sum |g_i|^2, sum w_i^2 and B."""
+    parts = _gradients(variant)
+    counts = [batch.loss_count for batch in _batches(variant, 0, 1)]
+    weights = sum((count / sum(counts)) ** 2 for count in counts)
+    return float(sum(parts).square().sum()), float(sum(part.square().sum() for part in parts)), weights, 8.0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_process_sees_each_micro_batch(variant: str):
+    found = _measured("single", variant, 0, 1)
+    squared, *parts = _expected(variant)
+    np.testing.assert_allclose(found["parts"], parts, rtol=RTOL)
+    assert found["norm"] ** 2 == pytest.approx(squared, rel=RTOL)
+    assert found["event"]["trace"] != 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if HAS_DEEPSPEED or not name.startswith(("d", "g"))])
+def test_every_strategy_sees_what_one_process_sees(folder: Path, name: str, variant: str):
+    squared, *parts = _expected(variant)
+    for rank in range(STRATEGIES[name][2]):
+        found = json.loads((folder / f"{name}.rank{rank}.json").read_text())[variant]
+        if name in ("pipeline", "interleaved", "pipeline x2") and variant == "mlm":
+            assert found["reason"].startswith("1 weights are used by several stages")
+            continue
+        np.testing.assert_allclose(found["parts"], parts, rtol=RTOL)
+        assert found["norm"] ** 2 == pytest.approx(squared, rel=RTOL)
+        assert found["event"] == pytest.approx(noise_event(parts, squared**0.5), rel=1e-7)

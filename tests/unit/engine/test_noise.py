@@ -1,0 +1,121 @@
+"""Which steps are sampled, and what their events say; that all strategies see the same is held in tests/dist."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from exact import RowModel, no_clock, row_batch
+from looping import Bench, single
+
+from paratune.batch import Batch
+from paratune.config.sections import Train
+from paratune.engine.noise import NoiseMeter, noise_event
+from paratune.engine.optim import OptimizerFactory
+from paratune.strategies.single import SingleStrategy
+
+
+def steps(num_steps: int) -> list[list[Batch]]:
+    """Return steps of 4 samples in micro-batches of 1 and 3."""
+    return [[row_batch([4 * at], 4), row_batch(range(4 * at + 1, 4 * at + 4), 4)] for at in range(num_steps)]
+
+
+def by_hand(micro_batches: list[Batch]) -> dict[str, float]:
+    """Return the estimates from gradients that autograd gives without hooks, of the untrained model."""
+    model = RowModel()
+    parts = []
+    for batch in micro_batches:
+        loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+        parts.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]))
+    whole, own = float(sum(parts).square().sum()), float(sum(part.square().sum() for part in parts))
+    s = (1 / 4) ** 2 + (3 / 4) ** 2
+    return {"trace": 4 * (own - s * whole) / (1 - s), "squared_norm": (whole - own) / (1 - s)}
+
+
+def test_every_second_step_is_sampled_and_nothing_else_changes(tmp_path: Path):
+    plain, sampled = (
+        Bench(tmp_path / name, num_steps=5, log_every=3, batches=steps(5), noise_scale_every=every)
+        for name, every in (("plain", None), ("sampled", 2))
+    )
+    for bench in (plain, sampled):
+        bench.folder.mkdir()
+        bench.run()
+    assert ["noise_scale" in step for step in sampled.steps()] == [False, True, False, True, False]
+    assert not any("noise_scale" in step for step in plain.steps())
+    for name in ("loss", "grad_norm"):
+        assert [step[name] for step in sampled.steps()] == [step[name] for step in plain.steps()]
+
+
+def test_an_event_has_the_estimates_of_its_step(tmp_path: Path):
+    bench = Bench(tmp_path, num_steps=1, batches=steps(1), noise_scale_every=1)
+    bench.run()
+    (step,) = bench.steps()
+    assert step["noise_scale"] == pytest.approx(by_hand(steps(1)[0]), rel=1e-4)
+
+
+def test_a_step_of_one_micro_batch_tells_nothing(tmp_path: Path):
+    bench = Bench(tmp_path, num_steps=1, batches=[[row_batch(range(4), 4), row_batch([], 4, filler=True)]])
+    bench.noise_scale_every = 1
+    bench.run()
+    (step,) = bench.steps()
+    assert step["noise_scale"] is None
+
+
+def test_hooks_go_with_the_step_also_when_it_fails():
+    strategy = prepared()
+    meter = NoiseMeter(strategy, 1)
+    with pytest.raises(ZeroDivisionError), meter.watching(1, []):
+        raise ZeroDivisionError
+    assert meter.take() is None
+    parameters = list(strategy._model.parameters())
+    assert not any(parameter._backward_hooks for parameter in parameters)
+    with meter.watching(1, steps(1)[0]):
+        strategy.forward_backward(steps(1)[0], no_clock)
+    assert not any(parameter._backward_hooks for parameter in parameters)
+    assert meter.take() is not None
+    assert meter.take() is None
+
+
+def test_ranks_of_one_replica_count_their_samples_once():
+    strategy = prepared()
+    strategy.layout = type(strategy.layout)(rank=1, world_size=4, data_rank=0, data_world_size=2)
+    meter = NoiseMeter(strategy, 1)
+    with meter.watching(1, steps(1)[0]):
+        strategy.forward_backward(steps(1)[0], no_clock)
+    _, weights, samples = meter.take().parts()
+    assert (weights, samples) == (0.625 / 2, 4 / 2)
+
+
+def test_why_there_is_none():
+    strategy = prepared()
+    assert NoiseMeter(strategy, 5).reason is None
+    assert NoiseMeter(strategy, None).reason == "measure.noise_scale_every is null"
+    assert NoiseMeter(strategy, 5, "one micro-batch").reason == "one micro-batch"
+
+    class Refuses:
+        def watch_gradients(self) -> Any:
+            raise NotImplementedError("two weights are shared")
+
+    assert NoiseMeter(Refuses(), 5).reason == "two weights are shared"
+
+    class Bare:
+        traits = SingleStrategy.traits
+
+    assert "has no watch_gradients" in NoiseMeter(Bare(), 5).reason
+    meter = NoiseMeter(Bare(), 5)
+    with meter.watching(5, []):
+        pass
+    assert meter.take() is None
+
+
+def test_a_skipped_step_tells_nothing():
+    assert noise_event([3.5, 0.5, 4.0], math.inf) is None
+    assert noise_event([math.inf, 0.5, 4.0], 2.0) is None
+    assert noise_event([3.5, 0.5, 4.0], math.sqrt(5)) == pytest.approx({"trace": 8.0, "squared_norm": 3.0})
+
+
+def prepared() -> SingleStrategy:
+    strategy = single()
+    strategy.prepare(RowModel(), [], OptimizerFactory(Train(), 4))
+    return strategy
