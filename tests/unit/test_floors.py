@@ -9,7 +9,7 @@
 1  config, devices, records, hardware no torch at import; beside them, resting on them: place, console, ...
 0  errors, imports, text, units      standard library only
 side rooms, on floors 0 and 1: report, launch, sweep, corpus, doctor, submission, watch (and plan, which may use 2
-and 3)
+and 3; verdicts, which computes the scores of metrics again and is used by report)
 """
 
 import ast
@@ -31,7 +31,7 @@ LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "packing", "precision"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
-SIDE = {"report", "launch", "sweep", "corpus", "doctor", "submission", "watch"}
+SIDE = {"report", "launch", "sweep", "corpus", "doctor", "submission", "watch", "verdicts"}
 FLOOR_6 = {"train", "infer"}
 BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine"}
 
@@ -47,6 +47,8 @@ ALLOWED: dict[str, Set[str]] = {
     "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
     **dict.fromkeys(FLOOR_6, BELOW_6),
     **dict.fromkeys(SIDE, LOW),
+    "verdicts": LOW | {"metrics"},
+    "report": LOW | {"verdicts"},
     "plan": LOW | FLOOR_2 | FLOOR_3,
     "commands": BELOW_6 | FLOOR_6 | SIDE | {"plan"},
     "cli": {"commands"} | LOW | SIDE,
@@ -225,6 +227,7 @@ LIGHT_MODULES = [
     "paratune.console",
     "paratune.doctor",
     "paratune.report",
+    "paratune.verdicts",
     "paratune.launch.local",
     "paratune.cli",
 ]

@@ -62,6 +62,42 @@ LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss", "perp
 """All others are better when they are larger."""
 
 
+LABELS = {
+    "perplexity": "Perplexity",
+    "accuracy": "Accuracy",
+    "f1": "F1",
+    "f1_macro": "F1, macro",
+    "f1_micro": "F1, micro",
+    "f1_weighted": "F1, weighted",
+    "f1_samples": "F1, mean of rows",
+    "precision": "Precision",
+    "recall": "Recall",
+    "matthews": "Matthews correlation",
+    "hamming_loss": "Hamming loss",
+    "roc_auc": "ROC AUC, mean of classes",
+    "average_precision": "Average precision, mean of classes",
+    "within_one": "Within one class",
+    "rmse": "RMSE",
+    "mse": "MSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "pearson": "Pearson r",
+    "spearman": "Spearman ρ",
+    "qwk": "Quadratic weighted kappa",
+    "exact_agreement": "Exact agreement",
+    "adjacent_agreement": "Adjacent agreement",
+    "exact": "Exact match",
+    "has_answer_exact": "Exact match, with an answer",
+    "has_answer_f1": "F1, with an answer",
+    "no_answer_exact": "Exact match, without an answer",
+    "no_answer_f1": "F1, without an answer",
+    "best_exact": "Exact match at its best threshold",
+    "best_f1": "F1 at its best threshold",
+    "loss": "Loss",
+}
+"""How metrics are written for readers, in the order in which they are shown; others follow by their own names."""
+
+
 def direction(metric: str) -> Direction:
     """Return whether the larger ("max") or the smaller ("min") value of a metric is the better one.
 

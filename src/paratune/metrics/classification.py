@@ -35,29 +35,42 @@ def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[
 
     Source: sklearn.metrics.accuracy_score, f1_score, precision_score, recall_score, matthews_corrcoef.
     """
-    from sklearn import metrics
-
     scores_NC, labels_N = _checked(logits, labels)
     if len(labels_N) == 0 or np.isnan(scores_NC).any():
         return all_none(NAMES)
     predictions_N = scores_NC.argmax(axis=1)
-    main: dict[str, Any] = {"average": "binary", "pos_label": 1} if scores_NC.shape[1] == 2 else {"average": "macro"}
-    pair: dict[str, Any] = {"y_true": labels_N, "y_pred": predictions_N}
-    rule: dict[str, Any] = {**pair, "zero_division": 0}
+    return {name: class_score(name, labels_N, predictions_N, num_classes=scores_NC.shape[1]) for name in NAMES}
+
+
+def class_score(
+    name: str, labels: npt.NDArray[Any], predictions: npt.NDArray[Any], *, num_classes: int,
+    weights: npt.NDArray[Any] | None = None,
+) -> float | None:  # fmt: skip
+    """Return one score of predicted classes, with the conventions of `classification_scores`.
+
+    Args:
+        name: One of `NAMES`.
+        labels: (N,), class ids, at least one.
+        predictions: (N,), class ids.
+        num_classes: C.
+        weights: (N,), how many samples each stands for; None counts each once.
+    """
+    from sklearn import metrics
+
+    pair: dict[str, Any] = {"y_true": labels, "y_pred": predictions, "sample_weight": weights}
+    main: dict[str, Any] = {"average": "binary", "pos_label": 1} if num_classes == 2 else {"average": "macro"}
+    averages = {"f1_macro": "macro", "f1_micro": "micro", "f1_weighted": "weighted"}
     with warnings.catch_warnings():
         # "A single label was found": a fact about the data, already said by the value.
         warnings.simplefilter("ignore", UserWarning)
-        values = {
-            "accuracy": metrics.accuracy_score(**pair),
-            "f1": metrics.f1_score(**rule, **main),
-            "f1_macro": metrics.f1_score(**rule, average="macro"),
-            "f1_micro": metrics.f1_score(**rule, average="micro"),
-            "f1_weighted": metrics.f1_score(**rule, average="weighted"),
-            "precision": metrics.precision_score(**rule, **main),
-            "recall": metrics.recall_score(**rule, **main),
-            "matthews": metrics.matthews_corrcoef(**pair),
-        }
-    return {name: known(value) for name, value in values.items()}
+        if name == "accuracy":
+            return known(metrics.accuracy_score(**pair))
+        if name == "matthews":
+            return known(metrics.matthews_corrcoef(**pair))
+        if name in averages:
+            return known(metrics.f1_score(**pair, average=averages[name], zero_division=0))
+        by_class = {"f1": metrics.f1_score, "precision": metrics.precision_score, "recall": metrics.recall_score}
+        return known(by_class[name](**pair, **main, zero_division=0))
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> list[list[int]]:

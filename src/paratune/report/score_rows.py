@@ -3,45 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from paratune.config.metric_names import LOWER_IS_BETTER
+from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, make_row, number_row, texts_of
 from paratune.units import NOT_AVAILABLE, format_percent, percent_change
-
-_METRICS = {
-    "perplexity": "Perplexity",
-    "accuracy": "Accuracy",
-    "f1": "F1",
-    "f1_macro": "F1, macro",
-    "f1_micro": "F1, micro",
-    "f1_weighted": "F1, weighted",
-    "f1_samples": "F1, mean of rows",
-    "precision": "Precision",
-    "recall": "Recall",
-    "matthews": "Matthews correlation",
-    "hamming_loss": "Hamming loss",
-    "roc_auc": "ROC AUC, mean of classes",
-    "average_precision": "Average precision, mean of classes",
-    "within_one": "Within one class",
-    "rmse": "RMSE",
-    "mse": "MSE",
-    "mae": "MAE",
-    "r2": "R²",
-    "pearson": "Pearson r",
-    "spearman": "Spearman ρ",
-    "qwk": "Quadratic weighted kappa",
-    "exact_agreement": "Exact agreement",
-    "adjacent_agreement": "Adjacent agreement",
-    "exact": "Exact match",
-    "has_answer_exact": "Exact match, with an answer",
-    "has_answer_f1": "F1, with an answer",
-    "no_answer_exact": "Exact match, without an answer",
-    "no_answer_f1": "F1, without an answer",
-    "best_exact": "Exact match at its best threshold",
-    "best_f1": "F1 at its best threshold",
-    "loss": "Loss",
-}
-"""Names of metrics in the order in which they are shown; others follow by their own names."""
 
 _CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 """Of what a constant answer scores, the figures that say something; of no answer, exact match and F1 are the same."""
@@ -49,9 +14,9 @@ _CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 
 def metric_name(metric: str) -> str:
     """Return how a metric is written for readers, with an arrow to its better side where that is known."""
-    if metric not in _METRICS:
+    if metric not in LABELS:
         return metric
-    return f"{_METRICS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+    return f"{LABELS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
 
 def quality_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
@@ -128,7 +93,7 @@ def _metrics_of(runs: Sequence[RunRecord], split: str) -> list[str]:
     for run in runs:
         scores = run.get(f"summary.scores.{split}")
         found.update(dict.fromkeys(scores if isinstance(scores, dict) else ()))
-    order = list(_METRICS)
+    order = list(LABELS)
     return sorted(found, key=lambda metric: order.index(metric) if metric in order else len(order))
 
 

@@ -1,0 +1,12 @@
+"""What may be said of runs beside each other: how much faster, as good or not, or that it cannot be told.
+
+Side room: rests on the lowest floors and on `metrics`, whose scores it computes again; imports no torch.
+"""
+
+from paratune.verdicts.finding import Finding
+from paratune.verdicts.groups import Differs, Group
+from paratune.verdicts.judge import Verdict, judge
+from paratune.verdicts.margins import Margin, default_margin, read_margins
+from paratune.verdicts.ratios import change_of
+
+__all__ = ["Differs", "Finding", "Group", "Margin", "Verdict", "change_of", "default_margin", "judge", "read_margins"]

@@ -1,0 +1,125 @@
+"""What is found of one measure of two configurations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from paratune.verdicts.estimate import ALPHA, Estimate, holm
+from paratune.verdicts.planning import Plan, plan
+
+Outcome = Literal["different", "equal", "cannot tell", "n/a"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A measure of a configuration beside that of the baseline."""
+
+    measure: str
+    """`speed`, `goodput`, or a metric; of other figures, their name."""
+    is_ratio: bool
+    """Whether the change is that of a ratio (0.27: 27% more), and not a difference."""
+    baseline: float | None
+    """The baseline's: mean over its runs, of ratios the geometric one; in its own unit."""
+    value: float | None
+    """The other's."""
+    num_runs: tuple[int, int]
+    """Of the baseline and of the other: seeds of a score, runs of all else."""
+    change: float | None = None
+    low: float | None = None
+    """Lower end of its 95% interval; None where there is none, and `reason` says why."""
+    high: float | None = None
+    outcome: Outcome = "n/a"
+    is_better: bool | None = None
+    """Of what is different, whether it is the better side."""
+    margin: float | None = None
+    """Largest change that counts as none, in the unit of `change`."""
+    p_different: float | None = None
+    """Of "there is no change"; held to 5%, after Holm where several configurations are compared."""
+    p_equal: float | None = None
+    """Of "the change is as large as the margin"; likewise."""
+    standard_error: float | None = None
+    """Of the change; of a ratio, of its logarithm."""
+    degrees_of_freedom: float | None = None
+    scope: str | None = None
+    """Over what the interval is: runs; seeds and samples; seeds (on these samples); samples (of these models)."""
+    is_paired: bool | None = None
+    num_samples: int = 0
+    num_runs_needed: int | None = None
+    """Of what cannot be told: runs a side, those at hand included, that would tell."""
+    num_samples_needed: int | None = None
+    """Samples to be scored at least, where no number of runs would tell with those at hand."""
+    reason: str | None = None
+    """Why there is no interval, or why more cannot be said."""
+
+    @property
+    def num_more_runs(self) -> int | None:
+        """Runs that each side needs beyond those of the smaller side."""
+        return None if self.num_runs_needed is None else self.num_runs_needed - min(self.num_runs)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A finding before it is known how many others it stands beside."""
+
+    finding: Finding
+    estimate: Estimate | None = None
+    sign: int = 1
+    """1 where more is better, -1 where less is."""
+
+
+def decide(measured: Sequence[Measured]) -> list[Finding]:
+    """Return findings of one measure, of several configurations against one baseline, with their outcomes.
+
+    "equal" goes before "different": a change that is there, and smaller than the margin, counts as none.
+
+    Args:
+        measured: One a configuration; those without an estimate stay as they are.
+    """
+    known = [(position, one, one.estimate) for position, one in enumerate(measured) if one.estimate is not None]
+    limits = [_limits(one.finding) for _, one, _ in known]
+    different = holm([estimate.p_different() for _, _, estimate in known])
+    equal = holm([estimate.p_equal(*limit) for (_, _, estimate), limit in zip(known, limits, strict=True)])
+    findings = [one.finding for one in measured]
+    for place, (position, one, estimate) in enumerate(known):
+        found = replace(one.finding, p_different=different[place], p_equal=equal[place])
+        findings[position] = _decided(found, estimate, one.sign, ALPHA / len(known))
+    return findings
+
+
+def with_interval(finding: Finding, estimate: Estimate) -> Finding:
+    """Return a finding with the change, its interval, and how these were found."""
+    low, high = estimate.interval()
+    as_change = math.expm1 if finding.is_ratio else float
+    return replace(
+        finding,
+        change=as_change(estimate.value),
+        low=as_change(low),
+        high=as_change(high),
+        standard_error=estimate.standard_error,
+        degrees_of_freedom=estimate.degrees_of_freedom if math.isfinite(estimate.degrees_of_freedom) else None,
+        scope=estimate.scope,
+        is_paired=len(estimate.sides) == 1 if estimate.sides else None,
+        num_samples=estimate.num_samples,
+    )
+
+
+def _limits(finding: Finding) -> tuple[float, float]:
+    """Return the margin on the scale of the estimate; of a ratio both ways the same factor."""
+    assert finding.margin is not None
+    limit = math.log1p(finding.margin) if finding.is_ratio else finding.margin
+    return -limit, limit
+
+
+def _decided(found: Finding, estimate: Estimate, sign: int, alpha: float) -> Finding:
+    assert found.p_equal is not None
+    assert found.p_different is not None
+    if not estimate.sides:
+        # Samples alone say nothing of other seeds.
+        return replace(found, outcome="cannot tell")
+    if found.p_equal <= ALPHA:
+        return replace(found, outcome="equal")
+    if found.p_different <= ALPHA:
+        return replace(found, outcome="different", is_better=estimate.value * sign > 0)
+    needed: Plan = plan(estimate, _limits(found)[1], alpha)
+    return replace(found, outcome="cannot tell", num_runs_needed=needed.num_runs, num_samples_needed=needed.num_samples)

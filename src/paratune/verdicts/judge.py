@@ -1,0 +1,169 @@
+"""Verdicts: how much faster each configuration is than a baseline, and whether it is as good."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from paratune.config.metric_names import METRICS
+from paratune.text import plain
+from paratune.verdicts.finding import Finding, Measured, decide
+from paratune.verdicts.groups import Differs, Group, matched
+from paratune.verdicts.margins import SPEED, Margin, default_margin
+from paratune.verdicts.rates import Rates, rates_of
+from paratune.verdicts.ratios import ratio
+from paratune.verdicts.rows import Run
+from paratune.verdicts.scores import difference
+from paratune.verdicts.words import sentence_of
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A configuration beside the baseline."""
+
+    label: str
+    baseline: str
+    runs: tuple[str, ...]
+    baseline_runs: tuple[str, ...]
+    speed: Finding
+    quality: tuple[Finding, ...]
+    split: str | None
+    """Whose scores are compared: test, or validation where a run has no test scores."""
+    task: str
+    differs: Differs
+    num_compared: int
+    """Configurations held against this baseline: with more than one, outcomes are held to Holm's rule."""
+    notes: tuple[str, ...] = ()
+    sentence: str = ""
+    """The verdict in words."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data; unknown values are None."""
+        return asdict(self)
+
+
+def judge(
+    groups: Sequence[Group],
+    baseline: str,
+    margins: Mapping[str, Margin] | None = None,
+    *,
+    differs: Mapping[str, Differs] | None = None,
+) -> list[Verdict]:
+    """Return a verdict of each group but the baseline's, in their order.
+
+    Args:
+        groups: Configurations; labels are unique, none is without runs, and no run is in two.
+        baseline: Label of the one that the others are held against.
+        margins: By measure (`speed`, or a metric); `default_margin` for those that are absent. Metrics named here are
+            judged too, besides those that stand for the task.
+        differs: By label, in what a group and the baseline trained something different; nothing when absent.
+    """
+    base = next(group for group in groups if group.label == baseline)
+    pairs = [
+        _Pair(base, group, (differs or {}).get(group.label, Differs()), margins or {})
+        for group in groups
+        if group.label != baseline
+    ]
+    speeds = decide([pair.speed() for pair in pairs])
+    metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
+    scores: dict[tuple[str, str], Finding] = {}
+    for metric in metrics:
+        there = [pair for pair in pairs if metric in pair.metrics]
+        found = decide([pair.quality(metric) for pair in there])
+        scores |= {(pair.other.label, metric): one for pair, one in zip(there, found, strict=True)}
+    return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
+
+
+def shared_split(runs: Sequence[Run]) -> str | None:
+    """Return test, or validation where a run has no test scores; None where one has neither."""
+    splits = ("test", "validation")
+    return next((split for split in splits if all(run.get(("summary", "scores", split)) for run in runs)), None)
+
+
+def metrics_of(runs: Sequence[Run], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return what is judged of quality: what stands for the task and what is wanted besides, where all runs have it."""
+    if split is None or len({run.get("run.task.kind") for run in runs}) > 1:
+        return ()
+    known = METRICS.get(str(runs[0].get("run.task.kind")), ())
+    in_all = [name for name in known if all(run.number(("summary", "scores", split, name)) is not None for run in runs)]
+    headline = runs[0].get("run.task.metrics")
+    first = headline if isinstance(headline, list) else in_all[:1]
+    return tuple(name for name in dict.fromkeys([*first, *wanted]) if name in in_all)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A group against the baseline."""
+
+    base: Group
+    other: Group
+    differs: Differs
+    margins: Mapping[str, Margin]
+
+    @property
+    def task(self) -> str:
+        return str(self.base.runs[0].get("run.task.kind"))
+
+    @cached_property
+    def split(self) -> str | None:
+        return shared_split((*self.base.runs, *self.other.runs))
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        return metrics_of((*self.base.runs, *self.other.runs), self.split, [*self.margins])
+
+    @cached_property
+    def rates(self) -> Rates:
+        return rates_of(self.base.runs, self.other.runs, is_same_batch=not self.differs.batch)
+
+    def speed(self) -> Measured:
+        found = self.rates
+        measured = ratio(found.measure, self.base, self.other, found.baseline, found.others)
+        finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
+        if found.reason is not None and not self.differs.refused:
+            return Measured(_bare(finding, found.reason))
+        return self._unless_refused(Measured(finding, measured.estimate))
+
+    def quality(self, metric: str) -> Measured:
+        assert self.split is not None
+        return self._unless_refused(difference(self.base, self.other, self.split, metric, self._margin(metric)))
+
+    def _margin(self, measure: str) -> Margin:
+        return self.margins.get(measure) or default_margin(measure, self.task)
+
+    def _unless_refused(self, measured: Measured) -> Measured:
+        """Return what was measured; no change where the runs trained something different."""
+        if not self.differs.refused:
+            return measured
+        words = "; ".join(self.differs.refused)
+        return Measured(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
+
+    def verdict(self, speed: Finding, scores: Mapping[tuple[str, str], Finding], num_compared: int) -> Verdict:
+        verdict = Verdict(
+            label=self.other.label,
+            baseline=self.base.label,
+            runs=tuple(run.name for run in self.other.runs),
+            baseline_runs=tuple(run.name for run in self.base.runs),
+            speed=speed,
+            quality=tuple(scores[self.other.label, metric] for metric in self.metrics),
+            split=self.split,
+            task=self.task,
+            differs=self.differs,
+            num_compared=num_compared,
+            notes=(*self.rates.notes, *self._left_out()),
+        )
+        return replace(verdict, sentence=sentence_of(verdict))
+
+    def _left_out(self) -> Iterator[str]:
+        for group, kept in zip((self.base, self.other), matched(self.base.keys, self.other.keys) or (), strict=False):
+            names = [plain(run.name) for place, run in enumerate(group.runs) if place not in kept]
+            if names:
+                yield f"in no pair, because the other side has no run of that seed: {', '.join(names)}"
+
+
+def _bare(finding: Finding, reason: str) -> Finding:
+    """Return the figures of both sides without a change."""
+    return Finding(
+        finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
+        reason=reason,
+    )  # fmt: skip

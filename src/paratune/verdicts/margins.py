@@ -1,0 +1,93 @@
+"""The largest change that counts as none, for each measure.
+
+A margin is a matter of judgement, not of statistics: how much a reader would give up without missing it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paratune.config.metric_names import METRICS
+from paratune.errors import ConfigError, did_you_mean
+
+SPEED = "speed"
+"""Samples/s, or goodput where batches differ."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A largest change that counts as none."""
+
+    amount: float
+    """In the unit of the metric, or a share of the baseline's figure; above 0."""
+    is_share: bool = False
+
+    def of(self, baseline: float) -> float:
+        """Return the margin of a measure whose baseline has this figure."""
+        return self.amount * abs(baseline) if self.is_share else self.amount
+
+    def __str__(self) -> str:
+        return f"{100 * self.amount:g}%" if self.is_share else f"{self.amount:g}"
+
+
+_OF_THE_BASELINE = {
+    SPEED: 0.02,
+    "loss": 0.01,
+    "perplexity": 0.01,
+    "rmse": 0.01,
+    "mse": 0.02,
+    "mae": 0.01,
+}
+"""Shares, for what has no scale of its own."""
+_POINTS = 0.005
+"""For scores from 0 to 1: half a point of a hundred."""
+
+
+def default_margin(measure: str, task: str) -> Margin:
+    """Return the margin of a measure that none was given for.
+
+    Args:
+        measure: `SPEED` or a metric.
+        task: Kind of the task; scores of qa are per cent.
+    """
+    if task == "ordinal" and measure == "mae":
+        return Margin(_POINTS)
+    if measure in _OF_THE_BASELINE:
+        return Margin(_OF_THE_BASELINE[measure], is_share=True)
+    return Margin(100 * _POINTS if task == "qa" else _POINTS)
+
+
+def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
+    """Return margins by measure from words such as "f1=0.01", "rmse=2%" and "speed=3%".
+
+    Raises:
+        ConfigError: A word is none of these; all of them are named at once.
+    """
+    known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
+    found, problems = {}, []
+    for word in (part.strip() for each in words for part in each.split(",")):
+        measure, equals, text = word.partition("=")
+        measure = measure.strip()
+        if not equals:
+            problems.append(f"{word!r} is no MEASURE=MARGIN, such as f1=0.01 or speed=3%")
+        elif measure not in known:
+            problems.append(f"{measure!r} is no measure{did_you_mean(measure, known) or f'; {SPEED} or a metric is'}")
+        elif (margin := _margin(text.strip())) is None:
+            problems.append(f"{measure}={text!r}: a number above 0 is needed, or per cent of the baseline's (3%)")
+        elif measure == SPEED and not margin.is_share:
+            problems.append(f"{word}: the margin of speed is per cent, such as speed=3%")
+        else:
+            found[measure] = margin
+    if problems:
+        raise ConfigError("\n".join([f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]))
+    return found
+
+
+def _margin(text: str) -> Margin | None:
+    number, percent, rest = text.partition("%")
+    try:
+        amount = float(number)
+    except ValueError:
+        return None
+    if rest or not 0 < amount < float("inf"):
+        return None
+    return Margin(amount / 100, is_share=True) if percent else Margin(amount)

@@ -1,0 +1,120 @@
+"""How many runs it takes until a comparison can be decided: the power of the two tests, from the variances at hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paratune.verdicts.estimate import ALPHA, Estimate
+
+POWER = 0.8
+"""The chance of a decision that a plan aims at."""
+MOST_RUNS = 200
+"""Plans beyond this say so and give no number: the variances of a few runs are not known well enough."""
+_NODES = 400
+_MANY = 1_000_000
+"""Stands for infinite degrees of freedom where a noncentral distribution wants a number."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would decide a comparison."""
+
+    num_runs: int | None
+    """Runs (or seeds) of each side, those at hand included; None where no number of them up to `MOST_RUNS` does."""
+    num_samples: int | None = None
+    """Samples to be scored at least, where those at hand leave too much open however many runs there are."""
+
+
+def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:
+    """Return the chance that both one-sided tests find a change of 0 to be inside of the margin.
+
+    The mean is normal, and its squared standard error that of a chi-squared distribution; the chance is averaged over
+    `_NODES` quantiles of the latter.
+
+    Args:
+        estimate: Whose standard error and degrees of freedom count; its value does not.
+        margin: Largest change that counts as none, above 0.
+        alpha: Level of each test.
+
+    Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
+    """
+    import numpy as np
+    from scipy import special
+
+    if not estimate.standard_error:
+        return 1.0
+    freedom = min(estimate.degrees_of_freedom, _MANY)
+    errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
+    room = margin / estimate.standard_error - special.stdtrit(freedom, 1 - alpha) * errors
+    return float(np.maximum(2 * special.ndtr(room) - 1, 0).mean())
+
+
+def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
+    """Return the chance that the two-sided test finds a change of this size.
+
+    Args:
+        estimate: Whose standard error and degrees of freedom count; its value does not.
+        change: The true one.
+        alpha: Level of the test.
+    """
+    if not estimate.standard_error:
+        return 1.0 if change else 0.0
+    # The other tail, a finding of the wrong sign, is left out.
+    return 1 - _below(estimate, abs(change) / estimate.standard_error, alpha / 2)
+
+
+def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> Plan:
+    """Return how many runs decide a comparison: "equal" when the true change is 0, "different" when it is the margin.
+
+    Where the runs at hand are enough for that, and the change that was found lies between, so many that a true change
+    of that size is decided.
+
+    Args:
+        estimate: Of the runs at hand, at least 2 a side.
+        margin: Largest change that counts as none, above 0.
+        alpha: Level of each test.
+        power: Chance of a decision.
+    """
+    if not estimate.sides:
+        return Plan(None)
+    least = max(side.num_runs for side in estimate.sides) + 1
+
+    def decides(num_runs: int) -> bool:
+        there = estimate.with_runs(num_runs)
+        return power_equal(there, margin, alpha) >= power and power_different(there, margin, alpha) >= power
+
+    found = _first(least, decides)
+    if found is None:
+        return Plan(None, _samples(estimate, margin, alpha, power))
+    if found > least or not decides(least - 1):
+        return Plan(found)
+    return Plan(_first(least, lambda count: power_different(estimate.with_runs(count), estimate.value, alpha) >= power))
+
+
+def _first(least: int, holds: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from `least` to `MOST_RUNS` for which a test that then stays true holds."""
+    if not holds(MOST_RUNS) or least > MOST_RUNS:
+        return None
+    low, high = least, MOST_RUNS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> int | None:
+    """Return how many samples it takes when there are runs without end; None where the runs' spread is the trouble."""
+    from scipy import special
+
+    if not estimate.num_samples:
+        return None
+    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
+    wanted = (margin / quantiles) ** 2
+    return None if estimate.shared <= wanted else int(estimate.num_samples * estimate.shared / wanted) + 1
+
+
+def _below(estimate: Estimate, noncentrality: float, alpha: float) -> float:
+    """Return the chance that a t statistic of this noncentrality stays below the one-sided critical value."""
+    from scipy import special
+
+    freedom = min(estimate.degrees_of_freedom, _MANY)
+    return float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha)))

@@ -1,0 +1,60 @@
+"""Ratios of rates, times and sizes between two configurations, on the scale of their logarithms."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from paratune.text import plain
+from paratune.verdicts.estimate import paired, unpaired
+from paratune.verdicts.finding import Finding, Measured, with_interval
+from paratune.verdicts.groups import Group, matched, mean, why_one
+from paratune.verdicts.rows import Run
+
+
+def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], float | None]) -> Finding:
+    """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome.
+
+    Args:
+        base: Runs of the baseline.
+        other: Runs of the other.
+        measure: What the figure is called.
+        figure: Of a run; None where it is unknown.
+    """
+    return ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)]).finding
+
+
+def ratio(
+    measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
+) -> Measured:
+    """Return the ratio of the geometric means of a figure over runs.
+
+    Args:
+        measure: What the figure is called.
+        base: Runs of the baseline.
+        other: Runs of the other.
+        first: The figure of each run of the baseline; None where it is unknown.
+        second: Of the other.
+    """
+    counts = len(first), len(second)
+    unknown = [
+        plain(run.name)
+        for run, value in zip((*base.runs, *other.runs), (*first, *second), strict=True)
+        if value is None or value <= 0
+    ]
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        return Measured(
+            Finding(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
+        )
+    logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
+    a, b = mean(logs[0]), mean(logs[1])
+    finding = Finding(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
+    one = why_one(*counts, "run")
+    if one is not None:
+        return Measured(replace(finding, reason=one))
+    kept = matched(base.keys, other.keys)
+    if kept is None:
+        estimate = unpaired(logs[0], logs[1], scope="runs")
+    else:
+        estimate = paired([logs[0][place] for place in kept[0]], [logs[1][place] for place in kept[1]], scope="runs")
+    return Measured(with_interval(finding, estimate), estimate)

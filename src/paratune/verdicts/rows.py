@@ -1,0 +1,99 @@
+"""The rows that a run was scored on, from its prediction file.
+
+A score that cannot be had from the file again says why; the difference of two configurations is then over seeds alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.records import predictions_file
+from paratune.text import plain
+
+
+class Run(Protocol):
+    """What is looked at of a finished run; `paratune.report.read.RunRecord` has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+
+    def get(self, source: str | tuple[str, ...]) -> Any:
+        """Return a value of the record by its path, such as "summary.scores.test"; None where it is absent."""
+        ...
+
+    def number(self, source: str | tuple[str, ...]) -> float | None:
+        """Return a number of the record, None where it is unknown."""
+        ...
+
+
+class CannotTell(Exception):
+    """Why something cannot be computed, in words that follow a colon."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The columns of a prediction file."""
+
+    run: str
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column, (N,).
+
+        Raises:
+            CannotTell: There is none of that name.
+        """
+        if name not in self.columns:
+            raise CannotTell(f"the predictions of {plain(self.run)} have no column {name}")
+        return self.columns[name]
+
+    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """Return a column of numbers, (N,).
+
+        Raises:
+            CannotTell: There is none of that name, or it holds something else.
+        """
+        try:
+            found = np.asarray(self[name], dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} holds no numbers") from error
+        if not np.isfinite(found).all():
+            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} holds no number in some rows")
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column as texts, (N,)."""
+        return ["" if value is None else str(value) for value in self[name].tolist()]
+
+    def is_same_as(self, other: "Rows") -> bool:
+        """Return whether both are of the same rows with the same labels, in the same order."""
+        names = [name for name in ("source", "index", "label", "num_hidden") if name in self.columns]
+        return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
+
+
+def read_rows(run: Run, split: str) -> Rows:
+    """Read the prediction file of a split.
+
+    Raises:
+        CannotTell: There is none, it is damaged, or it holds no rows.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = run.folder / predictions_file(split)
+    if not path.is_file():
+        raise CannotTell(f"{plain(run.name)} has no {path.name}")
+    try:
+        table = parquet.read_table(path)
+        columns = {name: table.column(name).to_numpy() for name in table.column_names if not name.startswith("score_")}
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise CannotTell(f"{path.name} of {plain(run.name)} cannot be read ({plain(error)[:80]})") from error
+    if not table.num_rows or "index" not in columns:
+        raise CannotTell(f"{path.name} of {plain(run.name)} holds no rows")
+    return Rows(run.name, columns)

@@ -1,0 +1,94 @@
+"""The difference of a score between two configurations, over as much as their records can tell."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paratune.config.metric_names import direction
+from paratune.text import plain
+from paratune.verdicts.estimate import Estimate, paired, unpaired
+from paratune.verdicts.finding import Finding, Measured, with_interval
+from paratune.verdicts.groups import Group, matched, mean, why_one
+from paratune.verdicts.jackknife import Scored
+from paratune.verdicts.margins import Margin
+from paratune.verdicts.quality import over_samples, over_seeds_and_samples
+from paratune.verdicts.rows import CannotTell, Rows, Run, read_rows
+from paratune.verdicts.scoring import score_again
+
+Seeds = Sequence[Sequence[Run]]
+
+
+def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> Measured:
+    """Return the difference of a score.
+
+    Over seeds and samples where both sides have two seeds or more and their predictions are at hand; over seeds, on
+    these samples, where predictions are not; over samples, of these models, where a side has one seed.
+
+    Args:
+        base: Runs of the baseline, all with the score.
+        other: Runs of the other, likewise.
+        split: Of the scores.
+        metric: Its name.
+        margin: Largest difference that counts as none.
+    """
+    sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
+    scores = [[mean([_recorded(run, split, metric) for run in runs]) for runs in side] for side in sides]
+    first, second = mean(scores[0]), mean(scores[1])
+    counts = len(scores[0]), len(scores[1])
+    limit = margin.of(first)
+    finding = Finding(metric, False, first, second, counts, change=second - first, margin=limit or None)
+    if not limit:
+        return Measured(replace(finding, reason="the margin is a share of the baseline's score, which is 0"))
+    kept = matched([*base.by_seed], [*other.by_seed])
+    places = ([*range(counts[0])], [*range(counts[1])]) if kept is None else kept
+    estimate, reason = _estimate(sides, scores, split, metric, places, is_paired=kept is not None)
+    if estimate is not None:
+        finding = with_interval(finding, estimate)
+    return Measured(replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1)
+
+
+def _estimate(
+    sides: tuple[Seeds, Seeds], scores: Sequence[Sequence[float]], split: str, metric: str,
+    places: tuple[list[int], list[int]], *, is_paired: bool,
+) -> tuple[Estimate | None, str | None]:  # fmt: skip
+    """Return the estimate over as much as can be told, None where nothing can; and why it is not over all."""
+    one = why_one(len(sides[0]), len(sides[1]), "seed")
+    try:
+        first, second = _scored(sides, split, metric)
+    except CannotTell as error:
+        if one is not None:
+            return None, f"{one}; and none over samples: {error}"
+        make = paired if is_paired else unpaired
+        estimate = make(
+            *([of[place] for place in kept] for of, kept in zip(scores, places, strict=True)), scope="seeds"
+        )
+        return estimate, f"over seeds on these samples, not over other samples: {error}"
+    if one is not None:
+        return over_samples(first, second), f"{one}; the interval is over samples, of these models"
+    kept_first, kept_second = [first[place] for place in places[0]], [second[place] for place in places[1]]
+    return over_seeds_and_samples(kept_first, kept_second, is_paired=is_paired), None
+
+
+def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Scored]]:
+    """Return the scores of both sides by seed, with how their samples bear on them; repeats of a seed are averaged."""
+    reference: Rows | None = None
+    found: list[list[Scored]] = [[], []]
+    for side, scored in zip(sides, found, strict=True):
+        for runs in side:
+            of_seed = []
+            for run in runs:
+                rows = read_rows(run, split)
+                reference = reference or rows
+                if not rows.is_same_as(reference):
+                    raise CannotTell(f"{plain(run.name)} and {plain(reference.run)} were scored on other rows")
+                of_seed.append(score_again(run, rows, split, metric))
+            values = np.mean([one.pseudovalues for one in of_seed], axis=0)
+            scored.append(Scored(mean([one.score for one in of_seed]), values))
+    return found
+
+
+def _recorded(run: Run, split: str, metric: str) -> float:
+    value = run.number(("summary", "scores", split, metric))
+    assert value is not None
+    return value

@@ -1,0 +1,254 @@
+"""Scores computed again from prediction files, with how each sample bears on them.
+
+The scores are those of `paratune.metrics`, which are the field's own; what cannot be had from a prediction file (the
+loss, areas under curves, scores at the best threshold) is not among them.
+
+Dimensions: `N` samples, `C` classes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.metrics import classification
+from paratune.metrics.regression import grades
+from paratune.predictions import Scale
+from paratune.text import plain
+from paratune.verdicts.jackknife import MAX_CELLS, Floats, Scored, of_blocks, of_kinds, of_mean, of_sums
+from paratune.verdicts.rows import CannotTell, Rows, Run
+
+_AGREES = 1e-4
+"""How far a score that is computed again may be from the recorded one, relative to it."""
+
+Scorer = Callable[[Run, Rows, str], Scored | None]
+
+
+def score_again(run: Run, rows: Rows, split: str, metric: str) -> Scored:
+    """Return a score of a run with the pseudovalues of its samples.
+
+    Args:
+        run: Whose record says what the task is, and what the score was.
+        rows: Its predictions.
+        split: Of the rows.
+        metric: One of the task's.
+
+    Raises:
+        CannotTell: The metric is not had from predictions, the file does not fit the record, or the score is undefined
+            with all samples or without one of them.
+    """
+    kind = str(run.get("run.task.kind"))
+    scorer = _SCORERS.get(kind, {}).get(metric)
+    if scorer is None:
+        raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
+    scored = scorer(run, rows, metric)
+    if scored is None:
+        raise CannotTell(f"{metric} of {plain(run.name)} is undefined without some of its samples")
+    recorded = run.number(("summary", "scores", split, metric))
+    if recorded is None or abs(scored.score - recorded) > _AGREES * max(abs(recorded), 1e-2):
+        said = "none" if recorded is None else f"{recorded:.6g}"
+        raise CannotTell(f"the predictions of {plain(run.name)} give {metric} {scored.score:.6g}, its record {said}")
+    return scored
+
+
+def _ids(run: Run, rows: Rows, column: str) -> npt.NDArray[np.int64]:
+    """Return class ids of a column of class names, (N,)."""
+    labels = run.get("run.task.labels")
+    place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
+    found = [place.get(text) for text in rows.texts(column)]
+    if None in found:
+        raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is no class of its task")
+    return np.asarray(found, dtype=np.int64)
+
+
+def _classes(run: Run, rows: Rows, metric: str) -> Scored | None:
+    labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
+    num_classes = len(run.get("run.task.labels"))
+    if metric == "accuracy":
+        return of_mean(labels == predictions)
+
+    def score(true: npt.NDArray[Any], given: npt.NDArray[Any], weights: Floats | None = None) -> float | None:
+        return classification.class_score(metric, true, given, num_classes=num_classes, weights=weights)
+
+    return _of_pairs(labels, predictions, num_classes, score)
+
+
+def _of_pairs(
+    true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], num_classes: int, score: Callable[..., float | None]
+) -> Scored | None:
+    """Return a score of (true, given) pairs that takes weights."""
+    if num_classes**2 > MAX_CELLS:
+        return of_blocks(len(true), lambda kept: score(true[kept], given[kept]))
+
+    def of_counts(counts: Floats) -> float | None:
+        pairs = np.flatnonzero(counts)
+        return score(pairs // num_classes, pairs % num_classes, counts[pairs])
+
+    return of_kinds(true * num_classes + given, of_counts)
+
+
+def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Scored | None:
+    """Return Cohen's kappa with quadratic weights of steps on a scale."""
+    from sklearn.metrics import cohen_kappa_score
+
+    lowest = min(true.min(), given.min())
+    true, given = true - lowest, given - lowest
+    num_steps = int(max(true.max(), given.max())) + 1
+    if num_steps < 2:
+        return None
+
+    def score(true: npt.NDArray[Any], given: npt.NDArray[Any], weights: Floats | None = None) -> float | None:
+        how: dict[str, Any] = {"labels": np.arange(num_steps), "weights": "quadratic", "sample_weight": weights}
+        with np.errstate(all="ignore"):
+            value = float(cohen_kappa_score(true, given, **how))
+        return value if np.isfinite(value) else None
+
+    return _of_pairs(true, given, num_steps, score)
+
+
+def _ranks(run: Run, rows: Rows, metric: str) -> Scored | None:
+    labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
+    off = np.abs(labels - predictions)
+    if metric == "qwk":
+        return _kappa(labels, predictions)
+    if metric == "spearman":
+        return _spearman(predictions, labels)
+    return of_mean({"accuracy": off == 0, "mae": off, "within_one": off <= 1}[metric])
+
+
+def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Scored | None:
+    from scipy import stats
+
+    def score(kept: npt.NDArray[np.int64]) -> float | None:
+        # Undefined where a side is constant; scipy warns of it.
+        if np.ptp(predictions[kept]) == 0 or np.ptp(targets[kept]) == 0:
+            return None
+        return float(stats.spearmanr(predictions[kept], targets[kept]).statistic)
+
+    return of_blocks(len(targets), score)
+
+
+def _numbers(run: Run, rows: Rows, metric: str) -> Scored | None:
+    targets, predictions = rows.numbers("label"), rows.numbers("prediction")
+    if metric == "spearman":
+        return _spearman(predictions, targets)
+    if metric in {"qwk", "exact_agreement", "adjacent_agreement"}:
+        found = grades(predictions, targets, _scale(run))
+        if found is None:
+            return None
+        if metric == "qwk":
+            return _kappa(found[1], found[0])
+        return of_mean(np.abs(found[0] - found[1]) <= (metric == "adjacent_agreement"))
+    if metric == "mae":
+        return of_mean(np.abs(predictions - targets))
+    # Around the mean: sums of squares of large numbers would lose their digits.
+    x, y = predictions - targets.mean(), targets - targets.mean()
+    sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+    return of_sums(sums, _MOMENTS[metric])
+
+
+def _scale(run: Run) -> Scale | None:
+    step, limits = run.get("run.config.task.round_to"), run.get("run.config.task.range")
+    if step is None and limits is None:
+        return None
+    return Scale(step, None if limits is None else (float(limits[0]), float(limits[1])))
+
+
+def _mse(sums: Floats) -> Floats:
+    n, _, _, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    return np.asarray(np.maximum(xx - 2 * xy + yy, 0) / n)
+
+
+def _r2(sums: Floats) -> Floats:
+    n, _, y, _, yy, _ = np.moveaxis(sums, -1, 0)
+    return np.asarray(1 - n * _mse(sums) / (yy - y * y / n))
+
+
+def _pearson(sums: Floats) -> Floats:
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    return np.asarray((xy - x * y / n) / np.sqrt((xx - x * x / n) * (yy - y * y / n)))
+
+
+_MOMENTS: Mapping[str, Callable[[Floats], Floats]] = {
+    "mse": _mse,
+    "rmse": lambda sums: np.sqrt(_mse(sums)),
+    "r2": _r2,
+    "pearson": _pearson,
+}
+"""Scores as functions of n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
+
+
+def _sets(run: Run, rows: Rows, metric: str) -> Scored | None:
+    true, given = _members(run, rows, "label"), _members(run, rows, "prediction")
+    if metric == "accuracy":
+        return of_mean((true == given).all(axis=1))
+    if metric == "hamming_loss":
+        return of_mean((true != given).mean(axis=1))
+    if metric == "f1_samples":
+        both, sizes = (true & given).sum(axis=1), true.sum(axis=1) + given.sum(axis=1)
+        return of_mean(np.where(sizes == 0, 1.0, 2 * both / np.maximum(sizes, 1)))
+    sums = np.concatenate([true & given, true, given], axis=1).astype(np.float64)
+    return of_sums(sums, lambda found: _f1(found, metric))
+
+
+def _members(run: Run, rows: Rows, column: str) -> npt.NDArray[np.bool_]:
+    """Return which classes each row has, (N, C)."""
+    labels, separator = run.get("run.task.labels"), run.get("run.config.task.separator")
+    if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
+        raise CannotTell(f"the record of {plain(run.name)} does not say how labels are separated")
+    place = {str(label): number for number, label in enumerate(labels)}
+    found = np.zeros((len(rows[column]), len(labels)), dtype=np.bool_)
+    for number, text in enumerate(rows.texts(column)):
+        for name in text.split(separator) if text else ():
+            if name not in place:
+                raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is no class of its task")
+            found[number, place[name]] = True
+    return found
+
+
+def _f1(sums: Floats, metric: str) -> Floats:
+    """Return F1 of classes put together, from how often each class was right, is there, and was given."""
+    both, true, given = np.split(sums, 3, axis=-1)
+    if metric == "f1_micro":
+        return np.asarray(2 * both.sum(-1) / np.maximum((true + given).sum(-1), 1))
+    of_class = 2 * both / np.maximum(true + given, 1)
+    if metric == "f1_macro":
+        return np.asarray(of_class.mean(-1))
+    return np.asarray((of_class * true).sum(-1) / np.maximum(true.sum(-1), 1))
+
+
+def _answers(run: Run, rows: Rows, metric: str) -> Scored | None:
+    scores = 100 * rows.numbers(metric.rpartition("_")[2])
+    if metric in {"exact", "f1"}:
+        return of_mean(scores)
+    has_answer = np.asarray([bool(text) for text in rows.texts("label")])
+    counts = (has_answer if metric.startswith("has_answer") else ~has_answer).astype(np.float64)
+    return of_sums(np.stack([scores * counts, counts], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
+
+
+def _windows(run: Run, rows: Rows, metric: str) -> Scored | None:
+    """Return a score of a masked LM; samples are windows."""
+    sums = np.stack([rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found")], axis=1)
+    if metric == "perplexity":
+        return of_sums(sums, lambda found: np.exp(found[..., 0] / found[..., 1]))
+    return of_sums(sums, lambda found: found[..., 2] / found[..., 1])
+
+
+def _all(scorer: Scorer, *metrics: str) -> dict[str, Scorer]:
+    return dict.fromkeys(metrics, scorer)
+
+
+_SCORERS: Mapping[str, Mapping[str, Scorer]] = {
+    "classification": _all(_classes, *classification.NAMES),
+    "mlm": _all(_windows, "perplexity", "accuracy"),
+    "multi_label": _all(_sets, "f1_micro", "f1_macro", "f1_weighted", "f1_samples", "accuracy", "hamming_loss"),
+    "ordinal": _all(_ranks, "accuracy", "mae", "within_one", "qwk", "spearman"),
+    "regression": _all(
+        _numbers, "rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement"
+    ),
+    "qa": _all(
+        _answers, "exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"
+    ),
+}  # fmt: skip
+"""What is computed again, by the kind of task and the metric."""

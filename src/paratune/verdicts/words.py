@@ -1,0 +1,166 @@
+"""Verdicts in words that a person reads."""
+
+from typing import TYPE_CHECKING
+
+from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
+from paratune.text import plain
+from paratune.units import NOT_AVAILABLE
+from paratune.verdicts.finding import Finding
+from paratune.verdicts.margins import SPEED
+from paratune.verdicts.rates import GOODPUT
+
+if TYPE_CHECKING:
+    from paratune.verdicts.judge import Verdict
+
+_NOT_IN_POINTS = LOWER_IS_BETTER - {"hamming_loss"} | {"matthews", "r2", "pearson", "spearman", "qwk"}
+"""Scores that are no share of anything; all others are shown as points of a hundred."""
+_MINUS, _DASH = "\u2212", "\u2013"
+
+
+def sentence_of(verdict: "Verdict") -> str:
+    """Return a verdict in a sentence or two."""
+    who = f"{plain(verdict.label)} against {plain(verdict.baseline)}: "
+    if verdict.differs.refused:
+        return f"{who}no verdict: not the same experiment; they differ in {'; '.join(verdict.differs.refused)}."
+    parts = [speed_words(verdict.speed), quality_words(verdict.quality, verdict.task)]
+    if verdict.differs.allowed:
+        parts.append(f"they differ in {'; '.join(verdict.differs.allowed)}, which is what is compared")
+    if verdict.differs.unknown:
+        parts.append(f"whether they trained the same thing is not recorded ({'; '.join(verdict.differs.unknown)})")
+    return f"{who}{'; '.join(part for part in parts if part)}."
+
+
+def speed_words(found: Finding) -> str:
+    """Return what is found of the speed, such as "27% faster (24–30%)"."""
+    if found.change is None:
+        return f"{found.measure} {NOT_AVAILABLE} ({found.reason})"
+    if found.outcome == "different":
+        return f"{_ratio_words(found)} ({interval_words(found)})"
+    if found.outcome == "equal":
+        return f"same {found.measure} within {100 * (found.margin or 0):g}%"
+    if found.outcome == "cannot tell":
+        return f"{found.measure}: cannot tell ({change_words(found)}, {interval_words(found)}): {needs_words(found)}"
+    return f"{_ratio_words(found)}, interval {NOT_AVAILABLE} ({found.reason})"
+
+
+def quality_words(findings: tuple[Finding, ...], task: str) -> str:
+    """Return what is found of the scores, such as "quality equal within 0.5 points F1"."""
+    if not findings:
+        return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
+    same = {amount_words(one, one.margin or 0, task) for one in findings}
+    if all(one.outcome == "equal" for one in findings) and len(same) == 1:
+        return f"quality equal within {same.pop()} {' and '.join(label_of(one.measure) for one in findings)}"
+    return "; ".join(_one_score(one, task) for one in findings)
+
+
+def _one_score(found: Finding, task: str) -> str:
+    name = label_of(found.measure)
+    if found.outcome == "equal":
+        return f"{name} equal within {amount_words(found, found.margin or 0, task)}"
+    if found.change is None:
+        return f"{name} {NOT_AVAILABLE} ({found.reason})"
+    if found.outcome == "different":
+        side = "better" if found.is_better else "worse"
+        return f"{name} {amount_words(found, abs(found.change), task)} {side} ({interval_words(found, task)})"
+    change = change_words(found, task)
+    if found.outcome == "cannot tell":
+        return f"{name}: cannot tell ({change}, {interval_words(found, task)}): {needs_words(found)}"
+    return f"{name} {change}, interval {NOT_AVAILABLE} ({found.reason})"
+
+
+def needs_words(found: Finding) -> str:
+    """Return what it would take to tell, such as "6 more seeds needed"."""
+    what = "seed" if found.scope and "seeds" in found.scope else "run"
+    if found.num_more_runs is not None:
+        return f"{count_words(found.num_more_runs, f'more {what}')} needed"
+    if found.num_samples_needed is not None:
+        return (
+            f"more seeds will not tell, {found.num_samples:,} rows are too few: at least {found.num_samples_needed:,} "
+            "needed, or a wider margin"
+        )
+    return found.reason if found.reason is not None else f"more than 200 {what}s needed, or a wider margin"
+
+
+def change_words(found: Finding, task: str = "") -> str:
+    """Return the change with its sign, such as "+27%" and "−0.4 points"."""
+    assert found.change is not None
+    return _percent(found, found.change) if found.is_ratio else _signed(amount_words(found, found.change, task))
+
+
+def interval_words(found: Finding, task: str = "") -> str:
+    """Return the ends of the interval: "24–30%", "−2 to +8%"; n/a where there is none."""
+    if found.low is None or found.high is None:
+        return NOT_AVAILABLE
+    if found.is_ratio and found.low >= 1:
+        return f"{1 + found.low:.2f}{_DASH}{1 + found.high:.2f}×"
+    low, high = (
+        _percent(found, end) if found.is_ratio else _plain_amount(found, end, task) for end in (found.low, found.high)
+    )
+    if found.low < 0 < found.high:
+        return f"{_signed(low).removesuffix('%')} to {_signed(high)}"
+    least, most = (low, high) if found.low >= 0 else (high, low)
+    least, most = least.lstrip(f"+{_MINUS}"), most.lstrip(f"+{_MINUS}")
+    return f"{least.removesuffix('%')}{_DASH}{most}"
+
+
+def amount_words(found: Finding, value: float, task: str) -> str:
+    """Return an amount of a score with its unit, such as "0.5 points"."""
+    unit = " points" if is_in_points(found.measure) else ""
+    return f"{_plain_amount(found, value, task)}{unit}"
+
+
+def is_in_points(metric: str) -> bool:
+    """Return whether a metric is shown as points of a hundred."""
+    return metric not in _NOT_IN_POINTS
+
+
+def label_of(metric: str) -> str:
+    """Return how a metric or a measure is called."""
+    return LABELS.get(metric, metric)
+
+
+def count_words(count: int, what: str) -> str:
+    """Return "1 seed", "3 seeds"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _plain_amount(found: Finding, value: float, task: str) -> str:
+    """Return an amount with as many digits as the width of its interval bears."""
+    in_points = is_in_points(found.measure)
+    factor = 100 if in_points and task != "qa" else 1
+    half = 0.0 if found.high is None or found.low is None else factor * (found.high - found.low) / 2
+    places = _places(half) if half else (2 if in_points else 4)
+    text = f"{factor * value:.{places}f}"
+    if "." in text and value == found.margin:
+        text = f"{factor * value:.4g}"
+    return text.replace("-", _MINUS)
+
+
+def _percent(found: Finding, value: float) -> str:
+    half = 0.0 if found.high is None or found.low is None else 100 * (found.high - found.low) / 2
+    return _signed(f"{100 * value:.{_places(half) if half else 1}f}%".replace("-", _MINUS))
+
+
+def _signed(text: str) -> str:
+    """Return a number with its sign; none of what rounds to 0."""
+    digits = text.lstrip(f"{_MINUS}+")
+    if not any(digit in "123456789" for digit in digits):
+        return digits
+    return text if text.startswith((_MINUS, "+")) else f"+{text}"
+
+
+def _places(half_width: float) -> int:
+    """Return decimals such that the half width of an interval has one or two digits."""
+    return next((places for places, least in enumerate((2, 0.2, 0.02, 0.002)) if half_width >= least), 4)
+
+
+def _ratio_words(found: Finding) -> str:
+    """Return "27% faster", "2.41× as fast", "12% slower"; of goodput "27% more goodput"."""
+    assert found.change is not None
+    more, less, times = {
+        SPEED: ("faster", "slower", "as fast"),
+        GOODPUT: ("more goodput", "less goodput", "the goodput"),
+    }[found.measure]
+    if found.change >= 1:
+        return f"{1 + found.change:.2f}× {times}"
+    return f"{_percent(found, abs(found.change)).lstrip('+')} {more if found.change >= 0 else less}"

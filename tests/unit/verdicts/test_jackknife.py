@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from paratune.verdicts.jackknife import of_blocks, of_kinds, of_mean, of_sums
+
+RNG = np.random.default_rng(7)
+TRUE = RNG.integers(0, 2, 60)
+GIVEN = np.where(RNG.random(60) < 0.7, TRUE, 1 - TRUE)
+
+
+def left_out(score, *columns):
+    """Pseudovalues by their definition: the score without each sample in turn."""
+    whole, num = score(*columns), len(columns[0])
+    return [num * whole - (num - 1) * score(*(np.delete(each, place) for each in columns)) for place in range(num)]
+
+
+def test_of_a_mean_they_are_the_values_themselves():
+    values = RNG.normal(size=20)
+    assert left_out(np.mean, values) == pytest.approx(of_mean(values).pseudovalues)
+
+
+def test_of_kinds_they_are_those_of_the_definition():
+    def score(counts):
+        kinds = np.flatnonzero(counts)
+        return metrics.f1_score(kinds // 2, kinds % 2, sample_weight=counts[kinds])
+
+    found = of_kinds(TRUE * 2 + GIVEN, score)
+    assert found.score == pytest.approx(metrics.f1_score(TRUE, GIVEN))
+    assert found.pseudovalues == pytest.approx(left_out(metrics.f1_score, TRUE, GIVEN))
+
+
+def test_of_sums_they_are_those_of_the_definition():
+    x, y = RNG.normal(size=(2, 30))
+    found = of_sums(np.stack([x * y, x * x], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
+    assert found.pseudovalues == pytest.approx(left_out(lambda a, b: (a * b).sum() / (a * a).sum(), x, y))
+
+
+def test_blocks_of_few_samples_hold_one_each():
+    x, y = RNG.normal(size=(2, 40))
+
+    def score(x, y):
+        return stats.spearmanr(x, y).statistic
+
+    found = of_blocks(40, lambda kept: score(x[kept], y[kept]))
+    assert sorted(found.pseudovalues) == pytest.approx(sorted(left_out(score, x, y)))
+
+
+def test_blocks_give_the_standard_error_of_single_samples():
+    x, y = RNG.normal(size=(2, 2000))
+    y = y + x
+
+    def score(kept):
+        return float(np.corrcoef(x[kept], y[kept])[0, 1])
+
+    found = of_blocks(2000, score)
+    assert len(found.pseudovalues) == 100
+    # Fisher: the standard error of r is (1 - r^2) / sqrt(n); of 100 blocks it is known to about 7%.
+    expected = (1 - found.score**2) / np.sqrt(2000)
+    assert found.pseudovalues.std(ddof=1) / 10 == pytest.approx(expected, rel=0.2)
+
+
+def test_what_is_undefined_without_a_sample_is_none():
+    # Without the only sample of class 1 there is no recall.
+    assert of_kinds(np.asarray([0, 0, 0, 1]), lambda counts: counts[1] or None) is None
+    assert of_sums(np.asarray([[1.0, 1.0], [1.0, 0.0]]), lambda sums: sums[..., 0] / sums[..., 1]) is None
+    assert of_sums(np.asarray([[1.0]]), lambda sums: sums[..., 0]) is None
