@@ -4,6 +4,7 @@ Floor 1: no torch.
 """
 
 import os
+import signal
 from dataclasses import dataclass
 
 from paratune.config.batch_size import resolve_batch
@@ -20,6 +21,9 @@ OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
 """Set by `paratune train --nproc`: where a process whose memory ran out leaves a note of what to try next."""
 MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"
 """Set by `paratune train --nproc` when it starts the processes again: the largest micro-batch that they may take."""
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""They ask a run to end in good order."""
 
 
 @dataclass(frozen=True)

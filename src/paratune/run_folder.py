@@ -32,6 +32,8 @@ FREE_TO_CHANGE = (
     "checkpoint",
     "data.cache_dir",
     "data.figures",
+    "data.num_workers",
+    "data.prefetch_factor",
     "evaluate.batch_size",
     "batch",
     "train.activation_checkpointing",

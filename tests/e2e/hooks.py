@@ -19,12 +19,14 @@ class SignalAt:
     call: int = 1
     after: bool = False
     """Send it when the function has returned."""
+    to_all: bool = False
+    """Send it to the processes that this one has started, too."""
 
     def __call__(self) -> None:
         count = 0
 
         def send() -> None:
-            os.kill(os.getpid(), self.number)
+            os.kill(0 if self.to_all else os.getpid(), self.number)
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(original)

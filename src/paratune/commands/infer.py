@@ -172,8 +172,8 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
 
 def apply(trained: Any, split: Any, batch_size: int) -> Any:
     """Return what a model says of a split, with a bar."""
-    with Display(speaks=True).bar("predict", trained.num_batches(split, batch_size)) as bar:
-        return trained.apply(split, batch_size, bar.update)
+    with Display(speaks=True).bar("predict", 1) as bar:
+        return trained.apply(split, batch_size, lambda done, total: bar.update(done, total=total))
 
 
 def _at_rows(values: Any, rows: np.ndarray[Any, Any], num_rows: int) -> pa.Array:

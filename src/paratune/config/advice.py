@@ -36,6 +36,12 @@ class Job:
     """Between ranks, one direction, of the slowest link; None when not known."""
     is_per_device: bool = False
     """Whether the batch is given by `batch.per_device`, which knows no batch.micro_batch_size."""
+    num_workers: int = 0
+    """`data.num_workers`, of each rank."""
+    num_local_ranks: int = 1
+    """Ranks on a machine."""
+    num_cores: float | None = None
+    """Logical cores that they may keep busy together; None when not known."""
 
     @property
     def weights_bytes(self) -> int:
@@ -66,7 +72,8 @@ def advice(traits: Traits, options: Mapping[str, Any], job: Job) -> list[str]:
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
-    return [*_sharding(traits, options, job), *_slow_links(traits, options, job), *_pipeline(traits, job)]
+    looks = (_sharding(traits, options, job), _slow_links(traits, options, job), _pipeline(traits, job), _loader(job))
+    return [line for lines in looks for line in lines]
 
 
 def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
@@ -171,6 +178,21 @@ def _pipeline(traits: Traits, job: Job) -> Iterator[str]:
     yield (
         f"{m} micro-batch{'es' * (m > 1)} in {p} stages leave each device idle for {formula} = "
         f"{_percent(traits, m)} of forward and backward{remedy}"
+    )
+
+
+def _loader(job: Job) -> Iterator[str]:
+    """Say when workers have no cores of their own."""
+    n, workers = job.num_local_ranks, job.num_local_ranks * job.num_workers
+    if job.num_cores is None or not workers or n + workers <= job.num_cores:
+        return
+    most = max(0, int(job.num_cores // n) - 1)
+    cores = f"{job.num_cores:.3g} core{'s' * (job.num_cores != 1)}"
+    yield (
+        f"data.num_workers: {job.num_workers} makes {workers} worker process{'es' * (workers > 1)} beside {n} that "
+        f"train{'s' * (n == 1)}, and this machine has {cores} to give: they "
+        f"take turns; data.num_workers: {most} "
+        + ("leaves each a core" if most else "makes batches in the training process")
     )
 
 

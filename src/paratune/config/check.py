@@ -147,6 +147,13 @@ def _files(config: Config) -> Iterator[Problem]:
         yield no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
 
 
+def _workers(config: Config) -> Iterator[Problem]:
+    data = config.data
+    if data.prefetch_factor is not None and data.num_workers == 0:
+        wanted = "without worker processes (data.num_workers: 0)"
+        yield no_effect("data.prefetch_factor", data.prefetch_factor, wanted, ("data.num_workers",))
+
+
 def _max_rows(config: Config) -> Iterator[Problem]:
     data = config.data
     for name in ("validation", "test"):
@@ -391,6 +398,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _choosing,
     _validation_set,
     _files,
+    _workers,
     _max_rows,
     _further,
     _split,

@@ -128,6 +128,11 @@ class Data(Section):
     """Commit, tag or branch of a data set on the hub."""
     figures: Figures = Field(default_factory=Figures)
     """Pictures of the data."""
+    num_workers: Annotated[int, Field(ge=0, le=256)] = 0
+    """Processes of each rank that make batches ahead of time, as in PyTorch's DataLoader; 0 makes them in the training
+    process. What is trained is the same to the bit."""
+    prefetch_factor: Positive | None = None
+    """With `num_workers`: optimizer steps that each of them is ahead, at most; 2 when not given."""
     cache_dir: Text | None = None
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
 

@@ -245,15 +245,34 @@ def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], B
     return lambda size: collator(np.resize(order, size), denominator, epoch=0)
 
 
-def num_eval_batches(store: TokenStore, *, batch_size: int, data_world_size: int) -> int:
-    """Return how many batches `eval_batches` yields on every rank."""
-    return len(_eval_parts(_longest_first(store), store, batch_size, data_world_size))
+@dataclass(frozen=True, eq=False)
+class EvalBatches:
+    """This rank's batches of an evaluation, each made when it is asked for; `eval_batches` makes it."""
+
+    collator: Collate
+    """Of the split."""
+    shares: list[IntArray]
+    """This rank's samples of each batch."""
+    loss_denominator: float
+    """Of the whole split."""
+
+    def __len__(self) -> int:
+        """As many on every rank."""
+        return len(self.shares)
+
+    def __getitem__(self, number: int) -> Batch:
+        return self.collator(self.shares[number], self.loss_denominator)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.__getitem__, range(len(self)))
+
+    def step(self, number: int) -> list[Batch]:
+        """Return one batch in a list, as `TrainBatches.step` does several."""
+        return [self[number]]
 
 
-def eval_batches(
-    collator: Collate, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1
-) -> Iterator[Batch]:
-    """Yield this rank's batches of an evaluation: over all ranks, every sample exactly once.
+def eval_batches(collator: Collate, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1) -> EvalBatches:
+    """Return this rank's batches of an evaluation: over all ranks, every sample exactly once.
 
     Samples go from the longest to the shortest, so that little is padded and the first batch needs the most memory.
     Every rank gets the same number of batches; where the samples do not suffice, one is filler. The losses of all
@@ -267,9 +286,9 @@ def eval_batches(
         data_world_size: Ranks that see different data.
     """
     order = _longest_first(collator.store)
-    denominator = collator.loss_denominator(order)
-    for part in _eval_parts(order, collator.store, batch_size, data_world_size):
-        yield collator(part[data_rank::data_world_size], denominator)
+    parts = _eval_parts(order, collator.store, batch_size, data_world_size)
+    shares = [part[data_rank::data_world_size] for part in parts]
+    return EvalBatches(collator, shares, collator.loss_denominator(order))
 
 
 def _longest_first(store: TokenStore) -> IntArray:

@@ -13,13 +13,14 @@ Floor 3, without torch.
 """
 
 import errno
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,45 @@ class TokenStore:
     def num_truncated(self) -> int:
         """Samples that lost tokens."""
         return int(np.count_nonzero(self.full_lengths > self.lengths))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what goes to another process: of arrays that are mapped from a file, where they are in it."""
+        values = {key: _sent(value) for key, value in vars(self).items()}
+        for key in ("of_tokens", "of_rows"):
+            values[key] = {name: _sent(array) for name, array in values[key].items()}
+        return values
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        for key in ("of_tokens", "of_rows"):
+            values[key] = {name: _received(value) for name, value in values[key].items()}
+        self.__dict__.update({key: _received(value) for key, value in values.items()})
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """An array that is all of a part of a file."""
+
+    path: str
+    dtype: np.dtype[Any]
+    offset: int
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+
+
+def _sent(value: Any) -> Any:
+    if not isinstance(value, np.memmap):
+        return value
+    base: Any = value.base
+    if not isinstance(base, mmap.mmap):  # a view, which has the offset of the whole
+        return value
+    order: Literal["C", "F"] = "F" if value.flags.fnc else "C"
+    return _Mapped(str(value.filename), value.dtype, value.offset, value.shape, order)
+
+
+def _received(value: Any) -> Any:
+    if not isinstance(value, _Mapped):
+        return value
+    return np.memmap(value.path, value.dtype, "r", value.offset, value.shape, value.order)
 
 
 def open_store(folder: Path) -> TokenStore:

@@ -19,8 +19,6 @@ from typing import Any, Literal
 
 import filelock
 import numpy as np
-import tokenizers
-import transformers
 
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
@@ -200,6 +198,9 @@ def _dtype(tokenizer: Any) -> str:
 
 def token_fingerprint(samples: Samples, how: Tokenizing, **settings_of_task: Any) -> str:
     """Return the SHA-256, in hexadecimal, over all that the tokens depend on: texts, tokenizer, settings, versions."""
+    import tokenizers  # late: who makes batches of tokens imports this module, and needs neither
+    import transformers
+
     settings = {
         "format": FORMAT_VERSION,
         "max_length": how.max_length,

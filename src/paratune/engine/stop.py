@@ -12,25 +12,24 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from paratune.errors import EXIT_STOPPED, Stopped
+from paratune.place import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from paratune.strategies.protocol import Strategy
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-
 
 class StopRequest:
-    """Remembers that one of `SIGNALS` came; a second SIGINT ends the process at once."""
+    """Remembers that one of `place.STOP_SIGNALS` came; a second SIGINT ends the process at once."""
 
     def __init__(self) -> None:
         self.signal: str | None = None
 
     def install(self) -> "StopRequest":
         """Take over the signals. Only the main thread may call it."""
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, self._note)
         # `paratune.launch.local` starts processes with them blocked; one that came too early is delivered now.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return self
 
     def came(self) -> bool:
@@ -107,6 +106,6 @@ def before_the_first_step(name: str, doing: str) -> str:
 def _end_when_told(hears: int, doing: str) -> None:
     """Wait for the number of a signal, and end the process; or for the end of the pipe."""
     while number := os.read(hears, 1):
-        if number[0] in SIGNALS:
+        if number[0] in STOP_SIGNALS:
             os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())
             os._exit(EXIT_STOPPED)

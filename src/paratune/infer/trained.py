@@ -26,7 +26,7 @@ from paratune.config.task_sections import (
 from paratune.data.columns import Missing
 from paratune.data.duplicates import count_known
 from paratune.data.load import Split
-from paratune.data.loader import PackedCollator, eval_batches, num_eval_batches
+from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
@@ -109,19 +109,26 @@ class Trained:
         missing: Missing = self.missing if require_labels else "drop"
         return self.recipe.load_split(source, table, columns, how, missing=missing, require_labels=require_labels)
 
-    def apply(self, split: Split, batch_size: int, on_batch: Callable[[int], None]) -> Evaluation:
-        """Return the outputs for every sample of `split`, in its order."""
+    def apply(self, split: Split, batch_size: int, on_batch: Callable[[int, int], None]) -> Evaluation:
+        """Return the outputs for every sample of `split`, in its order.
+
+        Args:
+            split: What is predicted.
+            batch_size: As `evaluate.batch_size`.
+            on_batch: Called with the number of batches done, and that of all.
+        """
         collator = self.recipe.collator(split, self.tokenizer)
         if self.model.entry is not None:
             collator = PackedCollator(collator)
+        batches = eval_batches(collator, batch_size=batch_size)
         with self.precision.switched():
             return evaluate(
                 ForwardOnly(self.model, self.precision, self.device),
                 self.model,
-                eval_batches(collator, batch_size=batch_size),
+                batches,
                 device=self.device,
                 should_stop=lambda: False,
-                on_batch=on_batch,
+                on_batch=lambda done: on_batch(done, len(batches)),
             )
 
     def num_trained_on(self, split: Split) -> int | None:
@@ -131,10 +138,6 @@ class Trained:
             CheckpointError: The run's list of them is damaged.
         """
         return None if self.run is None else count_known(self.run / TRAIN_TEXTS_FILE, split.samples)
-
-    def num_batches(self, split: Split, batch_size: int) -> int:
-        """Return how often `apply` calls `on_batch`."""
-        return num_eval_batches(split.store, batch_size=batch_size, data_world_size=1)
 
 
 class ForwardOnly:

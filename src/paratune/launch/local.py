@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.hardware import usable_cores
-from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE, STOP_SIGNALS
 from paratune.text import plain_lines
 
 POLL_S = LAUNCHER_POLL_S
@@ -29,7 +29,6 @@ STOP_GRACE_S = 10.0
 """Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
 PROGRAM = (sys.executable, "-P", "-m", "paratune")
 """-P: modules are found where the `paratune` command finds them, and not in the working directory."""
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -81,7 +80,7 @@ def launch(
     """
     ranks = _Ranks()
     with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
-        previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in FORWARDED}
+        previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in STOP_SIGNALS}
         try:
             for rank in range(num_processes):
                 ranks.add(_start([*program, *arguments], rank, num_processes, Path(scratch), environment or {}))
@@ -101,7 +100,7 @@ def _start(
     stderr = None if rank == 0 else scratch / f"rank{rank:04d}.stderr"
     file = stderr.open("wb") if stderr else None
     # Held back already when it forks: one that came before the child could block it would be lost in its exec.
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         process = subprocess.Popen(
             command,
@@ -138,7 +137,7 @@ def _environment(rank: int, num_processes: int, scratch: Path) -> dict[str, str]
 
 def _in_the_child() -> None:
     """Hold back signals until the run listens to them (`StopRequest.install`), and end with the launcher."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if sys.platform == "linux":
         end_with_the_parent()
 

@@ -13,7 +13,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from paratune.errors import LaunchError
-from paratune.launch.local import FORWARDED, PROGRAM, end_with_the_parent
+from paratune.launch.local import PROGRAM, end_with_the_parent
+from paratune.place import STOP_SIGNALS
 
 
 class OneByOne:
@@ -27,7 +28,7 @@ class OneByOne:
         """The first that came."""
 
     def __enter__(self) -> "OneByOne":
-        self._previous = {number: signal.signal(number, self._pass_on) for number in FORWARDED}
+        self._previous = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

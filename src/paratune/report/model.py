@@ -219,7 +219,7 @@ def _run_dict(run: RunRecord, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _session_dict(session: RunRecord) -> dict[str, Any]:
-    names = ("began", "step", "world_size", "device", "batch", "hardware", "versions", "code", "command")
+    names = ("began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command")
     return {
         **{name: session.get(f"run.{name}") for name in names},
         "strategy": session.get("run.strategy.kind"),

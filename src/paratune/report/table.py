@@ -61,6 +61,8 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
     yield replace(micro, cells=tuple(cells))
     accum = _course_row(runs, "grad_accum_steps", "Accumulation steps", "run.batch.grad_accum_steps", count_text)
     yield replace(accum, shown=False)
+    workers = _course_row(runs, "loader_workers", "Loader workers of each rank", "run.loader.workers", count_text)
+    yield replace(workers, shown=len({cell.text for cell in workers.cells}) > 1 or ARROW in workers.cells[0].text)
     yield from _training_rows(runs)
     yield number_row(runs, "num_steps", "Setup", "Optimizer steps", "summary.num_steps", texts_of(count_text))
     yield number_row(

@@ -22,6 +22,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.remedies import Shortage, remedies
 from paratune.config.strategy_sections import strategy_options
 from paratune.data.loader import TrainBatches
+from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory
@@ -40,14 +41,25 @@ class StepBatches:
         self,
         make: Callable[[ResolvedBatch], TrainBatches],
         sizes: ResolvedBatch,
-        step: int,
+        steps: range,
         guard: "MemoryGuard",
+        workers: Workers,
     ) -> None:
-        """Begin after `step` steps; `guard` is told that training goes on."""
+        """Start what makes batches.
+
+        Args:
+            make: Cuts samples into micro-batches of some size.
+            sizes: To begin with.
+            steps: Counted from 0; those that are to come.
+            guard: Told that training goes on.
+            workers: Who makes them.
+        """
         self._make = make
-        self._batches = make(sizes)
-        self._next = step
+        self._steps = steps
+        self._next = steps.start
         self._guard = guard
+        self._workers = workers
+        self._ahead = BatchesAhead(make(sizes).step, steps, workers)
 
     def __iter__(self) -> "StepBatches":
         return self
@@ -55,12 +67,17 @@ class StepBatches:
     def __next__(self) -> list[Batch]:
         self._next += 1
         self._guard.begins("training")
-        return self._batches.step(self._next - 1)
+        return next(self._ahead)
 
     def again(self, sizes: ResolvedBatch) -> None:
-        """Go back one step, and cut from there on into micro-batches of another size."""
+        """Go back one step, and cut from there on into micro-batches of another size; those made ahead are dropped."""
         self._next -= 1
-        self._batches = self._make(sizes)
+        self._ahead.close()
+        self._ahead = BatchesAhead(self._make(sizes).step, range(self._next, self._steps.stop), self._workers)
+
+    def close(self) -> None:
+        """End the workers; what they have made ahead is dropped."""
+        self._ahead.close()
 
 
 class MemoryGuard:

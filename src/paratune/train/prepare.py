@@ -27,6 +27,7 @@ from paratune.data.duplicates import overlap_warnings
 from paratune.data.load import Split
 from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.tokens import Tokenizing
+from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.models.activation_checkpointing import checkpoint_blocks
@@ -299,6 +300,12 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch, batc
         equal_shapes=prepared.traits.equal_shapes,
         num_buckets=batch_layout.num_buckets,
     )
+
+
+def workers_of(prepared: Prepared) -> Workers:
+    """Return who makes the batches of this rank."""
+    data = prepared.config.data
+    return Workers(data.num_workers, data.prefetch_factor or 2, pins_memory=prepared.device.type == "cuda")
 
 
 def collator_of(prepared: Prepared, split: str, batch_layout: BatchLayout) -> Collate:

@@ -105,6 +105,7 @@ def session_record(
             "changes": [],
             "setup": memory_setup(prepared),
         },
+        "loader": {"workers": config.data.num_workers},
         "advice": list(advice),
     }
 

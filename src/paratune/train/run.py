@@ -5,6 +5,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +20,9 @@ from paratune.config.sections import run_path
 from paratune.config.strategy_sections import strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.duplicates import write_text_hashes
-from paratune.data.loader import Collate, TrainBatches, eval_batches, num_eval_batches
+from paratune.data.loader import Collate, EvalBatches, TrainBatches, eval_batches
 from paratune.data.order import steps_per_epoch
+from paratune.data.workers import BatchesAhead, start_server
 from paratune.engine.evaluate import Evaluation, Interrupted
 from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Loop, Progress, save_and_stop
@@ -36,7 +38,7 @@ from paratune.metrics.scores import is_better
 from paratune.models.load import say_what_is_new
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import place_from_environment
+from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
 from paratune.train.batch_layout import BatchLayout
@@ -53,6 +55,7 @@ from paratune.train.prepare import (
     make_strategy,
     prepare,
     train_batches,
+    workers_of,
 )
 from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
 from paratune.train.steps import check_steps, is_due, num_steps
@@ -85,6 +88,8 @@ def train(
     stop = stop or StopRequest().install()
     place = place_from_environment()
     display = Display(speaks=place.rank == 0)
+    if loaded.config.data.num_workers:
+        start_server()  # it imports PyTorch while this process reads the data
     prepared = prepare(loaded, place, stop, display)
     with met(prepared, stop), prepared.precision.switched():
         return _Run(prepared, mode, stop, display, began).to_the_end()
@@ -227,6 +232,9 @@ class _Run:
             share=self._batch.share,
             num_micro_batches=self._batch.grad_accum_steps,
             is_per_device=self._config.batch.per_device is not None,
+            num_workers=self._config.data.num_workers,
+            num_local_ranks=local_world_size(prepared.place),
+            num_cores=hardware.usable_cores(),
             **device_facts(prepared, nodes),
         )
         return advice(prepared.traits, strategy_options(self._config.strategy), job)
@@ -299,7 +307,8 @@ class _Run:
                 on_step=bar.update,
             )
             keeper = self._keeper(model, recorder)
-            batches = StepBatches(self._train_batches, self._batch, progress.step, self._memory)
+            steps = range(progress.step, self._num_steps)
+            batches = StepBatches(self._train_batches, self._batch, steps, self._memory, workers_of(prepared))
             progress.seconds["startup"] += time.perf_counter() - self._began - prepared.tokenize_s
             progress.seconds["tokenize"] += prepared.tokenize_s
             loop = Loop(
@@ -321,7 +330,8 @@ class _Run:
                 shrink=self._memory.shrink,
             )
             self._memory.batches, self._memory.recorder = batches, recorder
-            run_loop(loop, progress)
+            with closing(batches):
+                run_loop(loop, progress)
             recorder.flush()
         recorder.add("end", step=progress.step)
         try:
@@ -351,12 +361,19 @@ class _Run:
         return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout)
 
     def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
-        layout, size = self._strategy.layout, self._config.evaluate.batch_size
-        collator = self._collator(split)
-        num_batches = num_eval_batches(collator.store, batch_size=size, data_world_size=layout.data_world_size)
-        return num_batches, eval_batches(
-            collator, batch_size=size, data_rank=layout.data_rank, data_world_size=layout.data_world_size
+        layout = self._strategy.layout
+        batches = eval_batches(
+            self._collator(split),
+            batch_size=self._config.evaluate.batch_size,
+            data_rank=layout.data_rank,
+            data_world_size=layout.data_world_size,
         )
+        return len(batches), self._made_ahead(batches)
+
+    def _made_ahead(self, batches: EvalBatches) -> Iterator[Batch]:
+        with closing(BatchesAhead(batches.step, range(len(batches)), workers_of(self._prepared))) as ahead:
+            for step in ahead:
+                yield from step
 
     def _collator(self, split: str) -> Collate:
         """Return what makes batches of a split: the same in each evaluation, for what it has drawn and counted."""

@@ -53,6 +53,30 @@ def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved
     assert "of 110 M parameters take 1.64 GiB and fit 48 times into the 80 GiB of NVIDIA X" in line
 
 
+@pytest.mark.parametrize(
+    ("ranks", "workers", "cores", "expected"),
+    [
+        (4, 3, 16, None),
+        (1, 1, None, None),
+        (4, 0, 2, None),
+        # 4 ranks and 4 x 4 workers are 20 processes; 16 / 4 leaves each rank 4 cores, its own among them.
+        (4, 4, 16, "makes 16 worker processes beside 4 that train, and this machine has 16 cores to give"),
+        (1, 2, 2.5, "makes 2 worker processes beside 1 that trains, and this machine has 2.5 cores to give"),
+        (1, 1, 1, "makes 1 worker process beside 1 that trains, and this machine has 1 core to give"),
+    ],
+)
+def test_workers_without_a_core_of_their_own_are_named(
+    ranks: int, workers: int, cores: float | None, expected: str | None
+):
+    job = replace(BERT, num_local_ranks=ranks, num_workers=workers, num_cores=cores)
+    lines = advice(TRAITS["ddp"], {}, job)
+    assert len(lines) == (expected is not None)
+    if expected is not None:
+        assert f"data.num_workers: {workers} {expected}" in lines[0]
+        most = {16: 3, 2.5: 1, 1: 0}[cores or 0]
+        assert f"take turns; data.num_workers: {most} " in lines[0]
+
+
 def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
     assert advice(TRAITS["zero3"], {}, LARGE) == []
     assert advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=None)) == []

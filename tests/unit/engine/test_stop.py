@@ -9,20 +9,21 @@ import pytest
 import torch
 from looping import single
 
-from paratune.engine.stop import SIGNALS, StopRequest
+from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_STOPPED, Stopped
+from paratune.place import STOP_SIGNALS
 from paratune.strategies.protocol import Layout
 
 
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield StopRequest().install()
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_is_noted_and_nothing_else_happens(
     stop: StopRequest, number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ):
@@ -48,8 +49,8 @@ def test_a_second_interrupt_ends_at_once(stop: StopRequest):
 
 
 def test_a_signal_that_a_launcher_held_back_is_delivered():
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         # To this thread, which is the one that blocks it; a signal to the process would find another.
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
@@ -58,7 +59,7 @@ def test_a_signal_that_a_launcher_held_back_is_delivered():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def test_what_one_rank_was_told_all_ranks_know():
@@ -97,7 +98,7 @@ with stop.ends_at_once("meeting"):
 """
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_ends_a_process_that_waits_in_native_code(number: signal.Signals):
     process = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -209,7 +209,7 @@ def poke(tmp_path: Path) -> Iterator[Callable[..., None]]:
         poker.wait()
 
 
-@pytest.mark.parametrize("number", local.FORWARDED)
+@pytest.mark.parametrize("number", local.STOP_SIGNALS)
 def test_signals_are_passed_on_and_75_comes_back(
     run: Run, poke: Callable[..., None], tmp_path: Path, number: signal.Signals
 ):

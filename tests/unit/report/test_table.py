@@ -69,6 +69,22 @@ def test_the_bubble_stands_beside_the_ideal_one_with_a_footnote(tmp_path):
     assert "bubble_share" not in _rows(make_run(tmp_path / "c"))
 
 
+def test_loader_workers_are_shown_where_runs_differ(tmp_path):
+    none, two, old = (
+        make_run(tmp_path / name, run_changes=changes)
+        for name, changes in (
+            ("none", {"loader": {"workers": 0}}),
+            ("two", {"loader": {"workers": 2}}),
+            ("old", {}),
+        )
+    )
+    row = _rows(none, two)["loader_workers"]
+    assert ([cell.text for cell in row.cells], row.shown) == (["0", "2"], True)
+    assert [cell.text for cell in _rows(none, old)["loader_workers"].cells] == ["0", "n/a"]
+    assert not _rows(two, make_run(tmp_path / "other", run_changes={"loader": {"workers": 2}}))["loader_workers"].shown
+    assert not _rows(old)["loader_workers"].shown
+
+
 def test_what_decides_how_a_strategy_works_is_in_the_setup(tmp_path):
     options = {"stages": 2, "schedule": "interleaved", "chunks": None}
     changes = {"strategy.options": options, "strategy.traits.stages_per_rank": 2}

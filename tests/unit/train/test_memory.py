@@ -10,6 +10,7 @@ from tiny_data import tiny_collator
 from paratune import records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.data.loader import TrainBatches
+from paratune.data.workers import Workers
 from paratune.train.memory import MemoryGuard, StepBatches, limit_from_environment, recorded_size
 
 HERE = {"world_size": 2, "device": "cpu", "batch.micro_batch_size": "auto"}
@@ -71,7 +72,7 @@ def test_a_step_is_had_again_in_smaller_pieces_and_the_next_ones_follow():
     whole, halves = ResolvedBatch(4, 4, 1), ResolvedBatch(4, 2, 2)
     begun: list[str] = []
     guard: Any = SimpleNamespace(begins=begun.append)
-    batches = StepBatches(make, whole, 1, guard)
+    batches = StepBatches(make, whole, range(1, 10), guard, Workers())
     (first,) = rows(next(batches))
     assert [first] == rows(make(whole).step(1))
     assert begun == ["training"]

@@ -42,6 +42,8 @@ MAPPED: dict[str, Any] = {
     "greater_is_better": None,
     "seed": 42,
     "use_cpu": False,
+    "dataloader_num_workers": 0,
+    "dataloader_prefetch_factor": None,
     "ddp_find_unused_parameters": None,
     "ddp_bucket_cap_mb": None,
     "fsdp": None,
@@ -84,7 +86,7 @@ _OFF: tuple[Any, ...] = (None, False, "", [], {})
 _HUB = "nothing is uploaded; model/ is a plain Hugging Face folder: huggingface-cli upload"
 _TRACKER = "no tracker is called; the record of the run holds every step"
 _LOG = "every rank keeps a log file, rank 0 speaks"
-_LOADER = "batches come from memory-mapped tokens without worker processes"
+_LOADER = "workers live as long as training does, batches come in order, and for a GPU from page-locked memory"
 _DDP = "a setting of the process group, left at what PyTorch does"
 _PROCESS = "belongs to the process that wrote it"
 _SPEED = "changes speed, not what is trained"
@@ -185,13 +187,11 @@ OTHERS: dict[str, Other] = {
         True,
     ),
     "split_batches": Other("batch.per_device and batch.global say what a batch is", _OFF, True),
-    "dispatch_batches": Other(_LOADER, _OFF),
+    "dispatch_batches": Other("each rank makes its own batches", _OFF),
     "parallelism_config": Other("see strategy: in docs/strategies.md", _OFF),
     "dataloader_drop_last": Other("no sample of an epoch is left out", _OFF, True),
-    "dataloader_num_workers": Other(_LOADER, (0,)),
     "dataloader_pin_memory": Other(_LOADER, (True, False)),
-    "dataloader_persistent_workers": Other(_LOADER, _OFF),
-    "dataloader_prefetch_factor": Other(_LOADER, _OFF),
+    "dataloader_persistent_workers": Other(_LOADER, (True, False)),
     "dataloader_multiprocessing_context": Other(_LOADER, _OFF),
     "dataloader_in_order": Other(_LOADER, (True,)),
     "remove_unused_columns": Other(_COLUMNS, (True,)),

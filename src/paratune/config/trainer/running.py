@@ -171,6 +171,10 @@ def _machine(settings: Settings, out: Conversion) -> None:
     out.put("precision", precision, settings.origin(precision if precision != "fp32" else "fp16"))
     if settings.switch("use_cpu"):
         out.put("device", "cpu", "use_cpu")
+    if workers := settings.whole("dataloader_num_workers"):
+        out.put("data.num_workers", workers, "dataloader_num_workers")
+        if factor := settings.whole("dataloader_prefetch_factor"):
+            out.put("data.prefetch_factor", factor, "dataloader_prefetch_factor")
     every = settings.number("logging_steps")
     if "logging_steps" in settings.found and settings.word("logging_strategy") == "steps" and every and every >= 1:
         out.put("measure.log_every", int(every), "logging_steps; the record holds every step")

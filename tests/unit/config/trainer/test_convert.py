@@ -198,14 +198,21 @@ def test_the_trainer_takes_the_larger_error_for_the_better(tmp_path: Path):
 
 def test_what_has_no_equal_is_named_and_marked(tmp_path: Path):
     found, _ = made(
-        tmp_path, {"label_smoothing_factor": 0.1, "dataloader_num_workers": 4, "hub_strategy": "every_save"}
+        tmp_path, {"label_smoothing_factor": 0.1, "dataloader_in_order": False, "hub_strategy": "every_save"}
     )
     assert [(each.key, each.changes) for each in found.no_equal] == [
         ("label_smoothing_factor", True),
-        ("dataloader_num_workers", False),
+        ("dataloader_in_order", False),
     ]
     assert found.ignored == ["hub_strategy"]
     assert "[changes the experiment] label_smoothing_factor: 0.1" in found.text("x")
+
+
+def test_workers_of_the_loader_have_an_equal(tmp_path: Path):
+    _, config = made(tmp_path, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 3})
+    assert (config.data.num_workers, config.data.prefetch_factor) == (4, 3)
+    _, config = made(tmp_path, {"dataloader_num_workers": 0, "dataloader_persistent_workers": False})
+    assert (config.data.num_workers, config.data.prefetch_factor) == (0, None)
 
 
 def test_unknown_keys_are_named_and_the_others_converted(tmp_path: Path):

@@ -1,0 +1,110 @@
+"""Batches from worker processes are those that are made without any, and a worker that dies is named."""
+
+import pickle
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from tiny_data import tiny_collator, tiny_masking
+
+from paratune.batch import Batch
+from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
+from paratune.data.token_store import StoreWriter, open_store
+from paratune.data.workers import BatchesAhead, Workers, _Parcel
+from paratune.errors import LaunchError
+
+
+def train_batches(collator: Any, **options: Any) -> TrainBatches:
+    return TrainBatches(collator, 3, 8, 4, 2, 0, 1, **options)
+
+
+MADE = {
+    "padded": train_batches(tiny_collator(27)),
+    "equal shapes": train_batches(tiny_collator(27), equal_shapes=True),
+    "bucketed": train_batches(tiny_collator(27), num_buckets=2),
+    "packed, targets": train_batches(PackedCollator(tiny_collator(27, num_classes=0))),
+    "masked words, packed": train_batches(PackedCollator(tiny_masking(27, whole_words=True))),
+    "a rank without samples": TrainBatches(tiny_collator(9), 3, 8, 2, 2, 1, 2),
+    "evaluation": eval_batches(PackedCollator(tiny_masking(27)), batch_size=3),
+}
+"""Four steps an epoch; the last one has fewer samples."""
+
+
+def assert_same(batches: list[Batch], expected: list[Batch]) -> None:
+    for ours, theirs in zip(batches, expected, strict=True):
+        for field in fields(Batch):
+            value, other = getattr(ours, field.name), getattr(theirs, field.name)
+            if isinstance(other, torch.Tensor):
+                assert (value.dtype, value.shape) == (other.dtype, other.shape), field.name
+                assert torch.equal(value, other), field.name
+            else:
+                assert value == other, field.name
+
+
+@pytest.mark.parametrize("made", MADE.values(), ids=MADE.keys())
+def test_a_step_crosses_the_border_whole(made: Any):
+    for step in range(5):
+        assert_same(_Parcel.of(made.step(step)).batches(), made.step(step))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_any_number_of_workers_makes_the_same_from_any_step_on(num_workers: int):
+    before = torch.random.get_rng_state()
+    for name, made in MADE.items():
+        last = len(made) if name == "evaluation" else 11
+        ahead = BatchesAhead(made.step, range(2, last), Workers(num_workers))
+        steps = list(ahead)
+        assert len(steps) == last - 2
+        for number, step in enumerate(steps, start=2):
+            assert_same(step, made.step(number))
+    # Dropout draws from these, after the batch is there.
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_closing_ends_the_workers_and_drops_what_they_made():
+    ahead = BatchesAhead(MADE["padded"].step, range(100), Workers(2, prefetch_factor=3))
+    next(ahead)
+    processes = [psutil.Process(one.pid) for one in ahead._processes]
+    assert len(processes) == 2
+    ahead.close()
+    assert psutil.wait_procs(processes, 10)[1] == []
+    assert list(ahead) == []
+
+
+def test_a_worker_that_dies_is_named():
+    ahead = BatchesAhead(MADE["padded"].step, range(10_000), Workers(2))
+    next(ahead)
+    victim = ahead._processes[1]
+    victim.kill()
+    with pytest.raises(LaunchError, match=rf"loader worker 2 of 2 \(process {victim.pid}\) was killed by SIGKILL"):
+        list(ahead)
+
+
+def test_what_goes_wrong_in_a_worker_goes_wrong_here():
+    too_small = TrainBatches(tiny_collator(27), 3, 8, 2, 1, 0, 1)
+    ahead = BatchesAhead(too_small.step, range(3), Workers(1))
+    with pytest.raises(ValueError, match="8 samples do not fit into 1 micro-batches of 2"):
+        next(ahead)
+    ahead.close()
+
+
+def test_of_a_mapped_file_only_the_name_is_sent(tmp_path):
+    folder = tmp_path / "store"
+    ids = [[number] * 500 for number in range(1, 41)]
+    with StoreWriter(folder, "<u2", has_type_ids=False, of_tokens={"word_start": "<u1"}) as writer:
+        writer.add(ids, None, [500] * 40, {"word_start": [[1] * 500] * 40})
+        writer.finish(500, {"bounds": np.asfortranarray(np.arange(120, dtype=np.int32).reshape(40, 3))})
+    store = open_store(folder)
+    sent = pickle.dumps(store)
+    assert len(sent) < 2000  # of 40,000 bytes of tokens
+    received = pickle.loads(sent)
+    assert isinstance(received.tokens, np.memmap)
+    for name in ("tokens", "offsets", "full_lengths"):
+        np.testing.assert_array_equal(getattr(received, name), getattr(store, name))
+    np.testing.assert_array_equal(received.of_rows["bounds"], np.arange(120).reshape(40, 3))
+    np.testing.assert_array_equal(received.of_tokens["word_start"], np.ones(20_000))
+    part = Collator(store, None, 0)(np.asarray([3]), 1.0)
+    assert torch.equal(Collator(received, None, 0)(np.asarray([3]), 1.0).input_ids, part.input_ids)
