@@ -13,6 +13,8 @@ class Traits:
     """Name in the configuration."""
     phases: Mapping[str, str]
     """What each measured phase contains, in words, for get_batch, forward, backward, optimizer."""
+    own_phases: tuple[str, ...] = ("get_batch",)
+    """Phases in which a rank waits for no other rank, so that their times tell a slow rank from those it holds up."""
     shards: tuple[str, ...] = ()
     """What each rank holds only a part of: any of weights, gradients, optimizer."""
     states_on: str = "device"
@@ -79,6 +81,7 @@ TRAITS: dict[str, Traits] = {
             "backward": "backward pass",
             "optimizer": "gradient norm, clipping, AdamW update",
         },
+        own_phases=("get_batch", "forward", "backward", "optimizer"),
         max_world_size=1,
         backward_is_local=True,
     ),
@@ -90,6 +93,7 @@ TRAITS: dict[str, Traits] = {
             "backward": _REDUCED,
             "optimizer": "gradient norm, clipping, AdamW update of the whole model on each rank",
         },
+        own_phases=("get_batch", "forward", "optimizer"),
         backward_is_local=True,
     ),
     "zero1": Traits(
@@ -100,6 +104,7 @@ TRAITS: dict[str, Traits] = {
             "backward": _REDUCED,
             "optimizer": "gradient norm, clipping, AdamW update of this rank's part, broadcast of the weights",
         },
+        own_phases=("get_batch", "forward"),
         shards=("optimizer",),
         backward_is_local=True,
     ),
@@ -146,6 +151,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": "gradient norm (one all-reduce), clipping, AdamW update of the rank's own stages",
             "other": "sending and receiving hidden states, and waiting for other stages: the bubble",
         },
+        own_phases=("get_batch", "forward"),
         shards=("weights", "gradients", "optimizer"),
         excludes={
             "train.freeze_encoder=true": "the first stages would have nothing to train",
@@ -164,6 +170,7 @@ TRAITS: dict[str, Traits] = {
             "backward": "backward pass and the reduction of gradients, bucket by bucket, in each micro-step",
             "optimizer": "gradient norm, clipping, AdamW update of this rank's part, all-gather of the weights",
         },
+        own_phases=("get_batch", "forward"),
         shards=("gradients", "optimizer"),
         reduces_each_micro_step=True,
         package="deepspeed",
@@ -237,6 +244,7 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     return replace(
         traits,
         phases=phases,
+        own_phases=("get_batch",) if stage == 3 else traits.own_phases,
         shards=shards,
         states_on=states_on,
         gathers_per_micro_step=2 if stage == 3 else 0,

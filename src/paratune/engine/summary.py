@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paratune.config.traits import Traits
 from paratune.efficiency import noise_summary
 from paratune.engine.loop import Progress
+from paratune.metrics.stragglers import stragglers
 from paratune.metrics.throughput import is_measured, rates, wall_s
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 
@@ -23,6 +25,7 @@ def summarise(
     memory_kind: str,
     recorder: dict[str, float | None],
     global_batch_size: int,
+    traits: Traits,
     noise_reason: str | None = None,
 ) -> dict[str, Any]:
     """Return the content of summary.json without scores (see docs/records.md).
@@ -38,13 +41,12 @@ def summarise(
         memory_kind: rss or cuda_allocated.
         recorder: The recorder's own cost.
         global_batch_size: Samples of an optimizer step.
+        traits: Of the strategy of the last session.
         noise_reason: Why the noise scale was not sampled.
     """
     # Also of ranks that are no more: a run may have been gone on with on fewer of them.
-    steps = {
-        rank: [event for event in read_events(folder, rank) if event["event"] == "step"]
-        for rank in sorted({*event_ranks(folder), *range(world_size)})
-    }
+    events = {rank: list(read_events(folder, rank)) for rank in sorted({*event_ranks(folder), *range(world_size)})}
+    steps = {rank: [event for event in own if event["event"] == "step"] for rank, own in events.items()}
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -72,7 +74,16 @@ def summarise(
             global_batch_size=global_batch_size,
             reason=noise_reason,
         ),
+        "stragglers": stragglers(
+            [_last_session(events[rank]) for rank in range(world_size)], traits.own_phases, traits.kind
+        ),
     }
+
+
+def _last_session(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events since the run was last gone on with."""
+    begin = max((place for place, event in enumerate(events) if event["event"] == "resume"), default=-1)
+    return list(events[begin + 1 :])
 
 
 def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -30,7 +30,7 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
         `step_ms`: median, p10, p90 of the wall time. `pipeline`: bubble_share, the part of the schedules' time in which
         ranks computed nothing. Every value but the number of steps is None when no step is left.
     """
-    by_step = _by_step([[event for event in rank if is_measured(event)] for rank in steps])
+    by_step = steps_of_ranks([[event for event in rank if is_measured(event)] for rank in steps])
     return {
         "throughput": _throughput(by_step),
         "phases": _phases(by_step),
@@ -45,7 +45,7 @@ def wall_s(steps: Sequence[Sequence[Event]]) -> float:
     Args:
         steps: For each rank there has been, its events.
     """
-    by_step = _by_step([[event for event in rank if event.get("event", "step") == "step"] for rank in steps])
+    by_step = steps_of_ranks([[event for event in rank if event.get("event", "step") == "step"] for rank in steps])
     return _wall_s(by_step)
 
 
@@ -54,7 +54,7 @@ def is_measured(event: Event) -> bool:
     return event.get("event", "step") == "step" and not event["warmup"]
 
 
-def _by_step(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:
+def steps_of_ranks(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:
     """Return for each step the event of each rank that took part in it."""
     found: dict[int, dict[int, Event]] = {}
     for rank, events in enumerate(ranks):

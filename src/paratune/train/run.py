@@ -471,6 +471,7 @@ class _Run:
             memory_kind="cuda_allocated" if self._prepared.device.type == "cuda" else "rss",
             recorder={"cost_ms_per_step": cost_ms},
             noise_reason=self._noise.reason,
+            traits=self._prepared.traits,
             global_batch_size=self._batch.global_batch_size,
         )
         median = summary["step_ms"]["median"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from paratune.config.traits import TRAITS
 from paratune.engine.loop import Progress
 from paratune.engine.summary import summarise
 from paratune.records import EventLog
@@ -41,6 +42,7 @@ def summary(folder: Path, progress: Progress, peaks: list[int | None], **options
         memory_kind="rss",
         recorder={"cost_ms_per_step": 0.1},
         global_batch_size=8,
+        traits=TRAITS["ddp"],
         **options,
     )
 
@@ -111,3 +113,17 @@ def test_steps_that_were_skipped_are_counted_and_unknown_losses_left_out_of_the_
     result = summary(tmp_path, Progress(step=6), [1, 1])
     assert result["num_skipped_steps"] == 3
     assert result["loss"] == {"first": 9.0, "last": None, "mean_last_epoch": 3.0}
+
+
+def test_a_slow_rank_is_one_of_the_last_session(tmp_path: Path):
+    for rank in range(3):
+        write(tmp_path, rank, 3)
+    for rank in range(2):
+        log = EventLog(tmp_path, rank)
+        log.add("resume", step=3)
+        log.close()
+        write(tmp_path, rank, 6, first=4)
+    found = summary(tmp_path, Progress(step=6), [1, 1])["stragglers"]
+    # Both take 1 + 2 + 1 ms by themselves: nobody is slower.
+    assert (found["slowdown"], found["wait_share"], found["reason"]) == (1.0, 0.0, None)
+    assert found["phases"] == ["get_batch", "forward", "optimizer"]
