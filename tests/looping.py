@@ -17,6 +17,7 @@ from paratune.engine import loop
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import Clock, HostClock
+from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.precision import POLICIES
@@ -78,6 +79,7 @@ class Bench:
     steps_per_epoch: int = 3
     log_every: int = 1
     noise_scale_every: int | None = None
+    profile_steps: int = 0
     warmup_steps: int = 0
     train: Train = field(default_factory=lambda: Train(learning_rate=0.01))
     make_optimizer: Callable[[OptimizerFactory], Any] = lambda factory: factory
@@ -139,6 +141,7 @@ class Bench:
             max_grad_norm=1.0,
             evaluation_due=self.evaluation_due,
             checkpoint_due=self.checkpoint_due,
+            profiler=StepProfiler(CPU, self.profile_steps, warmup_steps=self.warmup_steps),
             noise=NoiseMeter(self.strategy, self.noise_scale_every),
         )
 

@@ -245,6 +245,9 @@ class Measure(Section):
     noise_scale_every: Positive | None = 20
     """Steps from one sample of the gradient noise scale to the next, for which the gradients of the micro-batches of a
     step are looked at one by one; null for none."""
+    profile_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps behind the warm-up that run under torch.profiler, to measure how long ranks exchange data and how much of
+    that is hidden behind computing; left out of medians and rates. Fewer where an evaluation or a checkpoint comes."""
 
 
 class Config(Section):

@@ -17,6 +17,7 @@ from paratune.engine.memory import is_out_of_memory
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.phases import Clock
+from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.errors import NotFiniteError, Stopped
@@ -96,6 +97,7 @@ class Loop:
     evaluation_due: Callable[[int], bool]
     checkpoint_due: Callable[[int], bool]
     noise: NoiseMeter
+    profiler: StepProfiler
     shrink: Callable[[int, BaseException], bool] = lambda step, error: False
     """Called when memory ran out in the gradients of a step (counted from 1): whether `batches` now gives that step
     again, in smaller micro-batches."""
@@ -108,11 +110,20 @@ def run(loop: Loop, progress: Progress) -> None:
         Stopped: A signal came; a checkpoint was written.
         NotFiniteError: The loss or the gradient norm is not a number.
     """
+    try:
+        _run(loop, progress)
+    finally:
+        loop.profiler.stop(loop.recorder, progress.step)
+
+
+def _run(loop: Loop, progress: Progress) -> None:
     loop.clock.restart()
     while True:
         _pause(loop, progress)
         if progress.step >= loop.num_steps or progress.is_stopped_early:
             return
+        if loop.profiler.begin_step():
+            loop.clock.restart()
         try:
             _step(loop, progress)
         except NotFiniteError:
@@ -120,6 +131,9 @@ def run(loop: Loop, progress: Progress) -> None:
             raise
         if loop.stop.agreed(loop.strategy):
             save_and_stop(loop, progress)
+        if loop.profiler.end_step():
+            loop.profiler.stop(loop.recorder, progress.step)
+            loop.clock.restart()
 
 
 def _step(loop: Loop, progress: Progress) -> None:
@@ -138,6 +152,7 @@ def _step(loop: Loop, progress: Progress) -> None:
         grad_norm=grad_norm,
         micro_batches=micro_batches,
         noise=loop.noise.take(),
+        profiled=loop.profiler.is_running,
     )
 
 
@@ -169,6 +184,7 @@ def _pause(loop: Loop, progress: Progress) -> None:
     if not (evaluate or save):
         return
     loop.recorder.flush()
+    loop.profiler.stop(loop.recorder, progress.step)
     try:
         if evaluate:
             loop.keeper.evaluate(progress)

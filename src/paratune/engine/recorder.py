@@ -33,6 +33,7 @@ class _Step:
     warmup: bool
     loss_scale: float | None
     noise: NoiseSample | None
+    profiled: bool
 
 
 class Recorder:
@@ -73,6 +74,7 @@ class Recorder:
         grad_norm: Tensor,
         micro_batches: Sequence[Batch],
         noise: NoiseSample | None = None,
+        profiled: bool = False,
     ) -> None:
         """Note a step whose clock has ended; write when `log_every` have come together."""
         begin = time.perf_counter()
@@ -88,6 +90,7 @@ class Recorder:
             warmup=self._warmup_left > 0,
             loss_scale=getattr(self._strategy, "loss_scale", None),
             noise=noise,
+            profiled=profiled,
         )
         self._steps.append(entry)
         self._on_step(step)
@@ -145,6 +148,8 @@ class Recorder:
                 values |= {"loss_scale": entry.loss_scale, "skipped": _is_skipped(entry, norm)}
             if entry.noise is not None:
                 values["noise_scale"] = noise_event(noise, norm)
+            if entry.profiled:
+                values["profiled"] = True
             self._events.add("step", **values)
         self._events.flush()
         _check_finite(steps, losses, norms)

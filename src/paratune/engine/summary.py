@@ -8,6 +8,7 @@ from typing import Any
 from paratune.config.traits import Traits
 from paratune.efficiency import noise_summary
 from paratune.engine.loop import Progress
+from paratune.engine.profiling import communication
 from paratune.metrics.stragglers import stragglers
 from paratune.metrics.throughput import is_measured, rates, wall_s
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
@@ -27,6 +28,7 @@ def summarise(
     global_batch_size: int,
     traits: Traits,
     noise_reason: str | None = None,
+    profile_reason: str | None = None,
 ) -> dict[str, Any]:
     """Return the content of summary.json without scores (see docs/records.md).
 
@@ -43,10 +45,12 @@ def summarise(
         global_batch_size: Samples of an optimizer step.
         traits: Of the strategy of the last session.
         noise_reason: Why the noise scale was not sampled.
+        profile_reason: Why no step was profiled.
     """
     # Also of ranks that are no more: a run may have been gone on with on fewer of them.
     events = {rank: list(read_events(folder, rank)) for rank in sorted({*event_ranks(folder), *range(world_size)})}
     steps = {rank: [event for event in own if event["event"] == "step"] for rank, own in events.items()}
+    last = [_last_session(events[rank]) for rank in range(world_size)]
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -74,9 +78,10 @@ def summarise(
             global_batch_size=global_batch_size,
             reason=noise_reason,
         ),
-        "stragglers": stragglers(
-            [_last_session(events[rank]) for rank in range(world_size)], traits.own_phases, traits.kind
+        "communication": communication(
+            (event for own in last for event in own if event["event"] == "profile"), profile_reason
         ),
+        "stragglers": stragglers(last, traits.own_phases, traits.kind),
     }
 
 

@@ -20,8 +20,8 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
     taken step by step, because a run may be gone on with on another number of ranks.
 
     Args:
-        steps: For each rank there has been, its `step` events; those with `warmup` true, and events of other kinds, are
-            left out. Ranks of one `data_rank` (the stages of a pipeline) saw the same samples.
+        steps: For each rank there has been, its `step` events; those with `warmup` or `profiled` true, and events of
+            other kinds, are left out. Ranks of one `data_rank` (the stages of a pipeline) saw the same samples.
 
     Returns:
         `throughput`: samples_per_s, tokens_per_s (real), padded_tokens_per_s, padding_share (of all computed tokens),
@@ -50,8 +50,8 @@ def wall_s(steps: Sequence[Sequence[Event]]) -> float:
 
 
 def is_measured(event: Event) -> bool:
-    """Say whether an event is of a step that rates and medians count: no warm-up."""
-    return event.get("event", "step") == "step" and not event["warmup"]
+    """Say whether an event is of a step that rates and medians count: no warm-up, nor slowed by a profiler."""
+    return event.get("event", "step") == "step" and not event["warmup"] and not event.get("profiled")
 
 
 def steps_of_ranks(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:

@@ -1,6 +1,7 @@
 """What of a run cannot be measured, and why."""
 
 from paratune.config.batch_size import ResolvedBatch
+from paratune.config.sections import Measure
 from paratune.strategies.protocol import Layout
 from paratune.train.batch_layout import BatchLayout
 
@@ -21,3 +22,10 @@ def why_no_noise(batch_layout: BatchLayout, batch: ResolvedBatch, layout: Layout
         "one micro-batch a step: two are needed to compare their gradients; set batch.micro_batch_size: "
         f"{half.micro_batch_size}, or with batch.per_device batch.grad_accum_steps: 2"
     )
+
+
+def why_no_profile(measure: Measure, layout: Layout) -> str | None:
+    """Return why no step is profiled; None where some are."""
+    if layout.world_size == 1:
+        return "one process exchanges nothing"
+    return "no step was profiled; set measure.profile_steps" if measure.profile_steps == 0 else None

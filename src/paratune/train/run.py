@@ -30,6 +30,7 @@ from paratune.engine.loop import run as run_loop
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import make_clock
+from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
@@ -42,7 +43,7 @@ from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
 from paratune.train.batch_layout import BatchLayout
-from paratune.train.measured import why_no_noise
+from paratune.train.measured import why_no_noise, why_no_profile
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
 from paratune.train.micro_batch import choose_micro_batch
@@ -327,6 +328,11 @@ class _Run:
                 evaluation_due=self._evaluation_due,
                 checkpoint_due=self._checkpoint_due,
                 noise=self._noise,
+                profiler=StepProfiler(
+                    prepared.device,
+                    config.measure.profile_steps if strategy.layout.world_size > 1 else 0,
+                    warmup_steps=config.measure.warmup_steps,
+                ),
                 shrink=self._memory.shrink,
             )
             self._memory.batches, self._memory.recorder = batches, recorder
@@ -471,6 +477,7 @@ class _Run:
             memory_kind="cuda_allocated" if self._prepared.device.type == "cuda" else "rss",
             recorder={"cost_ms_per_step": cost_ms},
             noise_reason=self._noise.reason,
+            profile_reason=why_no_profile(self._config.measure, self._strategy.layout),
             traits=self._prepared.traits,
             global_batch_size=self._batch.global_batch_size,
         )

@@ -139,3 +139,9 @@ def test_the_bubble_is_what_is_left_of_the_schedules():
     ]
     assert rates(ranks)["pipeline"]["bubble_share"] == pytest.approx(120 / 400)
     assert rates(RANKS)["pipeline"]["bubble_share"] is None
+
+
+def test_steps_under_a_profiler_are_left_out_of_all_but_the_time():
+    profiled = [[*rank, step(4, 5000, (1000,) * 5, profiled=True)] for rank in RANKS]
+    assert rates(profiled) == rates(RANKS)
+    assert wall_s(profiled) == pytest.approx(wall_s(RANKS) + 5)

@@ -3,9 +3,10 @@
 import pytest
 
 from paratune.config.batch_size import ResolvedBatch
+from paratune.config.sections import Measure
 from paratune.strategies.protocol import Layout
 from paratune.train.batch_layout import BatchLayout
-from paratune.train.measured import why_no_noise
+from paratune.train.measured import why_no_noise, why_no_profile
 
 ALONE = Layout(rank=0, world_size=1, data_rank=0, data_world_size=1)
 PAIR = Layout(rank=1, world_size=2, data_rank=1, data_world_size=2)
@@ -31,3 +32,9 @@ def test_one_micro_batch_is_too_few():
 
 def test_sorted_micro_batches_are_no_random_parts_of_a_step():
     assert "sorted by length" in why_no_noise(BatchLayout("bucketed"), ResolvedBatch(32, 8, 2), PAIR)
+
+
+def test_why_nothing_is_profiled():
+    assert why_no_profile(Measure(profile_steps=3), ALONE) == "one process exchanges nothing"
+    assert "measure.profile_steps" in why_no_profile(Measure(), PAIR)
+    assert why_no_profile(Measure(profile_steps=3), PAIR) is None
