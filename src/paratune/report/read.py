@@ -23,6 +23,9 @@ class Curve:
     losses: tuple[float | None, ...]
 
 
+_NO_CURVE = Curve((), (), ())
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A finished run as its folder tells it."""
@@ -170,8 +173,31 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
     if not records.is_finished(folder):
         return Unfinished(name, folder, _how_far(folder, run))
     summary = _read_whole(folder, records.SUMMARY_FILE)
-    train, validation = _read_curves(folder)
-    return RunRecord(name, folder, run, summary, train, validation)
+    return with_curves(RunRecord(name, folder, run, summary, _NO_CURVE, _NO_CURVE))
+
+
+def read_record(folder: Path, name: str) -> RunRecord:
+    """Read the record of a finished run without its events: its curves are empty.
+
+    Args:
+        folder: Of the run.
+        name: How the report calls it.
+
+    Raises:
+        CheckpointError: It is damaged, or of another schema version.
+    """
+    run, summary = (_read_whole(folder, file) for file in (records.RUN_FILE, records.SUMMARY_FILE))
+    return RunRecord(name, folder, run, summary, _NO_CURVE, _NO_CURVE)
+
+
+def with_curves(run: RunRecord) -> RunRecord:
+    """Return a run with the curves of its events.
+
+    Raises:
+        CheckpointError: They are damaged.
+    """
+    train, validation = _read_curves(run.folder)
+    return replace(run, train=train, validation=validation)
 
 
 def _read_whole(folder: Path, file: str) -> Mapping[str, Any]:

@@ -34,6 +34,10 @@ class Entry:
     """Where in their records it stands, and how it was computed."""
     marks: tuple[str, ...] = ()
     """Letters of notes below the table that hold for this cell."""
+    deviation: float | None = None
+    """Sample standard deviation over the runs, in the unit of the value; None of fewer than two."""
+    change_percent: float | None = None
+    """Of the value against that of the baseline."""
     better: bool | None = None
     """Of a change: whether it is to the better side."""
 
@@ -93,9 +97,16 @@ class Table:
 
 def _entry_dict(entry: Entry) -> dict[str, Any]:
     """Return a cell with what is known of it."""
-    parts = {"value": entry.value, "runs": list(entry.runs), "source": entry.source, "better": entry.better}
-    known = {key: value for key, value in parts.items() if value not in (None, [], "")}
-    return {"text": entry.text, **known, **({"marks": list(entry.marks)} if entry.marks else {})}
+    parts = {
+        "value": entry.value,
+        "standard_deviation": entry.deviation,
+        "change_percent": entry.change_percent,
+        "better": entry.better,
+        "runs": list(entry.runs),
+        "source": entry.source,
+        "marks": list(entry.marks),
+    }
+    return {"text": entry.text, **{key: value for key, value in parts.items() if value not in (None, [], "")}}
 
 
 def table_of_texts(

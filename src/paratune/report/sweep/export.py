@@ -3,14 +3,17 @@
 import csv
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from paratune.records import finite
 from paratune.report.export import pipe_table
 from paratune.report.model import GENERATOR
+from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
-from paratune.report.sweep.tables import runs, score_columns, tables
+from paratune.report.sweep.tables import score_columns
+from paratune.report.tabular import Table
 from paratune.report.text import csv_text, markdown
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
@@ -20,16 +23,24 @@ def to_markdown(report: SweepReport) -> str:
     """Return the tables as Markdown (GitHub's flavour)."""
     record = report.record
     parts = [f"<!-- {GENERATOR} -->", f"# {markdown(title(report))}", markdown(subject(report))]
-    for table in (*tables(report), runs(report)):
-        rows = [
-            [f"**{cell}**" if position in table.marked and cell else cell for cell in map(markdown, row)]
-            for position, row in enumerate(table.rows)
-        ]
-        parts.append(f"## {markdown(table.title)}")
-        parts.append(_aligned(table.header, rows, table.num_labels))
-        parts += ["\n".join(f"- {markdown(note)}" for note in table.notes)] * bool(table.notes)
-    parts.append(f"From the records in `{markdown(record.name)}`: sweep.json, and summary.json of each run.")
+    for section in sections_of(report):
+        if len(section.tables) != 1 or section.tables[0].title != section.heading:
+            parts += [f"## {markdown(section.heading)}"] * bool(section.tables)
+            parts += [text for table in section.tables for text in (f"### {markdown(table.title)}", *_table(table))]
+        else:
+            parts += [f"## {markdown(section.heading)}", *_table(section.tables[0])]
+    parts.append(f"From the records in `{markdown(record.name)}`: sweep.json, run.json and summary.json of each run.")
     return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Table) -> Iterator[str]:
+    rows = [
+        [f"**{cell}**" if position in table.marked and cell else cell for cell in map(markdown, row)]
+        for position, row in enumerate(table.rows)
+    ]
+    yield _aligned(table.header, rows, table.num_labels)
+    if table.notes:
+        yield "\n".join(f"- {markdown(note)}" for note in table.notes)
 
 
 def _aligned(header: tuple[str, ...], rows: list[list[str]], num_labels: int) -> str:
@@ -109,6 +120,7 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "select_per": list(record.select_per),
         "groups": [_group(report, group) for group in report.groups],
         "runs": [_run(outcome) for outcome in report.outcomes],
+        "tables": [table.as_dict() for section in sections_of(report) for table in section.tables],
         "past": list(record.past),
         "files": [str(path) for path in report.files],
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.outcomes import SweepReport, read_outcomes
 from paratune.report.sweep.page import to_html
+from paratune.report.systems.model import build_systems
 from paratune.report.write import MARKER, check_folder, write_files
 
 PAGE = "index.html"
@@ -25,6 +26,7 @@ def make_sweep(folder: Path, out: Path | None) -> SweepReport:
     if out is not None:
         check_folder(out, list(FILES))
     report = read_outcomes(folder)
+    report = replace(report, systems=build_systems(folder, report.record))
     if out is None:
         return report
     report = replace(report, files=tuple(out / name for name in FILES))

@@ -15,6 +15,7 @@ from typing import Any
 from paratune import records
 from paratune.config.metric_names import direction
 from paratune.errors import CheckpointError
+from paratune.report.systems.model import Systems
 from paratune.sweep_record import CellRecord, SweepRecord, read_sweep, run_folder_of
 
 
@@ -115,6 +116,8 @@ class SweepReport:
     outcomes: tuple[Outcome, ...]
     groups: tuple[Group, ...]
     files: tuple[Path, ...] = ()
+    systems: Systems | None = None
+    """What the records of its runs say of speed, memory and machines; None where only scores were read."""
 
     @property
     def seeds(self) -> tuple[str, ...]:

@@ -1,26 +1,37 @@
 """A matrix of runs as one HTML page that needs nothing else."""
 
+from collections.abc import Iterator
+
 from paratune import __version__
 from paratune.report.page import page, section
+from paratune.report.page_figures import figure
+from paratune.report.sweep.content import Section, sections_of
 from paratune.report.sweep.export import subject, title
 from paratune.report.sweep.outcomes import SweepReport
-from paratune.report.sweep.tables import runs, tables
+from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, join, tag
 
 
 def to_html(report: SweepReport) -> str:
     """Return the whole page."""
-    shown = [*tables(report), runs(report)]
-    main, *groups = [table for table in shown if table.key not in ("missing", "runs")]
-    sections = [("chosen", main.title, table_html(main))]
-    heading = "All candidates" if report.record.select_per else "Candidates"
-    inside = join(part for table in groups for part in (tag("h3", table.title), table_html(table)))
-    sections.append(("candidates", heading, inside))
-    sections += [(table.key, table.title, table_html(table)) for table in shown if table.key in ("missing", "runs")]
-    widest = max(len(table.header) for table in shown)
-    content = [_header(report, sections), *(section(*each) for each in sections), _footer(report)]
-    return page(title(report), content, num_columns=min(widest, 9), first="chosen")
+    found = sections_of(report)
+    content = [(each.key, each.heading, join(_parts(each))) for each in found]
+    widest = max(len(table.columns) for each in found for table in each.tables)
+    whole = [_header(report, content), *(section(*each) for each in content), _footer(report)]
+    return page(title(report), whole, num_columns=min(widest, 9), first="chosen")
+
+
+def _parts(found: Section) -> Iterator[Html]:
+    """Yield tables, each under its title unless that is the heading of the section, and figures."""
+    for part in found.parts:
+        if isinstance(part, Table):
+            if part.title != found.heading:
+                yield tag("h3", part.title)
+            yield table_html(part)
+        else:
+            yield tag("h3", part.title)
+            yield figure(part)
 
 
 def _header(report: SweepReport, sections: list[tuple[str, str, Html]]) -> Html:

@@ -8,17 +8,13 @@ from paratune.report.tabular import Table, table_of_texts
 from paratune.units import NOT_AVAILABLE
 
 
-def tables(report: SweepReport) -> Iterator[Table]:
-    """Yield the table of chosen runs, what was chosen in each group, and the runs without scores."""
-    yield chosen(report)
-    for number, group in enumerate(report.groups):
-        yield candidates(report, group, number)
-    missing = [outcome for outcome in report.outcomes if not outcome.is_finished]
-    if missing:
-        rows = tuple((outcome.cell.name, outcome.reason or "") for outcome in missing)
-        yield table_of_texts(
-            "missing", f"Without scores: {len(missing)} of {len(report.outcomes)} runs", ("run", "why"), rows, 2
-        )
+def missing(report: SweepReport) -> Iterator[Table]:
+    """Yield the table of the runs without scores, with the reasons; none where all have some."""
+    found = [outcome for outcome in report.outcomes if not outcome.is_finished]
+    if found:
+        rows = [(outcome.cell.name, outcome.reason or "") for outcome in found]
+        title = f"Without scores: {len(found)} of {len(report.outcomes)} runs"
+        yield table_of_texts("missing", title, ("run", "why"), rows, 2)
 
 
 def chosen(report: SweepReport) -> Table:

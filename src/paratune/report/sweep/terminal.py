@@ -6,8 +6,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import SweepReport
-from paratune.report.sweep.tables import tables
 from paratune.report.tabular import Table
 from paratune.text import plain
 
@@ -21,7 +21,7 @@ class TerminalSweep:
     report: SweepReport
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for table in tables(self.report):
+        for table in (table for section in sections_of(self.report) if section.is_short for table in section.tables):
             yield Text(plain(table.title), style="bold")
             for number, columns in enumerate(_blocks(table, options.max_width)):
                 yield from [Text()] * (number > 0)

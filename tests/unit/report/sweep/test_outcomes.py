@@ -14,7 +14,7 @@ from paratune.errors import CheckpointError
 from paratune.report.sweep import make_sweep, terminal_sweep
 from paratune.report.sweep.export import subject
 from paratune.report.sweep.outcomes import Figure, SweepReport, read_outcomes
-from paratune.report.sweep.tables import chosen, mean_text, tables
+from paratune.report.sweep.tables import candidates, chosen, mean_text, missing
 from paratune.sweep_record import Axis, CellRecord, SweepRecord, read_sweep, run_folder_of, write_sweep
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
@@ -106,9 +106,9 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
         "1 of 6 runs are missing",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
-    _, rows, missing = tables(report)
+    rows = candidates(report, group, 0)
     assert rows.rows[1][:6] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "2/3", "0.8600", "failed", "0.8600")
-    assert missing.rows == (("low_seed-2", "failed: the loss is nan"),)
+    assert [table.rows for table in missing(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
 
 
 def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
@@ -120,7 +120,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
         "1 of 2 candidates are without seeds that others have",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
-    _, rows = tables(report)
+    rows = candidates(report, group, 0)
     assert rows.rows[0][:6] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "2/3", "", "0.9000", "0.8500")
     assert chosen(report).notes[0].endswith("over 3 seeds: 1, 2, 3.")
 
@@ -193,8 +193,7 @@ def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
 def test_skipped_runs_are_shown_with_their_reason(tmp_path: Path):
     make(tmp_path / "m")
     report = _with_cells(tmp_path / "m", high_seed_1={"state": "skipped", "reason": "nproc: 8, and 2 GPUs"})
-    *_, missing = tables(report)
-    assert missing.rows == (("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)
+    assert [table.rows for table in missing(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
     assert "5 of 6 runs finished, 1 cannot run here." in subject(report)
 
 

@@ -1,0 +1,71 @@
+"""What a report of a matrix shows, in its order: every format takes its tables and figures from here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paratune.report.canvas import Drawing
+from paratune.report.sweep.outcomes import SweepReport
+from paratune.report.sweep.tables import candidates, chosen, missing, runs
+from paratune.report.systems import tables as of_systems
+from paratune.report.systems.loss_figures import loss_drawings
+from paratune.report.systems.machines import machine_tables
+from paratune.report.systems.model import Systems
+from paratune.report.systems.overview_figures import pareto, time_and_memory
+from paratune.report.systems.phase_figures import phase_drawings
+from paratune.report.systems.scaling_figures import scaling_drawings
+from paratune.report.systems.trust import certificate_table, unreadable
+from paratune.report.tabular import Table
+
+Part = Table | Drawing
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report under its heading."""
+
+    key: str
+    heading: str
+    parts: tuple[Part, ...]
+    is_short: bool = True
+    """Whether the terminal shows its tables."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Table))
+
+    @property
+    def drawings(self) -> tuple[Drawing, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Drawing))
+
+
+def sections_of(report: SweepReport) -> tuple[Section, ...]:
+    """Return the sections that have something to say."""
+    return tuple(each for each in _sections(report) if each.parts)
+
+
+def _sections(report: SweepReport) -> Iterator[Section]:
+    main = chosen(report)
+    yield Section("chosen", main.title, (main,))
+    if report.systems is not None and report.systems.measured:
+        yield from _of_systems(report.systems)
+    groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
+    yield Section("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
+    if report.systems is not None and report.systems.measured:
+        yield Section("loss", "Course of the loss", tuple(loss_drawings(report.systems)), is_short=False)
+        yield Section("certificates", "Certificates", tuple(certificate_table(report.systems)))
+        yield Section("machine", "Systems, models and software", tuple(machine_tables(report.systems)), is_short=False)
+    left_out: list[Part] = [*missing(report), *(unreadable(report.systems) if report.systems is not None else ())]
+    yield Section("missing", "Runs that are missing", tuple(left_out))
+    yield Section("runs", "Every run", (runs(report),), is_short=False)
+
+
+def _of_systems(systems: Systems) -> Iterator[Section]:
+    overview: list[Part] = [of_systems.all_configurations(systems), time_and_memory(systems), *pareto(systems)]
+    yield Section("overview", "Time and memory", tuple(overview))
+    scaling: tuple[Part, ...] = (*of_systems.scaling_tables(systems), *scaling_drawings(systems))
+    yield Section("scaling", "Number of devices and batch", scaling)
+    yield Section("subjects", "What was varied", tuple(of_systems.subject_tables(systems)))
+    yield Section("efficiency", "Chasing efficiency", tuple(of_systems.efficiency_tables(systems)))
+    phases: tuple[Part, ...] = (of_systems.phases_table(systems), *phase_drawings(systems))
+    yield Section("phases", "Where the time goes", phases, is_short=False)
+    yield Section("resources", "What it took", (of_systems.resources_table(systems),), is_short=False)

@@ -1,0 +1,48 @@
+"""The runs of a matrix, each with its record or why it has none: nothing that is wrong with one stops the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paratune import records
+from paratune.errors import CheckpointError
+from paratune.report.read import RunRecord, read_record
+from paratune.report.systems.measures import check_numbers
+from paratune.sweep_record import CellRecord, run_folder_of
+from paratune.text import plain
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """One run of a matrix."""
+
+    cell: CellRecord
+    folder: Path
+    record: RunRecord | None
+    """Without its events; None of a run that is not finished, or cannot be read."""
+    reason: str | None
+    """Why there is no record."""
+
+
+def read_cell_runs(folder: Path, cells: Sequence[CellRecord]) -> tuple[CellRun, ...]:
+    """Read the finished runs of a matrix, without their events.
+
+    Args:
+        folder: Of the matrix.
+        cells: Of its record.
+    """
+    return tuple(_read(cell, run_folder_of(folder, cell.name)) for cell in cells)
+
+
+def _read(cell: CellRecord, folder: Path) -> CellRun:
+    if cell.state != "finished":
+        reason = f"{cell.state}: {cell.reason}" if cell.reason else cell.state
+        return CellRun(cell, folder, None, "not trained yet" if cell.state == "pending" else reason)
+    if not records.is_finished(folder):
+        return CellRun(cell, folder, None, f"{records.SUMMARY_FILE} is missing: the run was not finished, or moved")
+    try:
+        record = read_record(folder, cell.name)
+        check_numbers(record)
+        return CellRun(cell, folder, record, None)
+    except CheckpointError as error:
+        return CellRun(cell, folder, None, plain(error))

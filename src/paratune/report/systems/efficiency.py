@@ -1,0 +1,101 @@
+"""Statistical efficiency and goodput of configurations.
+
+Efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 that of the baseline.
+Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paratune.report.compare import compare
+from paratune.report.read import RunRecord
+from paratune.report.systems.configurations import Configuration
+from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure
+from paratune.report.systems.model import Systems
+
+NOISE_SCALE = Measure(
+    "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
+    lambda run: run.number("summary.noise_scale.value"),
+)  # fmt: skip
+EFFICIENCY = Measure(
+    "statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)", lambda run: None
+)
+GOODPUT = Measure(
+    "goodput_samples_per_s",
+    "Goodput (samples/s)",
+    "rate",
+    1,
+    "samples/s times statistical efficiency",
+    lambda run: None,
+)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise scale of a configuration."""
+
+    value: float | None
+    runs: tuple[str, ...]
+    """From which runs it is."""
+    remark: str
+    """From which configuration it was taken, or why it is unknown."""
+
+
+def noise_of(systems: Systems, one: Configuration) -> Noise:
+    """Return the noise scale of a configuration, from another that trained the same thing where it has none itself."""
+    own = _pooled(one.runs)
+    if own is not None:
+        return Noise(own, tuple(run.name for run in one.runs if _value(run) is not None), "")
+    for other in systems.measured:
+        value = _pooled(other.runs) if other is not one and one.runs else None
+        if value is not None and compare((one.runs[0], other.runs[0])).verdict in ("same", "other_seeds"):
+            names = tuple(run.name for run in other.runs if _value(run) is not None)
+            return Noise(value, names, f"noise scale taken from {other.label}, which trained the same")
+    reasons = [run.get("summary.noise_scale.reason") for run in one.runs]
+    said = next((str(reason) for reason in reasons if reason), "it was not measured")
+    return Noise(None, (), f"noise scale unknown: {said}")
+
+
+def efficiency(systems: Systems, one: Configuration) -> Amount:
+    """Return the statistical efficiency of a configuration against the baseline's batch."""
+    noise = noise_of(systems, one)
+    base = systems.baseline_of(one).global_batch_size
+    size = one.global_batch_size
+    if size is not None and size == base:
+        # Whatever the noise scale is, at the reference batch it is 1.
+        runs = dict.fromkeys((run.name for run in one.runs), 1.0)
+        return Amount(EFFICIENCY, runs, 1.0, len(runs), "1 by definition: the batch is the baseline's", is_of_all=True)
+    if noise.value is None or base is None or size is None:
+        return Amount(EFFICIENCY, {}, None, len(one.runs), noise.remark)
+    value = (noise.value + base) / (noise.value + size)
+    runs = dict.fromkeys(noise.runs, value)
+    return Amount(EFFICIENCY, runs, value, len(runs), noise.remark, is_of_all=True)
+
+
+def goodput(systems: Systems, one: Configuration) -> Amount:
+    """Return samples/s times statistical efficiency; the spread is that of the samples/s."""
+    share, rate = efficiency(systems, one), systems.amount(SAMPLES_PER_S, one)
+    if share.center is None or rate.center is None:
+        return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
+    values = {run: value * share.center for run, value in rate.values.items()}
+    # The remark stands at the efficiency beside it.
+    return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
+
+
+def _value(run: RunRecord) -> float | None:
+    return run.number("summary.noise_scale.value")
+
+
+def _pooled(runs: Sequence[RunRecord]) -> float | None:
+    """Return the noise scale of several runs together: their traces over their squared norms, each by its steps."""
+    known = [run for run in runs if _value(run) is not None]
+    if not known:
+        return None
+    traces, norms, steps = (
+        [run.number(f"summary.noise_scale.{key}") for run in known] for key in ("trace", "squared_norm", "num_steps")
+    )
+    if None in (*traces, *norms, *steps):
+        return sum(_value(run) or 0.0 for run in known) / len(known)
+    norm = sum((a or 0.0) * (b or 0.0) for a, b in zip(norms, steps, strict=True))
+    trace = sum((a or 0.0) * (b or 0.0) for a, b in zip(traces, steps, strict=True))
+    return trace / norm if norm > 0 else None

@@ -1,0 +1,168 @@
+"""The tables of systems, of model and batch, and of software: a column for each that runs of a matrix had."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.report.machine import software_facts, written
+from paratune.report.read import RunRecord
+from paratune.report.systems.model import Systems
+from paratune.report.systems.sameness import machine_of
+from paratune.report.tabular import Column, Entry, Table
+from paratune.units import NOT_AVAILABLE, format_bytes
+
+_STORAGE = ("kind", "filesystem")
+_MAX_HOSTS = 6
+_MAX_VALUES = 8
+_MAX_KINDS = 8
+_MODEL = (
+    ("Model", "run.model.name"),
+    ("Architecture", "run.model.architecture"),
+    ("Parameters", "run.model.num_parameters"),
+    ("Trained parameters", "run.model.num_trainable"),
+    ("Task", "run.task.kind"),
+    ("Training data", "run.data.train.source"),
+    ("Training rows", "run.data.train.num_rows"),
+    ("Longest text (tokens)", "run.config.data.max_length"),
+    ("Global batch", "run.batch.global_batch_size"),
+    ("Micro-batch", "run.batch.micro_batch_size"),
+    ("Optimizer steps", "run.plan.num_steps"),
+    ("Epochs", "run.plan.num_epochs"),
+    ("Learning rate", "run.config.train.learning_rate"),
+    ("Schedule", "run.config.train.schedule"),
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Runs that have something in common, and what is to be said of it."""
+
+    runs: tuple[RunRecord, ...]
+    facts: Mapping[str, str]
+
+
+def machine_tables(systems: Systems) -> Iterator[Table]:
+    """Yield the tables of hardware, of model and batch, and of software."""
+    runs = [run for one in systems.measured for run in one.runs]
+    if not runs:
+        return
+    yield _table("systems", "Systems", "System", _kinds(runs, machine_of, _hardware))
+    yield _models(runs)
+    yield _table("software", "Software", "", _kinds(runs, lambda run: tuple(software_facts(run).items()), _software))
+
+
+def _kinds(
+    runs: Sequence[RunRecord],
+    key: Callable[[RunRecord], Hashable],
+    facts: Callable[[Sequence[RunRecord]], Mapping[str, str]],
+) -> list[Kind]:
+    """Return the runs by what they have in common, in the order in which it comes up."""
+    groups: dict[Hashable, list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return [Kind(tuple(group), facts(group)) for group in groups.values()]
+
+
+def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
+    """Return a table with a line a fact and a column a kind."""
+    kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
+    notes = (f"{more} others are not shown; run.json of each run has its own.",) if more > 0 else ()
+    facts = list(dict.fromkeys(fact for kind in kinds for fact in kind.facts))
+    heads = [f"{name} {_letters(number)}".strip() for number in range(len(kinds))] if len(kinds) > 1 else ["All runs"]
+    columns = [Column("", "fact", is_text=True), *(Column(head, is_text=True) for head in heads)]
+    lines = [
+        (
+            Entry(fact),
+            *(Entry(kind.facts.get(fact, NOT_AVAILABLE), runs=_names(kind), source="run.json") for kind in kinds),
+        )
+        for fact in facts
+    ]
+    counts = (Entry("Runs"), *(Entry(f"{len(kind.runs):,}", len(kind.runs), _names(kind)) for kind in kinds))
+    return Table(key, title, tuple(columns), (*lines, counts), notes)
+
+
+def _letters(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else str(number + 1)
+
+
+def _names(kind: Kind) -> tuple[str, ...]:
+    return tuple(run.name for run in kind.runs)
+
+
+def _nodes(run: RunRecord) -> list[Mapping[str, Any]]:
+    found = run.get("run.hardware")
+    return [node for node in found if isinstance(node, Mapping)] if isinstance(found, list) else []
+
+
+def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
+    """Return GPUs, link, processor, memory and storage of the nodes of runs; the same on all nodes is said once."""
+    nodes = _nodes(runs[0])
+    hosts = dict.fromkeys(written(node.get("hostname")) for run in runs for node in _nodes(run))
+    more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
+    return {
+        "GPU model": _each(nodes, lambda node: _of_gpus(node, "name")),
+        "GPUs": _each(nodes, lambda node: str(len(_gpus(node)))),
+        "GPU memory": _each(nodes, lambda node: _of_gpus(node, "memory_bytes")),
+        "Link of GPUs": _each(nodes, lambda node: _of_gpus(node, "link")),
+        "Storage": _each(nodes, _storage),
+        "CPU": _each(nodes, lambda node: written(node.get("cpu_model"))),
+        "CPU cores": _each(nodes, _cores),
+        "RAM": _each(nodes, lambda node: _bytes(node.get("ram_bytes"))),
+        "Nodes": str(len(nodes) or NOT_AVAILABLE),
+        "Hosts": (", ".join(list(hosts)[:_MAX_HOSTS]) + more) or NOT_AVAILABLE,
+    }
+
+
+def _each(nodes: Sequence[Mapping[str, Any]], tell: Callable[[Mapping[str, Any]], str]) -> str:
+    return "; ".join(dict.fromkeys(tell(node) for node in nodes)) or NOT_AVAILABLE
+
+
+def _gpus(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = node.get("gpus")
+    return [gpu for gpu in found if isinstance(gpu, Mapping)] if isinstance(found, list) else []
+
+
+def _of_gpus(node: Mapping[str, Any], key: str) -> str:
+    values = [gpu.get(key) for gpu in _gpus(node)]
+    texts = [_bytes(value) if key.endswith("_bytes") else written(value) for value in values]
+    return ", ".join(dict.fromkeys(texts)) or ("none" if key == "name" else NOT_AVAILABLE)
+
+
+def _storage(node: Mapping[str, Any]) -> str:
+    found = node.get("storage")
+    if not isinstance(found, Mapping):
+        return written(found)
+    return ", ".join(str(found[key]) for key in _STORAGE if found.get(key) is not None) or NOT_AVAILABLE
+
+
+def _cores(node: Mapping[str, Any]) -> str:
+    kinds = ("physical", "logical", "usable")
+    known = [(kind, node.get(f"num_{kind}_cores")) for kind in kinds]
+    return ", ".join(f"{count:g} {kind}" for kind, count in known if isinstance(count, int | float)) or NOT_AVAILABLE
+
+
+def _bytes(value: Any) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return format_bytes(value) if is_number else NOT_AVAILABLE
+
+
+def _models(runs: Sequence[RunRecord]) -> Table:
+    """Return what was trained on what, in which batches: each fact with all the values that runs had."""
+    lines = []
+    for name, source in _MODEL:
+        of: dict[str, list[str]] = {}
+        for run in runs:
+            of.setdefault(_fact(run.get(source)), []).append(run.name)
+        some = list(of)[:_MAX_VALUES]
+        more = f" and {len(of) - len(some)} others" if len(of) > len(some) else ""
+        lines.append((Entry(name), Entry("; ".join(some) + more, runs=tuple(run.name for run in runs), source=source)))
+    columns = (Column("", "fact", is_text=True), Column("All runs", "values", is_text=True))
+    return Table("models", "Model and batch", columns, tuple(lines))
+
+
+def _fact(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else written(value)
+
+
+def _software(runs: Sequence[RunRecord]) -> dict[str, str]:
+    return software_facts(runs[0])

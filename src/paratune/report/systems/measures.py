@@ -1,0 +1,213 @@
+"""What is measured of a run, and what becomes of it over the runs of a configuration.
+
+Of each run a figure is what its record has: totals, or totals over totals. Over runs, rates are again totals over
+totals (all samples over all of their time); other figures are means. The spread is that of the runs' own figures.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from paratune.config.metric_names import direction
+from paratune.records import ALL_PHASES
+from paratune.report.read import RunRecord
+from paratune.report.score_rows import metric_name
+from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
+
+Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
+"""What kind of figure it is, and so how it is written."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that runs have."""
+
+    key: str
+    """In CSV and JSON, the unit last."""
+    label: str
+    """Without its unit, which depends on the size of the figures."""
+    form: Form
+    better: int
+    """1 where more is better, -1 where less is, 0 where neither."""
+    source: str
+    """Where in the record it stands, and how it is computed."""
+    read: Callable[[RunRecord], float | None]
+    is_quality: bool = False
+    """Whether it says how good the model is: unknown of probes, and each training counts once."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A figure over the runs of a configuration."""
+
+    measure: Measure
+    values: Mapping[str, float]
+    """Of each run that has it, by the run's name."""
+    center: float | None
+    """Of a rate the totals over totals of all runs, else the mean; None where no run has it."""
+    num_runs: int
+    """Runs that could have it."""
+    remark: str = ""
+    """How it was computed, or why it is unknown, where the measure does not say it."""
+    is_of_all: bool = False
+    """Whether it is one figure of all its runs together, such as a ratio, which has no spread."""
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation (n - 1) of the runs' own figures; None of fewer than two."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 and not self.is_of_all else None
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.values.values()) if self.values else None
+
+
+def _number(key: str, label: str, form: Form, better: int, source: str) -> Measure:
+    return Measure(key, label, form, better, source, lambda run: run.number(source))
+
+
+def _step_part(phase: str) -> Measure:
+    source = f"summary.phases.{phase}.total_s over summary.throughput.num_steps_measured"
+    return Measure(f"{phase}_mean_ms", PHASE_NAMES[phase], "ms", -1, source, lambda run: step_parts_ms(run)[phase])
+
+
+def _total_part(phase: str) -> Measure:
+    source = f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps"
+    return Measure(f"{phase}_s", PHASE_NAMES[phase], "seconds", -1, source, lambda run: phase_total_s(run, phase))
+
+
+def step_ms(run: RunRecord) -> float | None:
+    """Return the mean measured step in ms: the sum of its phases."""
+    parts = list(step_parts_ms(run).values())
+    return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
+
+
+def phase_total_s(run: RunRecord, phase: str) -> float | None:
+    """Return the seconds of a phase over all steps of a run, the mean of its ranks.
+
+    A record without the totals of its ranks has those of the measured steps, which are scaled to all steps.
+    """
+    ranks = run.get("summary.ranks")
+    totals = [one.get("phases_total_s") for one in ranks if isinstance(one, Mapping)] if isinstance(ranks, list) else []
+    values = [each.get(phase) for each in totals if isinstance(each, Mapping)]
+    known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if known and len(known) == len(totals):
+        return statistics.fmean(known)
+    mean_ms, steps = step_parts_ms(run)[phase], run.number("summary.num_steps")
+    return None if mean_ms is None or steps is None else mean_ms * steps / 1000
+
+
+def device_hours(run: RunRecord) -> float | None:
+    """Return the hours of a run times its devices; None of one that changed their number."""
+    total_s, course = run.number("summary.time.total_s"), run.course("run.world_size")
+    size = run.number("run.world_size")
+    return None if total_s is None or size is None or len(course) > 1 else total_s * size / 3600
+
+
+TRAIN_S = _number("train_s", "Training time", "seconds", -1, "summary.time.train_s")
+TOTAL_S = _number("total_s", "Whole run", "seconds", -1, "summary.time.total_s")
+SAMPLES_PER_S = _number("samples_per_s", "Samples/s", "rate", 1, "summary.throughput.samples_per_s")
+TOKENS_PER_S = _number("tokens_per_s", "Real tokens/s", "rate", 1, "summary.throughput.tokens_per_s")
+_STEPS = "summary.throughput.num_steps_measured"
+STEP_MS = Measure("step_mean_ms", "Mean step", "ms", -1, f"summary.phases.*.total_s over {_STEPS}", step_ms)
+PEAK_BYTES = _number("peak_memory_largest_bytes", "Peak memory per device", "bytes", -1, "summary.memory.largest_bytes")
+SUM_BYTES = _number("peak_memory_sum_bytes", "Total memory", "bytes", -1, "summary.memory.sum_bytes")
+UTILISATION = _number("utilisation", "Utilisation", "share", 1, "summary.utilisation.mean")
+MFU = _number("mfu", "MFU", "share", 1, "summary.flops.mfu")
+ENERGY_J = _number("energy_j", "Energy", "joules", -1, "summary.utilisation.energy_j")
+COMMUNICATION = _number("communication_share", "Communication", "share", -1, "summary.communication.share")
+EXPOSED = _number("exposed_communication_share", "of it exposed", "share", -1, "summary.communication.exposed_share")
+GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
+BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")
+PADDING = _number("padding_share", "Padding", "share", -1, "summary.throughput.padding_share")
+DEVICE_HOURS = Measure(
+    "device_hours", "Device-hours", "hours", -1, "summary.time.total_s times run.world_size", device_hours
+)
+STEP_PARTS = tuple(_step_part(phase) for phase in ALL_PHASES)
+TOTAL_PARTS = tuple(_total_part(phase) for phase in ALL_PHASES)
+
+RESOURCES = (
+    UTILISATION, MFU, COMMUNICATION, EXPOSED, GET_BATCH_SHARE, BUBBLE, PADDING, ENERGY_J, TOTAL_S, DEVICE_HOURS,
+)  # fmt: skip
+"""What the resources of a run did, and what it took of them."""
+MEASURES = (
+    TRAIN_S, SAMPLES_PER_S, TOKENS_PER_S, STEP_MS, PEAK_BYTES, SUM_BYTES, *RESOURCES, *STEP_PARTS, *TOTAL_PARTS,
+)  # fmt: skip
+"""All but scores, which depend on the task."""
+_ALSO_READ = (
+    "run.world_size", "run.batch.global_batch_size", "summary.num_steps", "summary.throughput.num_steps_measured",
+    *(f"summary.noise_scale.{key}" for key in ("value", "trace", "squared_norm", "num_steps")),
+)  # fmt: skip
+
+
+def score(split: str, metric: str) -> Measure:
+    """Return the measure of a score."""
+    try:
+        better = 1 if direction(metric) == "max" else -1
+    except KeyError:  # a metric of a later version
+        better = 0
+    path = ("summary", "scores", split, metric)
+    label = f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
+    source = ".".join(path)
+    return Measure(f"{split}_{metric}", label, "score", better, source, lambda run: run.number(path), is_quality=True)
+
+
+def check_numbers(run: RunRecord) -> None:
+    """Make sure that every figure of a run is a number or unknown, so that no table stops at it.
+
+    Raises:
+        CheckpointError: The record holds something else.
+    """
+    for measure in MEASURES:
+        measure.read(run)
+    for source in _ALSO_READ:
+        run.number(source)
+    scores = run.get("summary.scores")
+    for split, found in scores.items() if isinstance(scores, Mapping) else ():
+        for metric in found if isinstance(found, Mapping) else ():
+            run.number(("summary", "scores", str(split), str(metric)))
+
+
+def cost(price: float) -> Measure:
+    """Return the measure of what a run costs, at so much a device-hour."""
+
+    def read(run: RunRecord) -> float | None:
+        hours = device_hours(run)
+        return None if hours is None else hours * price
+
+    return Measure("cost", "Cost", "price", -1, f"device-hours times {price:g}", read)
+
+
+def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
+    """Return a figure over runs.
+
+    Args:
+        measure: The figure.
+        runs: Of one configuration; of a score, those whose scores count.
+    """
+    values = {run.name: value for run in runs if (value := measure.read(run)) is not None}
+    if not values:
+        return Amount(measure, {}, None, len(runs))
+    if measure.form == "rate":
+        return Amount(measure, values, _pooled([run for run in runs if run.name in values], values), len(runs))
+    return Amount(measure, values, statistics.fmean(values.values()), len(runs))
+
+
+def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | None:
+    """Return the rate of several runs together: what all of them did over the time that it took.
+
+    Each run did, up to a factor that is the same for all, as much as it has measured steps of its global batch.
+    """
+    parts = [(_measured_samples(run), rates[run.name]) for run in runs]
+    if any(rate <= 0 for _, rate in parts):
+        return None
+    if any(done is None for done, _ in parts):
+        return statistics.harmonic_mean([rate for _, rate in parts])
+    done = [each or 0.0 for each, _ in parts]
+    return sum(done) / sum(each / rate for each, (_, rate) in zip(done, parts, strict=True)) if sum(done) else None
+
+
+def _measured_samples(run: RunRecord) -> float | None:
+    steps, size = run.number("summary.throughput.num_steps_measured"), run.number("run.batch.global_batch_size")
+    return None if steps is None or size is None else steps * size

@@ -1,0 +1,92 @@
+"""Stacked bars of the phases: of every configuration, per loader worker count, per value of a variable."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from paratune.records import ALL_PHASES
+from paratune.report.canvas import ON_PHASE, Drawing, Key
+from paratune.report.figures import PHASE_COLOURS
+from paratune.report.rows import decimals
+from paratune.report.speed_rows import PHASE_NAMES
+from paratune.report.systems import measures as of
+from paratune.report.systems import subjects
+from paratune.report.systems.configurations import Configuration
+from paratune.report.systems.labels import drawn, figure_labels, sentences
+from paratune.report.systems.model import Systems
+from paratune.report.systems.subjects import Family
+
+LEGEND = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
+
+
+def phase_drawings(systems: Systems) -> Iterator[Drawing]:
+    """Yield the stacked bars of all configurations, then those of each family of workers and variables."""
+    members, some = drawn(systems, systems.measured)
+    labels, notes = figure_labels(systems, members)
+    yield stacked(systems, members, labels, "phases", "Where the time goes, by configuration", sentences(some, notes))
+    for key, title, is_of in (
+        ("workers", "Where the time goes, by loader workers", subjects.is_workers),
+        ("environment", "Where the time goes, by environment variable", subjects.is_environment),
+    ):
+        for number, family in enumerate(subjects.families(systems.measured, is_of)):
+            yield _of_family(systems, family, f"phases-{key}-{number}", title)
+
+
+def _of_family(systems: Systems, family: Family, key: str, title: str) -> Drawing:
+    members, some = drawn(systems, family.members)
+    _, notes = figure_labels(systems, members)
+    called = {id(one): name for one, name in zip(family.members, family.names, strict=True)}
+    where = f" ({family.where})" if family.where else ""
+    return stacked(systems, members, [called[id(one)] for one in members], key, title + where, sentences(some, notes))
+
+
+def stacked(
+    systems: Systems, members: Sequence[Configuration], labels: Sequence[str], key: str, title: str, notes: str
+) -> Drawing:
+    """Draw a bar of the phases for each configuration: seconds of the run, or of a step where one is a probe.
+
+    Args:
+        systems: The matrix.
+        members: The bars, from the top.
+        labels: Their names.
+        key: Of the figure.
+        title: Of the figure.
+        notes: Behind the caption.
+    """
+    per_step = any(one.is_probe for one in members)
+    parts = of.STEP_PARTS if per_step else of.TOTAL_PARTS
+    found = [[systems.amount(part, one) for part in parts] for one in members]
+    unit = "ms" if per_step else "s"
+    totals = [sum(amount.center or 0.0 for amount in row) for row in found]
+    most = max(totals, default=0.0) or 1.0
+    places = decimals([max((amount.center or 0.0 for amount in row), default=0.0) for row in found])
+
+    def draw(axes: Any, hovers: dict[str, str]) -> None:
+        for row, amounts in enumerate(found):
+            left = 0.0
+            for phase, amount in zip(ALL_PHASES, amounts, strict=True):
+                width = amount.center or 0.0
+                bar = axes.barh([row], [width], left=left, height=0.64, color=PHASE_COLOURS[phase])[0]
+                gid = f"hover-{phase}-{row}"
+                bar.set_gid(gid)
+                share = f"{100 * width / totals[row]:.1f}%" if totals[row] else "n/a"
+                name = PHASE_NAMES[phase].lower()
+                hovers[gid] = f"{members[row].label}: {name} {width:,.{places}f} {unit} ({share})"
+                if width > 0.08 * most:
+                    text = f"{width:,.{places}f}"
+                    axes.text(left + width / 2, row, text, ha="center", va="center", color=ON_PHASE, fontsize=9)
+                left += width
+            if not totals[row]:
+                axes.text(0, row, " n/a", va="center", fontsize=9)
+        axes.set_yticks(range(len(members)), labels, fontsize=9)
+        axes.set_ylim(len(members) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        axes.set_xlabel("Time of a measured step (ms)" if per_step else "Time of all training steps of a run (s)")
+
+    what = (
+        "Mean measured step by phase, warm-up left out; steps of other global batches do other work."
+        if per_step
+        else "Seconds of a run by phase, the mean of its ranks, over all training steps; mean of the runs."
+    )
+    return Drawing(key, title, sentences(what, notes), draw, 0.9 + 0.32 * len(members), legend=LEGEND)

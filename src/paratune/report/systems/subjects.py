@@ -1,0 +1,178 @@
+"""What the axes of a matrix are of, and the configurations that differ in one subject alone."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.report.systems.configurations import ENV, NPROC, Configuration
+from paratune.units import NOT_AVAILABLE
+
+_OFFLOAD = ("offload", "cpu_adam")
+_STATES_ON = "run.strategy.traits.states_on"
+
+
+def is_devices(key: str) -> bool:
+    """Return whether a setting says on how many devices, with how many samples each."""
+    return key == NPROC or is_batch(key)
+
+
+def is_batch(key: str) -> bool:
+    return key.partition(".")[0] == "batch" and key != "batch.layout"
+
+
+def is_precision(key: str) -> bool:
+    return key.partition(".")[0] == "precision"
+
+
+def is_offload(key: str) -> bool:
+    return key.startswith("strategy.") and any(part in key.rpartition(".")[2] for part in _OFFLOAD)
+
+
+def is_strategy(key: str) -> bool:
+    return key.partition(".")[0] == "strategy"
+
+
+def is_workers(key: str) -> bool:
+    return "workers" in key.rpartition(".")[2]
+
+
+def is_environment(key: str) -> bool:
+    return key.startswith(f"{ENV}.")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Configurations that differ in one subject, and are equal in all else that the matrix varies."""
+
+    where: str
+    """What they have in common, of what the matrix varies; empty where that is nothing."""
+    members: tuple[Configuration, ...]
+    names: tuple[str, ...]
+    """How the members are called: their value of the subject."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Configurations that differ in their number of devices, by which rule the batch follows."""
+
+    rule: str
+    """strong: the total batch is the same; weak: that of each device is."""
+    batch: float
+    """Samples a step of all devices (strong), or of each (weak)."""
+    family: Family
+
+
+def families(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> tuple[Family, ...]:
+    """Return the families in which settings of a subject take at least two values.
+
+    Args:
+        configurations: Of the matrix; those without a finished run are in none.
+        is_of: Says of a key whether it belongs to the subject.
+    """
+    found = []
+    for members in _groups(configurations, is_of):
+        values = [_own(one, is_of) for one in members]
+        if len(set(map(_canonical, values))) > 1:
+            names = tuple(_value_name(values, one) for one in values)
+            found.append(Family(_where(configurations, members, is_of), tuple(members), names))
+    return tuple(found)
+
+
+def offload_families(configurations: Sequence[Configuration]) -> tuple[Family, ...]:
+    """Return the families with and without states on the CPU; of other strategies only where none has both."""
+    own = families(configurations, is_offload)
+    if own:
+        return own
+    return tuple(
+        family
+        for family in families(configurations, is_strategy)
+        if len({one.runs[0].get(_STATES_ON) for one in family.members} - {None}) > 1
+    )
+
+
+def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
+    """Return the families of at least two numbers of devices at the same total batch, or the same batch a device."""
+    found: list[Scaling] = []
+    for members in _groups(configurations, is_devices):
+        where = _where(configurations, members, is_devices)
+        known = [one for one in members if one.global_batch_size]
+        rules: dict[tuple[str, float], list[Configuration]] = {}
+        for one in known:
+            total = one.global_batch_size or 0
+            rules.setdefault(("strong", total), []).append(one)
+            rules.setdefault(("weak", total / one.world_size), []).append(one)
+        for (rule, batch), group in rules.items():
+            found += [_scaling(rule, batch, where, each) for each in _of_one_rule(group)]
+    return tuple(sorted(found, key=lambda one: (one.rule, one.family.where, one.batch)))
+
+
+def _of_one_rule(group: Sequence[Configuration]) -> list[list[Configuration]]:
+    """Return the members of several sizes, apart by how their batch was said where that leaves several sizes each."""
+    said: dict[str, list[Configuration]] = {}
+    for one in group:
+        said.setdefault(_canonical(_own(one, is_batch)), []).append(one)
+    several = [each for each in said.values() if _has_sizes(each)]
+    return several or ([list(group)] if _has_sizes(group) else [])
+
+
+def _has_sizes(group: Sequence[Configuration]) -> bool:
+    return len({one.world_size for one in group}) > 1
+
+
+def _scaling(rule: str, batch: float, where: str, group: Sequence[Configuration]) -> Scaling:
+    members = tuple(sorted(group, key=lambda one: one.world_size))
+    return Scaling(rule, batch, Family(where, members, tuple(str(one.world_size) for one in members)))
+
+
+def _groups(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> Iterator[list[Configuration]]:
+    """Yield the configurations that are equal in all settings but those of a subject."""
+    groups: dict[str, list[Configuration]] = {}
+    for one in configurations:
+        if one.runs:
+            groups.setdefault(_canonical([one.is_probe, _rest(one, is_of)]), []).append(one)
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _own(one: Configuration, is_of: Callable[[str], bool]) -> dict[str, Any]:
+    return {key: value for key, value in one.settings.items() if is_of(key)}
+
+
+def _rest(one: Configuration, is_of: Callable[[str], bool]) -> dict[str, Any]:
+    return {key: value for key, value in one.settings.items() if not is_of(key)}
+
+
+def _value_name(values: Sequence[dict[str, Any]], own: dict[str, Any]) -> str:
+    """Return the settings in which the members differ: the value alone where it is one setting."""
+    keys = [key for key in own if len({_canonical(each.get(key)) for each in values}) > 1]
+    if len(keys) == 1:
+        return written(own[keys[0]])
+    return ", ".join(f"{key.rpartition('.')[2]} {written(own[key])}" for key in keys if own[key] is not None)
+
+
+def _where(
+    configurations: Sequence[Configuration], members: Sequence[Configuration], is_of: Callable[[str], bool]
+) -> str:
+    """Return what members have in common and others of the matrix have not, by the settings' last names."""
+    first = members[0]
+    parts = []
+    for key, value in first.settings.items():
+        others = {_canonical(one.settings.get(key)) for one in configurations if one.runs}
+        if not is_of(key) and len(others) > 1 and value is not None:
+            name = key.removeprefix(f"{ENV}.") if key.startswith(ENV) else key.rpartition(".")[2].replace("_", " ")
+            parts.append(value if isinstance(value, str) else f"{name} {written(value)}")
+    probe = ["probes"] if first.is_probe and not all(one.is_probe for one in configurations) else []
+    return ", ".join(map(str, dict.fromkeys([*parts, *probe])))
+
+
+def written(value: Any) -> str:
+    """Return a setting for a table: texts as they are, absent ones as n/a, switches as on and off."""
+    if value is None:
+        return NOT_AVAILABLE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

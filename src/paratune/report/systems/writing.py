@@ -1,0 +1,66 @@
+"""Figures of configurations as texts: one unit and one count of decimals a column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paratune.report.rows import byte_unit, decimals
+from paratune.report.systems.measures import Amount, Measure
+from paratune.units import NOT_AVAILABLE
+
+_SECONDS = ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0))
+"""From which largest value on seconds are written in which unit."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the figures of a column are written."""
+
+    unit: str
+    """Behind the label of the column; empty where there is none."""
+    size: float
+    """Of the unit, in that of the figures."""
+    places: int
+
+    def text(self, value: float | None) -> str:
+        """Return one value."""
+        return NOT_AVAILABLE if value is None else f"{value / self.size:,.{self.places}f}"
+
+    def label(self, name: str) -> str:
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+def scale_of(measure: Measure, values: Sequence[float | None]) -> Scale:
+    """Return how the values of a column are written.
+
+    Args:
+        measure: What they are.
+        values: In the measure's own unit.
+    """
+    known = [value for value in values if value is not None]
+    most = max((abs(value) for value in known), default=0.0)
+    match measure.form:
+        case "bytes":
+            unit, num_bytes = byte_unit(known)
+            return Scale(unit, num_bytes, decimals([value / num_bytes for value in known]))
+        case "seconds":
+            unit, size = next((unit, size) for least, unit, size in _SECONDS if most >= least)
+            return Scale(unit, size, decimals([value / size for value in known]))
+        case "ms" if most >= 10_000:
+            return Scale("s", 1000.0, decimals([value / 1000 for value in known]))
+        case "share":
+            return Scale("%", 0.01, 1)
+        case "score":
+            return Scale("", 1.0, 4)
+        case "joules":
+            unit, size = ("kJ", 1000.0) if most >= 10_000 else ("J", 1.0)
+            return Scale(unit, size, decimals([value / size for value in known]))
+    return Scale({"ms": "ms", "hours": "h"}.get(measure.form, ""), 1.0, decimals(known))
+
+
+def amount_text(amount: Amount, scale: Scale) -> str:
+    """Return the figure and its spread over runs, where there are several."""
+    if amount.center is None:
+        return NOT_AVAILABLE
+    spread = "" if amount.deviation is None else f" ± {scale.text(amount.deviation)}"
+    few = f" ({len(amount.values)} of {amount.num_runs})" if len(amount.values) < amount.num_runs else ""
+    return f"{scale.text(amount.center)}{spread}{few}"

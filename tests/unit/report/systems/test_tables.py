@@ -1,0 +1,294 @@
+"""Tables of a matrix, chosen by what its axes are of; expected values are written out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
+from make_run import GIB
+
+from paratune.report.sweep import make_sweep
+from paratune.report.sweep.content import sections_of
+from paratune.report.systems.model import Systems, build_systems
+from paratune.report.systems.tables import (
+    all_configurations,
+    chasing_efficiency,
+    resources_table,
+    scaling_tables,
+    subject_tables,
+)
+from paratune.report.tabular import Entry, Table
+from paratune.sweep_record import Axis, CellRecord, read_sweep
+
+PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
+WORKERS = Axis("data.workers", "workers", {"workers-0": "0", "workers-2": "2"}, keys=("data.workers",))
+SOCKETS = Axis("env.NCCL_SOCKET_NTHREADS", "NCCL_SOCKET_NTHREADS", {"one": "1", "four": "4"},
+               keys=("env.NCCL_SOCKET_NTHREADS",))  # fmt: skip
+
+
+def systems_of(folder: Path) -> Systems:
+    return build_systems(folder, read_sweep(folder))
+
+
+def column(table: Table, name: str) -> list[Entry]:
+    """Return the cells of a column by its key."""
+    at = [each.name for each in table.columns].index(name)
+    return [line[at] for line in table.lines]
+
+
+def texts(table: Table, name: str) -> list[str]:
+    return [entry.text for entry in column(table, name)]
+
+
+def size_of(values: Mapping[str, str]) -> int:
+    return int(values["nproc"].removeprefix("nproc-"))
+
+
+def test_figures_over_runs_are_means_and_rates_are_totals_over_totals(tmp_path: Path):
+    # Two seeds, 220 measured steps of 32 samples each: at 80 and at 120 ms a step 400 and 266.67 samples/s; together
+    # 2 x 220 x 32 samples in 220 x 0.2 s: 320 samples/s, not the mean of 333.33. Times 18 and 27 s: 22.5 +- 6.364.
+    steps = {"seed-1": 80.0, "seed-2": 120.0}
+    make_matrix(tmp_path / "m", (SEED,), lambda values: Made(step_ms=steps[values["seed"]]))
+    table = all_configurations(systems_of(tmp_path / "m"))
+    (rate,), (time,) = column(table, "samples_per_s"), column(table, "train_s")
+    assert rate.value == pytest.approx(320.0)
+    assert (time.value, time.deviation) == (pytest.approx(22.5), pytest.approx(40.5**0.5))
+    assert time.text == "22.5 ± 6.4"
+    assert time.runs == ("seed-1", "seed-2")
+    assert texts(table, "num_runs") == ["2"]
+
+
+def test_constant_total_batch(tmp_path: Path):
+    # 64 samples a step in 160, 100 and 80 ms: speed-up 1, 1.6, 2; efficiency 100, 80 and 50%.
+    step_ms = {1: 160.0, 2: 100.0, 4: 80.0}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        size = size_of(values)
+        memory = {"memory.largest_bytes": 4 * GIB // size, "memory.sum_bytes": 4 * GIB}
+        return Made(step_ms=step_ms[size], world_size=size, batch=64, summary=memory)
+
+    make_matrix(tmp_path / "m", (NPROC,), tell)
+    (table,) = scaling_tables(systems_of(tmp_path / "m"))
+    assert table.title == "Constant total batch"
+    assert texts(table, "num_devices") == ["1", "2", "4"]
+    assert texts(table, "speed_up") == ["1.00", "1.60", "2.00"]
+    assert texts(table, "scaling_efficiency") == ["100.0", "80.0", "50.0"]
+    assert texts(table, "peak_memory_largest_bytes") == ["4.00", "2.00", "1.00"]
+    assert texts(table, "peak_memory_sum_bytes") == ["4.00", "4.00", "4.00"]
+    assert column(table, "speed_up")[1].runs == ("nproc-2", "nproc-1")
+    assert not any(entry.marks for line in table.lines for entry in line)
+
+
+def test_constant_batch_per_device_marks_that_other_things_were_trained(tmp_path: Path):
+    # 16 a device: 16, 32 and 64 samples a step in 100 ms: speed-up 1, 2, 4 at an efficiency of 100%.
+    def tell(values: Mapping[str, str]) -> Made:
+        size = size_of(values)
+        batch = {"config.batch": {"per_device": 16}, "plan.num_steps": 225 // size}
+        return Made(step_ms=100.0, world_size=size, batch=16 * size, run=batch)
+
+    make_matrix(tmp_path / "m", (NPROC,), tell)
+    (table,) = scaling_tables(systems_of(tmp_path / "m"))
+    assert table.title == "Constant batch per device"
+    assert texts(table, "speed_up") == ["1.00", "2.00", "4.00"]
+    assert texts(table, "scaling_efficiency") == ["100.0"] * 3
+    assert [line[0].marks for line in table.lines] == [(), ("a",), ("b",)]
+    assert any("other global batch size (32 against 16)" in note for note in table.notes)
+    assert "validation_accuracy" not in {each.name for each in table.columns}  # on test, where there are test scores
+    assert texts(table, "test_accuracy") == ["0.9233"] * 3
+
+
+def test_both_rules_at_once_do_not_mix(tmp_path: Path):
+    rule = Axis("batch", "batch", {"total": "total", "each": "each"}, keys=("batch.global", "batch.per_device"))
+
+    def tell(values: Mapping[str, str]) -> Made:
+        size, is_total = size_of(values), values["batch"] == "total"
+        batch = {"global": 64} if is_total else {"per_device": 16}
+        return Made(world_size=size, batch=64 if is_total else 16 * size, run={"config.batch": batch})
+
+    make_matrix(tmp_path / "m", (NPROC, rule), tell)
+    strong, weak = scaling_tables(systems_of(tmp_path / "m"))
+    assert [texts(table, "global_batch_size") for table in (strong, weak)] == [["64"] * 3, ["16", "32", "64"]]
+
+
+@pytest.mark.parametrize(
+    ("axis", "key", "told", "names"),
+    [
+        (PRECISION, "precision", {"fp32": {"config.precision": "fp32"}, "bf16": {"config.precision": "bf16"}},
+         ["fp32", "bf16"]),
+        (WORKERS, "workers", {"workers-0": {"config.data.workers": 0}, "workers-2": {"config.data.workers": 2}},
+         ["0", "2"]),
+        (SOCKETS, "environment", {"one": {"environment": {"NCCL_SOCKET_NTHREADS": "1"}},
+                                  "four": {"environment": {"NCCL_SOCKET_NTHREADS": "4"}}}, ["1", "4"]),
+    ],
+)  # fmt: skip
+def test_a_table_of_what_an_axis_is_of(
+    axis: Axis, key: str, told: Mapping[str, dict[str, Any]], names: list[str], tmp_path: Path
+):
+    make_matrix(tmp_path / "m", (axis,), lambda values: Made(run=told[values[axis.label]]))
+    (table,) = subject_tables(systems_of(tmp_path / "m"))
+    assert (table.key, texts(table, key)) == (key, names)
+    shown = {each.name for each in table.columns}
+    assert ("get_batch_share" in shown) == (key == "workers")
+    assert ("backward_mean_ms" in shown) == (key == "environment")
+
+
+def test_offload_beside_none(tmp_path: Path):
+    axis = Axis("strategy.cpu_offload", "cpu_offload", {"off": "false", "on": "true"}, keys=("strategy.cpu_offload",))
+    tell = {"off": False, "on": True}
+    make_matrix(
+        tmp_path / "m", (axis,), lambda values: Made(run={"config.strategy.cpu_offload": tell[values["cpu_offload"]]})
+    )
+    (table,) = subject_tables(systems_of(tmp_path / "m"))
+    assert (table.title, texts(table, "offload")) == ("Offload", ["off", "on"])
+
+
+def test_chasing_efficiency_against_the_baseline(tmp_path: Path):
+    # Baseline ddp: 32 samples in 80 ms: 400/s. zero3: 64 in 100 ms: 640/s, +60%. Noise scale 96:
+    # (96 + 32) / (96 + 64) = 0.8; goodput 640 x 0.8 = 512, +28% against 400 x 1. Time 18 and 22.5 s: +25%, worse.
+    def tell(values: Mapping[str, str]) -> Made:
+        noise = {"noise_scale": {"value": 96.0, "trace": 192.0, "squared_norm": 2.0, "num_steps": 10}}
+        use = {"utilisation": {"kind": "nvml", "mean": 0.5 if values["strategy"] == "ddp" else 0.4}}
+        if values["strategy"] == "ddp":
+            return Made(kind="ddp", summary={**noise, **use})
+        return Made(kind="zero3", step_ms=100.0, batch=64, summary={**noise, **use})
+
+    axis = replace(STRATEGY, keys=("strategy.kind", "batch.global"))
+    make_matrix(tmp_path / "m", (axis,), tell)
+    table = chasing_efficiency(systems_of(tmp_path / "m"))
+    assert texts(table, "train_s") == ["18.0", "22.5 (+25.0% ↑)"]
+    assert texts(table, "samples_per_s") == ["400", "640 (+60.0% ↑)"]
+    assert texts(table, "utilisation") == ["50.0", "40.0 (−20.0% ↓)"]
+    assert texts(table, "statistical_efficiency") == ["100.0", "80.0 (−20.0% ↓)"]
+    assert texts(table, "goodput_samples_per_s") == ["400", "512 (+28.0% ↑)"]
+    keys = ("train_s", "samples_per_s", "validation_loss", "utilisation", "goodput_samples_per_s")
+    assert [column(table, key)[1].better for key in keys] == [False, True, None, False, True]
+    assert column(table, "goodput_samples_per_s")[1].change_percent == pytest.approx(28.0)
+    assert table.marked == (0,)
+
+
+def test_the_noise_scale_comes_from_a_run_that_trained_the_same(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        noise = {"noise_scale": {"value": 96.0, "trace": None, "squared_norm": None, "num_steps": None}}
+        unknown = {"noise_scale": {"value": None, "reason": "zero3 shards gradients"}}
+        size = size_of(values)
+        return Made(kind=values["strategy"], world_size=size, batch=32 * size,
+                    summary=noise if values["strategy"] == "ddp" else unknown)  # fmt: skip
+
+    make_matrix(tmp_path / "m", (STRATEGY, NPROC), tell, baseline={"strategy": "ddp", "nproc": "nproc-1"})
+    table = chasing_efficiency(systems_of(tmp_path / "m"))
+    shares = column(table, "statistical_efficiency")
+    # (96 + 32) / (96 + 64) and (96 + 32) / (96 + 128), for both strategies.
+    assert [entry.value for entry in shares[1:3]] == pytest.approx([0.8, 128 / 224])
+    assert [entry.value for entry in shares[4:]] == pytest.approx([0.8, 128 / 224])
+    said = next(note for note in table.notes if "taken from ddp, nproc 2" in note)
+    assert shares[4].marks == (said[1],)
+    assert shares[4].runs == ("ddp_nproc-2",)
+
+
+def test_what_no_axis_says_is_no_comparison(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(run={"data.train.fingerprint": "ab" * 32 if values["strategy"] == "ddp" else "cd" * 32})
+
+    make_matrix(tmp_path / "m", (STRATEGY,), tell)
+    table = chasing_efficiency(systems_of(tmp_path / "m"))
+    assert texts(table, "train_s") == ["18.0", "18.0 (no comparison)"]
+    assert column(table, "train_s")[1].better is None
+    assert any("not comparable with the baseline: other training data" in note for note in table.notes)
+
+
+def test_another_machine_is_marked(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        node = {
+            "hostname": values["strategy"],
+            "cpu_model": f"CPU of {values['strategy']}",
+            "ram_bytes": GIB,
+            "gpus": [],
+        }
+        return Made(run={"hardware": [node]})
+
+    make_matrix(tmp_path / "m", (STRATEGY,), tell)
+    systems = systems_of(tmp_path / "m")
+    assert systems.num_machines == 2
+    table = all_configurations(systems)
+    assert [line[0].marks for line in table.lines] == [(), ("a",)]
+    assert any("ran on another machine" in note for note in table.notes)
+
+
+def test_probes_have_neither_quality_nor_the_time_of_a_run(tmp_path: Path):
+    probe = Axis("kind", "kind", {"whole": "whole", "probe": "probe"}, keys=("probe",))
+
+    def as_probe(cell: CellRecord) -> CellRecord:
+        return replace(cell, kind="probe" if cell.values["kind"] == "probe" else "full")
+
+    make_matrix(tmp_path / "m", (probe,), lambda _: Made(), changes=as_probe)
+    table = chasing_efficiency(systems_of(tmp_path / "m"))
+    assert texts(table, "train_s") == ["18.0", "n/a"]
+    assert texts(table, "validation_loss") == ["0.2104", "n/a"]
+    assert texts(table, "samples_per_s")[1] == "400 (0.0%)"
+    assert any("a probe: a few steps" in note for note in table.notes)
+
+
+def test_repeats_count_for_time_and_once_for_quality(tmp_path: Path):
+    again = Axis("again", "seed", {"seed-1": "1", "seed-2": "2"}, is_seed=True)
+    make_matrix(
+        tmp_path / "m",
+        (again,),
+        lambda values: Made(summary={"scores.test.accuracy": 0.9 if values["seed"] == "seed-1" else 0.8}),
+        changes=lambda cell: replace(cell, repeat=int(cell.values["seed"][-1])),
+    )
+    table = all_configurations(systems_of(tmp_path / "m"))
+    assert texts(table, "test_accuracy") == ["0.9000"]
+    assert column(table, "train_s")[0].runs == ("seed-1", "seed-2")
+
+
+def test_device_hours_and_their_price(tmp_path: Path):
+    # 18 + 5.2 s on two devices: 46.4 s = 0.012889 h; at 100 an hour 1.2889.
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda _: Made(kind="ddp", world_size=2), price_per_device_hour=100.0)
+    table = resources_table(systems_of(tmp_path / "m"))
+    assert column(table, "device_hours")[0].value == pytest.approx(46.4 / 3600)
+    assert column(table, "cost")[0].value == pytest.approx(4640 / 3600)
+    assert any(note.startswith("Not recorded by any of these runs: Utilisation, MFU") for note in table.notes)
+
+
+def test_a_record_that_does_not_say_what_its_axes_are_of(tmp_path: Path):
+    plain = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"})
+    make_matrix(tmp_path / "m", (plain,), lambda values: Made(run={"config.precision": values["precision"]}))
+    assert [table.key for table in subject_tables(systems_of(tmp_path / "m"))] == ["precision"]
+
+
+def test_what_cannot_be_read_is_listed_and_stops_nothing(tmp_path: Path):
+    make_matrix(tmp_path / "m", (NPROC, SEED), lambda values: Made(world_size=size_of(values)),
+                states={"nproc-4_seed-1": ("skipped", "4 processes need 4 GPUs")})  # fmt: skip
+    runs = tmp_path / "m" / "runs"
+    (runs / "nproc-1_seed-1" / "summary.json").unlink()
+    (runs / "nproc-1_seed-2" / "run.json").write_text('{"schema_version": 7}')
+    broken = json.loads((runs / "nproc-2_seed-1" / "summary.json").read_text())
+    broken["time"]["train_s"] = "long"
+    (runs / "nproc-2_seed-1" / "summary.json").write_text(json.dumps(broken))
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+    assert report.systems is not None
+    assert [one.label for one in report.systems.measured] == ["nproc 2", "nproc 4"]
+    (section,) = (each for each in sections_of(report) if each.key == "missing")
+    text = "\n".join(" ".join(row) for table in section.tables for row in table.rows)
+    for said in ("summary.json", "schema_version 7", "time.train_s is 'long'", "4 processes need 4 GPUs"):
+        assert said in text
+    assert "4 processes need 4 GPUs" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_matrix_without_any_run(tmp_path: Path):
+    states = {f"nproc-{size}": ("pending", None) for size in (1, 2, 4)}
+    make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(world_size=size_of(values)), states=states)
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+    assert [section.key for section in sections_of(report)] == ["chosen", "candidates", "missing", "runs"]
+
+
+def test_each_cell_of_report_json_names_its_runs(tmp_path: Path):
+    make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(world_size=size_of(values)))
+    make_sweep(tmp_path / "m", tmp_path / "out")
+    tables = {table["key"]: table for table in json.loads((tmp_path / "out" / "report.json").read_text())["tables"]}
+    cell = tables["configurations"]["rows"][1]["train_s"]
+    assert (cell["value"], cell["runs"], cell["source"]) == (18.0, ["nproc-2"], "summary.time.train_s")
+    assert "nproc-2: summary.time.train_s" in (tmp_path / "out" / "index.html").read_text()
