@@ -1,0 +1,273 @@
+"""What one micro-batch makes of a device: weights by block, what is kept for the backward pass, peaks and operations.
+
+The model of the configuration is built on the meta device, with the head of the task and no data behind it, and one
+forward and backward pass of it is traced. `B` rows, `S` padded length, `T` tokens of a packed batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from paratune.batch import Batch
+from paratune.config.task_sections import Task, class_names
+from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.attention.register import NAME as PACKED
+from paratune.models.task_model import Entry, TaskModel, find_blocks, freeze_encoder
+from paratune.plan.shims import Kernels, PackedAttention
+from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
+from paratune.precision import Precision
+
+_HEADS = {"mlm": "AutoModelForMaskedLM", "qa": "AutoModelForQuestionAnswering"}
+"""Class of transformers by the kind of task; all others have a head for rows."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a micro-batch."""
+
+    lengths: tuple[int, ...]
+    """Tokens of each row."""
+    layout: Literal["packed", "padded"] = "padded"
+    """Rows one behind the other, or each as long as the longest."""
+    labelled_share: float = 0.15
+    """Tokens whose head is computed, of a masked LM."""
+
+    @property
+    def num_tokens(self) -> int:
+        """That the model computes: T, or B * S."""
+        return sum(self.lengths) if self.layout == "packed" else len(self.lengths) * max(self.lengths)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The parameters of one part of the model."""
+
+    num_trained: int
+    """Numbers that are trained, each tied one in the first part that has it."""
+    num_frozen: int
+    sizes: tuple[int, ...]
+    """Numbers of each parameter, in order, frozen ones included."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was counted; bytes of weights, gradients and states of the optimizer are in none of these figures."""
+
+    blocks: tuple[Weights, ...]
+    """The repeated layers, in order."""
+    rest: Weights
+    """Embeddings and head."""
+    weight_bytes: int
+    """Of one parameter's number."""
+    num_buffer_bytes: int
+    saved_bytes: int
+    """What autograd keeps at the end of the forward pass: the activations."""
+    saved_by_block: tuple[int, ...]
+    """The part of it that each block keeps."""
+    batch_bytes: int
+    """The tensors of the micro-batch itself."""
+    forward: Phase = field(repr=False)
+    """Its peak is above weights and buffers."""
+    backward: Phase = field(repr=False)
+    """Its peak is above weights and buffers, gradients included as they come into being."""
+
+    @property
+    def num_trained(self) -> int:
+        return self.rest.num_trained + sum(block.num_trained for block in self.blocks)
+
+    @property
+    def num_parameters(self) -> int:
+        return self.num_trained + self.rest.num_frozen + sum(block.num_frozen for block in self.blocks)
+
+
+def profile(
+    hf_config: Any,
+    task: Task,
+    shape: Shape,
+    precision: Precision,
+    *,
+    on_cuda: bool = True,
+    entry: Entry | None = None,
+    activation_checkpointing: int | None = None,
+    frozen_encoder: bool = False,
+    attention: str | None = None,
+) -> Profile:
+    """Trace one forward and backward pass of a micro-batch.
+
+    Args:
+        hf_config: The model's own configuration; it is not changed.
+        task: Decides the head and the loss.
+        shape: Rows of the micro-batch.
+        precision: Dtype of the weights, and of autocast.
+        on_cuda: Count what the kernels of CUDA keep, rounded as its allocator does; else what a CPU keeps.
+        entry: How packed rows enter the model; needed where `shape.layout` is packed.
+        activation_checkpointing: As `train.activation_checkpointing`.
+        frozen_encoder: As `train.freeze_encoder`.
+        attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
+
+    Raises:
+        Exception: Whatever a model raises that cannot run on the meta device.
+    """
+    trace = Trace(CUDA_ROUNDING if on_cuda else 1)
+    kernels = Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype)
+    with ExitStack() as stack:
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(torch.device("meta"))
+        model = _model(hf_config, task, precision, attention)
+        if frozen_encoder:
+            freeze_encoder(model)
+        if activation_checkpointing is not None:
+            checkpoint_blocks(find_blocks(model), activation_checkpointing)
+        model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
+        batch = _batch(model, task, shape)
+        held = [*model.parameters(), *model.buffers()]
+        for tensor in held:
+            trace.hold(tensor)
+        below = trace.live_bytes
+        if on_cuda:
+            stack.enter_context(_packed_by(PackedAttention(shape.lengths, trace.count)))
+        stack.enter_context(kernels)
+        return _traced(model, batch, held, below, trace, kernels)
+
+
+def _traced(
+    model: TaskModel, batch: Batch, held: Sequence[Tensor], below: int, trace: Trace, kernels: Kernels
+) -> Profile:
+    blocks = find_blocks(model)
+    tensors = [each for each in vars(batch).values() if isinstance(each, Tensor)]
+    saved = Saved(iter([*held, *tensors]))
+    marks = _Marks(blocks, saved)
+    with trace, saved.watching():
+        with trace.recording() as forward:
+            for tensor in tensors:
+                trace.hold(tensor)
+            loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+        kernels.clear()
+        marks.remove()
+        num_saved = saved.num_bytes
+        saved.forget()
+        with trace.recording() as backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+    for phase in (forward, backward):
+        phase.peak_bytes -= below
+    of_blocks, rest = _weights(model, blocks)
+    return Profile(
+        blocks=of_blocks,
+        rest=rest,
+        weight_bytes=next(model.parameters()).element_size(),
+        num_buffer_bytes=sum(each.untyped_storage().nbytes() for each in model.buffers()),
+        saved_bytes=num_saved,
+        saved_by_block=tuple(marks.saved),
+        batch_bytes=sum(each.untyped_storage().nbytes() for each in tensors),
+        forward=forward,
+        backward=backward,
+    )
+
+
+class _Marks:
+    """Notes how much each block has added to what is saved."""
+
+    def __init__(self, blocks: Sequence[nn.Module], saved: Saved) -> None:
+        self.saved = [0] * len(blocks)
+        self._before = 0
+        self._hooks = []
+        for number, block in enumerate(blocks):
+
+            def enter(*_: Any) -> None:
+                self._before = saved.num_bytes
+
+            def leave(*_: Any, number: int = number) -> None:
+                self.saved[number] += saved.num_bytes - self._before
+
+            self._hooks += [block.register_forward_pre_hook(enter), block.register_forward_hook(leave)]
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _model(hf_config: Any, task: Task, precision: Precision, attention: str | None) -> TaskModel:
+    """Return the model with the head of the task, on the meta device."""
+    import transformers
+
+    config = type(hf_config).from_dict(hf_config.to_dict())
+    config.num_labels = 2 if task.kind == "qa" else max(1, len(class_names(task)))
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0
+    if attention is not None:
+        config._attn_implementation = attention
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(precision.param_dtype)
+    try:
+        maker = getattr(transformers, _HEADS.get(task.kind, "AutoModelForSequenceClassification"))
+        return TaskModel(maker.from_config(config), task.kind).train()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
+    """Return a batch of the shape, on the meta device: nothing is known of it but how large it is."""
+    rows, longest, is_packed = len(shape.lengths), max(shape.lengths), shape.layout == "packed"
+    tokens = (shape.num_tokens,) if is_packed else (rows, longest)
+    labels: Tensor | None = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
+    places = None
+    if task.kind == "mlm":
+        labels = torch.zeros(tokens, dtype=torch.long)
+        places = torch.zeros(max(1, round(shape.labelled_share * sum(shape.lengths))), dtype=torch.long)
+    elif task.kind == "multi_label":
+        labels = torch.zeros(rows, len(class_names(task)))
+    elif task.kind == "qa":
+        labels = torch.zeros(rows, 2, dtype=torch.long)
+    # Where nothing is padded, models see that in the values, which there are none of here, and use no mask.
+    is_masked = not is_packed and len(set(shape.lengths)) > 1
+    has_types = getattr(model.hf.config, "type_vocab_size", 0) > 1
+    return Batch(
+        input_ids=torch.zeros(tokens, dtype=torch.long),
+        row_weight=torch.ones(rows),
+        index=torch.zeros(rows, dtype=torch.long),
+        num_samples=rows,
+        num_tokens=sum(shape.lengths),
+        num_padded_tokens=shape.num_tokens,
+        loss_denominator=float(rows),
+        attention_mask=torch.ones(tokens, dtype=torch.long) if is_masked else None,
+        token_type_ids=torch.zeros(tokens, dtype=torch.long) if has_types else None,
+        position_ids=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
+        cu_seqlens=torch.zeros(rows + 1, dtype=torch.int32) if is_packed else None,
+        slots=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
+        max_seqlen=longest,
+        labels=labels,
+        label_places=places,
+        row_bounds=torch.zeros(rows, 3, dtype=torch.long) if task.kind == "qa" else None,
+    )
+
+
+def _weights(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[tuple[Weights, ...], Weights]:
+    """Return the parameters of each block and of the rest; one that several share is of the first."""
+    seen: set[int] = set()
+
+    def of(parameters: Iterator[nn.Parameter]) -> Weights:
+        found = [each for each in parameters if id(each) not in seen]
+        seen.update(map(id, found))
+        trained = sum(each.numel() for each in found if each.requires_grad)
+        return Weights(trained, sum(each.numel() for each in found) - trained, tuple(each.numel() for each in found))
+
+    of_blocks = tuple(of(block.parameters()) for block in blocks)
+    return of_blocks, of(model.parameters())
+
+
+@contextmanager
+def _packed_by(attention: PackedAttention) -> Iterator[None]:
+    """Let packed rows keep what CUDA's kernels keep."""
+    before = ALL_ATTENTION_FUNCTIONS.get(PACKED)
+    ALL_ATTENTION_FUNCTIONS.register(PACKED, attention)
+    try:
+        yield
+    finally:
+        if before is not None:
+            ALL_ATTENTION_FUNCTIONS.register(PACKED, before)

@@ -1,0 +1,210 @@
+"""What a device does otherwise than the meta device: fused dropout and attention, and what autocast computes in.
+
+On meta tensors PyTorch takes the paths of a device without kernels of its own: dropout keeps its noise as numbers where
+CUDA keeps one byte an entry, attention is written out where others fuse it, and autocast does not look at them. Inside
+of `Kernels` models call what they would call on the device.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+HALF: Final = (torch.float16, torch.bfloat16)
+LOWER: Final = frozenset(
+    {
+        *(functional.linear, functional.bilinear, functional.conv1d, functional.conv2d),
+        *(torch.conv1d, torch.conv2d, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.addbmm),
+        *(torch.einsum, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.Tensor.mm),
+        *(torch.Tensor.bmm, torch.Tensor.addmm, torch.Tensor.baddbmm),
+    }
+)
+"""What autocast on CUDA computes in the lower precision, of what transformers call."""
+UPPER: Final = frozenset(
+    {
+        *(functional.layer_norm, functional.softmax, functional.log_softmax, functional.cross_entropy),
+        *(functional.nll_loss, functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss),
+        *(functional.binary_cross_entropy_with_logits, functional.softplus, functional.cosine_similarity),
+        *(torch.layer_norm, torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax),
+        *(torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log),
+        *(torch.rsqrt, torch.Tensor.rsqrt, torch.reciprocal, torch.Tensor.reciprocal, torch.norm, torch.Tensor.norm),
+        *(torch.sum, torch.Tensor.sum, torch.prod, torch.Tensor.prod, torch.cumsum, torch.Tensor.cumsum),
+    }
+)
+"""What autocast on CUDA computes in float32.
+
+Source of both: PyTorch 2.13 documentation, Automatic Mixed Precision package, CUDA Op-Specific Behavior.
+"""
+
+
+class Kernels(TorchFunctionMode):
+    """Calls the operators that a device would, for tensors on the meta device; with autocast where a dtype is given.
+
+    On CUDA dropout is `native_dropout`, whose mask is one byte an entry, and `scaled_dot_product_attention` is the
+    flash kernel for half precision without a mask, else the memory-efficient one. On a CPU the latter is its flash
+    kernel where nothing is dropped, else written out.
+
+    Args:
+        on_cuda: Whose kernels.
+        autocast: float16 or bfloat16; None computes in the dtype of the weights.
+    """
+
+    def __init__(self, *, on_cuda: bool, autocast: torch.dtype | None = None) -> None:
+        super().__init__()
+        self._on_cuda = on_cuda
+        self._autocast = autocast
+        self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def clear(self) -> None:
+        """Let go of the weights that were cast, as autocast does at the end of its block."""
+        self._cast_weights.clear()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.dropout and self._on_cuda:
+            return _dropout(*args, **kwargs)
+        if func is functional.scaled_dot_product_attention:
+            if self._autocast is not None:
+                args, kwargs = self._lowered((args, kwargs))
+            return _attention(*args, **kwargs) if self._on_cuda else _attention_on_cpu(*args, **kwargs)
+        if self._autocast is not None and func in LOWER:
+            args, kwargs = self._lowered((args, kwargs))
+        elif self._autocast is not None and func in UPPER:
+            args, kwargs = tree_map(_raised, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _lowered(self, values: Any) -> Any:
+        return tree_map(self._lower, values)
+
+    def _lower(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.dtype != torch.float32:
+            return value
+        if not (value.is_leaf and value.requires_grad):
+            return value.to(self._autocast)
+        # Weights are cast once for all passes inside autocast's block. The weight is held: its address stays its own.
+        if id(value) not in self._cast_weights:
+            self._cast_weights[id(value)] = value, value.to(self._autocast)
+        return self._cast_weights[id(value)][1]
+
+
+def _raised(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALF else value
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if not training or p == 0:
+        return input
+    out: Tensor = torch.native_dropout(input, p, True)[0]
+    return out
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return (B, H, S, K), by the kernel that PyTorch would choose on a GPU of compute capability 8.0 or newer."""
+    if enable_gqa and query.shape[1] != key.shape[1]:
+        group = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+    out: Tensor
+    if attn_mask is None and query.dtype in HALF:
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        out = flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        return out
+    bias = None
+    if attn_mask is not None:
+        numbers = torch.zeros_like(attn_mask, dtype=query.dtype) if attn_mask.dtype == torch.bool else attn_mask
+        bias = numbers.to(query.dtype).expand(*query.shape[:3], key.shape[2])
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    needs_lse = torch.is_grad_enabled() and query.requires_grad
+    out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
+    return out
+
+
+def _attention_on_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return (B, H, S, K), by the kernel that PyTorch would choose on a CPU."""
+    options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
+    if dropout_p > 0 or (enable_gqa and query.shape[1] != key.shape[1]):
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, enable_gqa=enable_gqa, **options
+        )
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out: Tensor = flash(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return out
+
+
+class PackedAttention:
+    """Stands in for `models.attention.register.packed_attention` on CUDA: keeps the same tensors, computes nothing.
+
+    Args:
+        lengths: Tokens of each row.
+        count: Told of each kernel: floating-point operations, its inputs and outputs.
+    """
+
+    def __init__(self, lengths: Sequence[int], count: Callable[[int, Sequence[Tensor]], None]) -> None:
+        self._lengths = tuple(lengths)
+        self._count = count
+
+    def __call__(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **others: Any
+    ) -> tuple[Tensor, None]:
+        """Return (1, T, H, K) of queries (1, H, T, K), and None."""
+        group = query.shape[1] // key.shape[1]
+        if group > 1:
+            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        rows = (x[0].transpose(0, 1) for x in (query, key, value))
+        out: Tensor = _Packed.apply(*rows, self._lengths, self._count)  # type: ignore[no-untyped-call]
+        return out.unsqueeze(0), None
+
+
+class _Packed(torch.autograd.Function):
+    """Keeps what the flash kernel for rows of unequal length keeps: queries, keys, values, outputs, log-sum-exp.
+
+    The memory-efficient kernel (float32) keeps the same with a log-sum-exp of (B, H, longest). A function of its own:
+    the shapes of that kernel's backward pass are wrong in PyTorch 2.13. Two products forward, five backward, where
+    scores are computed again (Dao et al., FlashAttention, NeurIPS 2022, section 3.1 and appendix B).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], count: Callable[..., None]
+    ) -> Tensor:
+        num_tokens, num_heads, width = query.shape
+        out = torch.empty_like(query)
+        shape: tuple[int, ...] = (num_heads, num_tokens)
+        if query.dtype not in HALF:
+            shape = (len(lengths), num_heads, -(-max(lengths) // 32) * 32)
+        ctx.save_for_backward(query, key, value, out, query.new_empty(shape, dtype=torch.float32))
+        ctx.count, ctx.product = count, 2 * num_heads * width * sum(length**2 for length in lengths)
+        count(2 * ctx.product, (query, key, value, out))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, _ = ctx.saved_tensors
+        grads = tuple(torch.empty_like(x) for x in (query, key, value))
+        ctx.count(5 * ctx.product, (query, key, value, out, grad, *grads))
+        return (*grads, None, None)
