@@ -248,6 +248,8 @@ class Measure(Section):
     profile_steps: Annotated[int, Field(ge=0)] = 0
     """Steps behind the warm-up that run under torch.profiler, to measure how long ranks exchange data and how much of
     that is hidden behind computing; left out of medians and rates. Fewer where an evaluation or a checkpoint comes."""
+    sample_every_s: Annotated[float, Field(ge=0.1)] | None = 1.0
+    """Seconds between two samples of how busy devices are, of their memory and power; null takes none."""
 
 
 class Config(Section):

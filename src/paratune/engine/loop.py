@@ -118,6 +118,7 @@ def run(loop: Loop, progress: Progress) -> None:
 
 def _run(loop: Loop, progress: Progress) -> None:
     loop.clock.restart()
+    loop.recorder.resume()
     while True:
         _pause(loop, progress)
         if progress.step >= loop.num_steps or progress.is_stopped_early:
@@ -193,6 +194,7 @@ def _pause(loop: Loop, progress: Progress) -> None:
     except Interrupted:
         save_and_stop(loop, progress)
     loop.clock.restart()
+    loop.recorder.resume()
 
 
 def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:

@@ -13,6 +13,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.engine.noise import NoiseSample, noise_event
 from paratune.engine.phases import Clock, StepTimes
+from paratune.engine.sampler import Sampler
 from paratune.errors import NotFiniteError
 from paratune.records import EventLog
 from paratune.strategies.protocol import Strategy
@@ -50,6 +51,7 @@ class Recorder:
         peak_memory: Callable[[], int | None],
         on_log: Callable[[dict[str, Any]], None],
         on_step: Callable[[int], None] = lambda step: None,
+        sampler: Sampler | None = None,
     ) -> None:
         self._events = events
         self._strategy = strategy
@@ -59,6 +61,8 @@ class Recorder:
         self._peak_memory = peak_memory
         self._on_log = on_log
         self._on_step = on_step
+        self._sampler = sampler
+        self._sampler_facts: dict[str, Any] | None = None
         self._steps: list[_Step] = []
         self.cost_s = 0.0
         """Host seconds spent in here."""
@@ -95,18 +99,27 @@ class Recorder:
         self._steps.append(entry)
         self._on_step(step)
         self._warmup_left = max(0, self._warmup_left - 1)
+        if self._sampler is not None:
+            self._sampler.next_step(step + 1, is_warmup=self._warmup_left > 0)
         self.num_steps += 1
         if len(self._steps) >= self._log_every:
             self._write()
         self.cost_s += time.perf_counter() - begin
 
+    def resume(self) -> None:
+        """Note that steps follow: at the start, and after what an evaluation or a checkpoint took."""
+        if self._sampler is not None:
+            self._sampler.resume()
+
     def flush(self) -> None:
-        """Write what was noted. Collective.
+        """Write what was noted, before something that is no step, or at the end. Collective.
 
         Raises:
             NotFiniteError: A loss or gradient norm is not a finite number; the message names the step.
         """
         begin = time.perf_counter()
+        if self._sampler is not None:
+            self._sampler.pause()
         self._write()
         self.cost_s += time.perf_counter() - begin
 
@@ -115,7 +128,18 @@ class Recorder:
         self._events.add(event, **values)
         self._events.flush()
 
+    def _write_samples(self) -> None:
+        if self._sampler is None:
+            return
+        samples, facts = self._sampler.take(), self._sampler.facts()
+        if facts is not None and facts != self._sampler_facts:  # first, and when a counter failed
+            self._sampler_facts = facts
+            self._events.add("sampler", **facts)
+        for sample in samples:
+            self._events.add("sample", **sample)
+
     def _write(self) -> None:
+        self._write_samples()
         steps, self._steps = self._steps, []
         if not steps:
             return

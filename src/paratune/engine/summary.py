@@ -11,6 +11,7 @@ from paratune.engine.loop import Progress
 from paratune.engine.profiling import communication
 from paratune.metrics.stragglers import stragglers
 from paratune.metrics.throughput import is_measured, rates, wall_s
+from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 
 
@@ -67,6 +68,7 @@ def summarise(
             "total_s": progress.total_s(),
         },
         **rates(list(steps.values())),
+        "utilisation": utilisation(events),
         "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
         "memory": {"kind": memory_kind, **_memory([peak["peak_memory_bytes"] for peak in peaks])},
         "loss": _loss([event["loss"] for event in steps[0]], steps_per_epoch),

@@ -43,17 +43,25 @@ def gather_nodes(strategy: Strategy, folder: Path, *, local_rank: int) -> list[d
         folder: The run's; the storage under it is described.
         local_rank: This process's number on its machine; the first one looks.
     """
-    own = json.dumps(hardware.describe_node(folder)).encode() if local_rank == 0 else b""
-    lengths = strategy.reduce(torch.tensor([len(own)]), "concat").tolist()
-    texts = bytes(strategy.reduce(torch.tensor(list(own), dtype=torch.uint8), "concat").tolist())
     nodes: dict[str, dict[str, Any]] = {}
-    for length in lengths:
-        text, texts = texts[:length], texts[length:]
+    for text in gather_texts(strategy, json.dumps(hardware.describe_node(folder)) if local_rank == 0 else ""):
         if text:
             node = json.loads(text)
             # Some launchers show every process as the first of its machine.
             nodes.setdefault(node["hostname"], node)
     return list(nodes.values())
+
+
+def gather_texts(strategy: Strategy, own: str) -> list[str]:
+    """Return the texts of all ranks, in their order. Collective."""
+    content = own.encode()
+    lengths = strategy.reduce(torch.tensor([len(content)]), "concat").tolist()
+    joined = bytes(strategy.reduce(torch.tensor(list(content), dtype=torch.uint8), "concat").tolist())
+    texts = []
+    for length in lengths:
+        texts.append(joined[:length].decode())
+        joined = joined[length:]
+    return texts
 
 
 def session_record(

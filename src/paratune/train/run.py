@@ -30,8 +30,10 @@ from paratune.engine.loop import run as run_loop
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import make_clock
+from paratune.engine.probes import make_probe
 from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
+from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.engine.summary import summarise
 from paratune.errors import CheckpointError, LaunchError, Stopped
@@ -43,6 +45,7 @@ from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
 from paratune.train.batch_layout import BatchLayout
+from paratune.train.flops import WorkCount, flops_record
 from paratune.train.measured import why_no_noise, why_no_profile
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
@@ -58,7 +61,15 @@ from paratune.train.prepare import (
     train_batches,
     workers_of,
 )
-from paratune.train.record import add_session, gather_nodes, model_facts, run_record, session_record, task_record
+from paratune.train.record import (
+    add_session,
+    gather_nodes,
+    gather_texts,
+    model_facts,
+    run_record,
+    session_record,
+    task_record,
+)
 from paratune.train.steps import check_steps, is_due, num_steps
 
 log = logging.getLogger(__name__)
@@ -122,6 +133,8 @@ class _Run:
         self._batch_layout: BatchLayout
         self._noise: NoiseMeter
         self._collators: dict[str, Collate] = {}
+        self._work: WorkCount
+        """Of rank 0 only."""
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
         self._num_steps = num_steps(self._config, self._steps_per_epoch)
@@ -151,6 +164,8 @@ class _Run:
             }
         )
         optimizer = OptimizerFactory(config.train, self._num_steps)
+        if self._is_writer:
+            self._work = WorkCount(model)
         self._memory.model = model
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
@@ -296,7 +311,8 @@ class _Run:
         clock = make_clock(prepared.device)
         why_not = why_no_noise(self._batch_layout, self._batch, strategy.layout)
         self._noise = NoiseMeter(strategy, config.measure.noise_scale_every, why_not)
-        with self._display.bar(config.run.name or "", self._num_steps) as bar:
+        sampler = self._sampler(progress)
+        with closing(sampler), self._display.bar(config.run.name or "", self._num_steps) as bar:
             recorder = Recorder(
                 events,
                 strategy,
@@ -306,6 +322,7 @@ class _Run:
                 peak_memory=lambda: hardware_peak(prepared.device),
                 on_log=lambda event: bar.update(event["step"], _note(event)),
                 on_step=bar.update,
+                sampler=sampler,
             )
             keeper = self._keeper(model, recorder)
             steps = range(progress.step, self._num_steps)
@@ -339,12 +356,27 @@ class _Run:
             with closing(batches):
                 run_loop(loop, progress)
             recorder.flush()
+        recorder.cost_s += sampler.cost_s
         recorder.add("end", step=progress.step)
         try:
             return self._finish(model, keeper, recorder, progress)
         except Interrupted:
             # The best weights may be loaded by now; what is trained is done, and a resumed run needs no others.
             save_and_stop(loop, progress)
+
+    def _sampler(self, progress: Progress) -> Sampler:
+        """Return what samples this rank's device; it has begun to."""
+        measure, prepared = self._config.measure, self._prepared
+        interval_s = measure.sample_every_s
+        probe, reason = (None, None) if interval_s is None else make_probe(prepared.device, prepared.place)
+        return Sampler(
+            probe,
+            name=device_name(prepared.device),
+            interval_s=interval_s,
+            reason=reason,
+            step=progress.step + 1,
+            is_warmup=measure.warmup_steps > 0,
+        )
 
     def _keeper(self, model: TaskModel, recorder: Recorder) -> RunKeeper:
         return RunKeeper(
@@ -408,6 +440,7 @@ class _Run:
 
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
+        config = self._config
         kept_step = keeper.load_best(progress)
         if self._prepared.labelled.keys() - {"train"}:
             keeper.import_scorers(progress)
@@ -415,6 +448,7 @@ class _Run:
         results = self._final_evaluations(keeper, kept_step)
         progress.seconds["evaluate"] += time.perf_counter() - begin
         peaks = self._peaks()
+        devices = gather_texts(self._strategy, device_name(self._prepared.device))
         self._memory.begins("writing the model")
         weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
         summary: dict[str, Any] = {}
@@ -432,6 +466,15 @@ class _Run:
                 task_record(self._prepared, self._recipe.task),
             )
             summary = self._summary(results, recorder, progress, peaks)
+            summary["flops"] = flops_record(
+                self._work,
+                self._folder,
+                self._train_batches(self._batch),
+                tokens_per_s=summary["throughput"]["tokens_per_s"],
+                precision=config.precision,
+                devices=devices,
+                is_masked_lm=config.task.kind == "mlm",
+            )
             records.write_json(self._folder / records.SUMMARY_FILE, summary)
             self._drop_best_snapshots()
         self._strategy.reduce(torch.zeros(1), "max")
@@ -541,6 +584,11 @@ def note_failure(events: records.EventLog, error: Exception) -> None:
 def hardware_peak(device: torch.device) -> int | None:
     """Return this process's peak memory in bytes: allocated on the GPU, or resident on the host."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else hardware.peak_memory_bytes()
+
+
+def device_name(device: torch.device) -> str:
+    """Return what the maker calls the device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else hardware.cpu_model() or "CPU"
 
 
 def _note(event: Mapping[str, Any]) -> str:
