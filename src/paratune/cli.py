@@ -236,7 +236,9 @@ def pseudo_label(
 @app.command
 def report(
     *runs: Path,
-    out: Annotated[Path | None, Parameter(help="folder for index.html, report.md, report.csv and report.json")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="folder for the page, tables (Markdown, LaTeX, CSV) and figures (SVG, PNG)")
+    ] = None,
     baseline: Annotated[
         Path | None, Parameter(help="run whose figures the others are compared with, in per cent")
     ] = None,

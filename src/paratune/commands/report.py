@@ -1,7 +1,9 @@
 """`paratune report`: finished runs beside each other."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paratune.console import print_json, print_result
@@ -30,6 +32,13 @@ def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool, bas
         print_json(as_dict(report) if isinstance(report, SweepReport) else report.as_dict(), indent=1)
         return EXIT_OK
     print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_table(report))
-    for path in report.files:
-        print(plain(path))  # noqa: T201
+    for line in _file_lines(report.files, out):
+        print(plain(line))  # noqa: T201
     return EXIT_OK
+
+
+def _file_lines(files: Sequence[Path], out: Path | None) -> Iterator[str]:
+    """Yield what was written: each file of the folder, and how many there are in each folder below."""
+    yield from (str(path) for path in files if path.parent == out)
+    counts = Counter(path.parent for path in files if path.parent != out)
+    yield from (f"{folder}{os.sep} ({count} files)" for folder, count in counts.items())

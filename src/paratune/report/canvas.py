@@ -5,7 +5,7 @@ Colours of a page's figures are placeholders that it replaces by CSS variables: 
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from paratune.report.text import Html, shorten
 INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
 RUN_COLOURS = ("#0072b2", "#d55e00", "#12a07a", "#4b1d6b", "#5f3a00", "#d0749f")
 ON_PHASE = "#121314"
+FOLDER = "figures"
 WIDTH = 7.6
 """Inches."""
 _LEGEND_WIDTH = 40
@@ -112,6 +113,21 @@ def figure_files(drawing: Drawing) -> dict[str, bytes]:
             figure.savefig(file, format=kind, facecolor="white", **options)
             files[kind] = file.getvalue()
     return files
+
+
+def drawing_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
+    """Return the files of drawings by their names below the report's folder; none where nothing can be drawn.
+
+    One that says why there is nothing to see has none.
+    """
+    if can_draw() is not None:
+        return {}
+    return {
+        f"{FOLDER}/{drawing.key}.{kind}": content
+        for drawing in drawings
+        if drawing.note is None
+        for kind, content in figure_files(drawing).items()
+    }
 
 
 def css_colour(colour: str) -> str:

@@ -1,7 +1,6 @@
 """The pictures of a data set as files, and one page that shows them; nothing in it loads anything."""
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,8 @@ from paratune import __version__
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json
 from paratune.report.canvas import Drawing, figure_files, page_figure
-from paratune.report.page import CONTENT_POLICY
-from paratune.report.text import Html, join, tag
+from paratune.report.page import page
+from paratune.report.text import Html, tag
 from paratune.text import plain
 
 GENERATOR = "paratune data"
@@ -79,32 +78,18 @@ def _earlier(folder: Path) -> list[str] | None:
 
 
 def _page(pictures: Sequence[Drawing], title: str, about: str) -> str:
-    style = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
-    head = join(
-        [
-            Html('<meta charset="utf-8">'),
-            Html(f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">'),
-            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            Html(f'<meta name="generator" content="{GENERATOR}">'),
-            tag("title", title),
-            Html(f"<style>\n{style}</style>"),
-        ]
-    )
     sections = [_section(each, number) for number, each in enumerate(pictures)]
     footer = tag("footer", tag("p", f"Made by paratune {__version__}."))
-    main = tag(
-        "main",
-        tag("header", tag("h1", title), tag("p", about, class_="lead")),
-        *sections,
-        footer,
-        style="--num-runs: 1",
-    )
-    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{tag("body", main)}\n</html>\n'
+    header = tag("header", tag("h1", title), tag("p", about, class_="lead"))
+    return page(title, [header, *sections, footer], num_columns=1, first="picture-0")
 
 
 def _section(picture: Drawing, number: int) -> Html:
     if picture.note is not None:
-        return tag("section", tag("h2", picture.title), tag("p", picture.note, class_="verdict"))
+        return tag(
+            "section", tag("h2", picture.title), tag("p", picture.note, class_="verdict"), id=f"picture-{number}"
+        )
     svg = page_figure(picture, prefix=f"f{number}")
     region = tag("div", svg, class_="scroll", tabindex="0", role="region", aria_label=picture.title)
-    return tag("section", tag("h2", picture.title), tag("figure", region, tag("figcaption", picture.caption)))
+    figure = tag("figure", region, tag("figcaption", picture.caption))
+    return tag("section", tag("h2", picture.title), figure, id=f"picture-{number}")

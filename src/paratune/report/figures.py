@@ -8,7 +8,6 @@ import numpy as np
 
 from paratune.records import ALL_PHASES
 from paratune.report.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, Drawing, Key
-from paratune.report.canvas import can_draw as can_draw
 from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
 from paratune.report.rows import byte_unit, decimals

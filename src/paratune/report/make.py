@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.report.canvas import drawing_files
+from paratune.report.contents import contents
 from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.model import Report, build_report
 from paratune.report.page import to_html
 from paratune.report.read import read_runs
+from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
 
 PAGE = "index.html"
@@ -19,7 +22,7 @@ def make(runs: Sequence[Path], out: Path | None, baseline: Path | None = None) -
 
     Args:
         runs: Run folders, in the order in which they are shown; the first is what others are compared with.
-        out: Folder for index.html, report.md, report.csv and report.json, made when absent; None writes nothing.
+        out: Folder for the page, the tables, the figures and what programs read, made when absent; None writes nothing.
         baseline: Run folder whose figures the others are compared with in per cent; shown first where it is not among
             `runs`.
 
@@ -38,14 +41,14 @@ def make(runs: Sequence[Path], out: Path | None, baseline: Path | None = None) -
     report = build_report(read_runs(folders), baseline)
     if out is None:
         return report
-    report = replace(report, files=tuple(out / name for name in FILES))
-    write_files(
-        out,
-        {
-            PAGE: to_html(report),
-            "report.md": to_markdown(report),
-            "report.csv": to_csv(report),
-            MARKER: to_json(report),
-        },
-    )
+    found = contents(report)
+    files: dict[str, str | bytes] = {
+        PAGE: to_html(report, found),
+        "report.md": to_markdown(report, found.tables.values()),
+        "report.csv": to_csv(report),
+        **table_files(found.tables.values()),
+        **drawing_files(found.drawings),
+    }
+    report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
+    write_files(out, {**files, MARKER: to_json(report)})
     return report

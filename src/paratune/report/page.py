@@ -1,22 +1,25 @@
-"""The report as one HTML page that needs nothing else: no script, no request, no font from elsewhere."""
+"""The report as one HTML page that needs nothing else: no request, no font from elsewhere, one script of its own."""
 
+import base64
+import hashlib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 
 from paratune import __version__
 from paratune.report import page_figures, page_tables
+from paratune.report.contents import Contents
 from paratune.report.model import GENERATOR, Report
+from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, escape, join, tag
 
-CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""The page says itself that nothing in it may run or load, should our escaping ever fail."""
 
-
-def to_html(report: Report) -> str:
+def to_html(report: Report, found: Contents) -> str:
     """Return the whole page."""
-    sections = list(_sections(report))
+    sections = list(_sections(report, found))
     content = [_header(report, sections), *(section(*each) for each in sections), _footer(report)]
-    return page(report.title, content, num_columns=len(report.runs), first="comparison")
+    # The table with a line a run is wider than that with a column a run while there are few.
+    num_columns = max(len(report.runs), 9 if "runs" in found.tables else 0)
+    return page(report.title, content, num_columns=num_columns, first="comparison")
 
 
 def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -> str:
@@ -28,11 +31,11 @@ def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -
         num_columns: Of its widest table.
         first: Id of what a reader may skip to.
     """
-    style = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
+    style, script = (_text_of(name) for name in ("style.css", "page.js"))
     head = join(
         [
             Html('<meta charset="utf-8">'),
-            Html(f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{content_policy(script)}">'),
             Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta name="generator" content="{GENERATOR}">'),
             tag("title", title),
@@ -46,28 +49,75 @@ def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -
         id="main",
         style=f"--num-runs: {num_columns}",
     )
-    body = tag("body", tag("a", "Skip to the table", href=f"#{first}", class_="skip"), Html("\n"), main)
+    skip = tag("a", "Skip to the contents", href=f"#{first}", class_="skip")
+    body = tag("body", skip, Html("\n"), main, Html(f"\n<script>{script}</script>"))
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{body}\n</html>\n'
 
 
-def _sections(report: Report) -> Iterator[tuple[str, str, Html]]:
+def content_policy(script: str) -> str:
+    """Return what a page says itself may run in it, should our escaping ever fail: one script, told by its SHA-256."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _text_of(name: str) -> str:
+    return resources.files("paratune.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]]:
     """Yield the id, the heading and the content of each section that has something to say."""
     several = len(report.runs) > 1
-    yield "comparison", "Comparison" if several else "Results", page_tables.comparison(report)
+    yield "comparison", "Comparison" if several else "Results", _comparison(report, found)
+    if "runs" in found.tables:
+        yield "runs", "Every run", table_html(found.tables["runs"])
     if report.certificates:
-        yield "certificates", "Certificates", page_tables.certificates(report)
-    if report.against is not None:
-        yield "baseline", "Against the baseline", page_tables.changes(report.against)
+        yield "certificates", "Certificates", _titled(found, "certificate")
+    if "baseline" in found.tables:
+        yield "baseline", "Against the baseline", table_html(found.tables["baseline"])
     if report.seed_groups:
-        yield "seeds", "Spread over seeds", page_tables.seeds(report)
-    yield "loss", "Loss", page_figures.loss(report)
-    yield "phases", "Where a step's time goes", page_figures.phases(report)
-    yield "memory", "Memory", page_figures.memory(report)
-    yield "quality", "Predictions", page_figures.quality(report)
+        yield "seeds", "Spread over seeds", _titled(found, "seeds")
+    yield "loss", "Loss", page_figures.loss(found)
+    yield "phases", "Where a step's time goes", page_figures.phases(found)
+    yield "memory", "Memory", page_figures.memory(found)
+    yield "quality", "Predictions", page_figures.quality(found)
     if several:
-        yield "settings", "Settings that differ", page_tables.settings(report)
-    yield "machine", "Hardware and software", page_tables.machine(report)
+        yield "settings", "Settings that differ", _settings(found)
+    yield "machine", "Hardware and software", _machine(report, found)
     yield "notes", "Notes", page_tables.notes(report)
+
+
+def _comparison(report: Report, found: Contents) -> Html:
+    text = (
+        "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
+        "without padding. A phase is the mean over ranks of its total, over the number of measured steps; the five sum "
+        "to the mean step. Point at a cell, tap it, or move to it by arrow keys to see the run and the record that it "
+        "came from."
+    )
+    table = table_html(found.tables["comparison"], signs=page_tables.run_keys(report))
+    return join([table, tag("p", text, class_="caption")])
+
+
+def _titled(found: Contents, kind: str) -> Html:
+    return join(part for table in found.tables_of(kind) for part in (tag("h3", table.title), table_html(table)))
+
+
+def _settings(found: Contents) -> Html:
+    table = found.tables["settings"]
+    if not table.lines:
+        return join(tag("p", note) for note in table.notes)
+    text = "Point at a value, or tap it, to see the line or the option that it came from."
+    return join([table_html(table), tag("p", text, class_="caption")])
+
+
+def _machine(report: Report, found: Contents) -> Html:
+    """Return hardware, versions and commands; what is the same in all runs is said once."""
+    tables = [found.tables[key] for key in ("hardware", "software")]
+    beside = (tag("section", tag("h3", table.title), table_html(table)) for table in tables)
+    commands = page_tables.commands(report)
+    return join([tag("div", *beside, class_="beside"), tag("h3", "Commands"), commands])
 
 
 def section(key: str, heading: str, content: Html) -> Html:

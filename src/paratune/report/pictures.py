@@ -19,7 +19,7 @@ def loss_pictures(report: Report) -> Iterator[Drawing]:
     """Yield the loss curves, one picture a task."""
     styles = {run.name: position for position, run in enumerate(report.runs)}
     groups = [tuple(group) for _, group in groupby(sorted(report.runs, key=_task), key=_task)]
-    for number, runs in enumerate(groups):
+    for number, runs in enumerate(groups, start=1):
         yield figures.loss_curves(runs, styles, name="loss" if len(groups) == 1 else f"loss-{number}")
 
 
@@ -34,13 +34,12 @@ def memory_pictures(report: Report) -> Iterator[Drawing]:
         yield figures.memory_bars(report.runs)
 
 
-def prediction_pictures(report: Report, read: Mapping[str, Predictions | str]) -> Iterator[Drawing]:
-    """Yield predicted against actual of each run of which `read` has predictions."""
-    known = {run: found for run, found in read.items() if not isinstance(found, str)}
-    values = [array for found in known.values() for array in found[1:]]
+def prediction_pictures(read: Mapping[str, Predictions]) -> Iterator[Drawing]:
+    """Yield predicted against actual of each run, by its name, all with the same axes."""
+    values = [array for found in read.values() for array in found[1:]]
     limits = (min(array.min() for array in values), max(array.max() for array in values)) if values else (0.0, 1.0)
-    for number, (run, (split, labels, predictions)) in enumerate(known.items()):
-        name = "predictions" if len(known) == 1 else f"predictions-{number}"
+    for number, (run, (split, labels, predictions)) in enumerate(read.items(), start=1):
+        name = "predictions" if len(read) == 1 else f"predictions-{number}"
         yield figures.predicted_against_actual(labels, predictions, run, split, limits=limits, name=name)
 
 

@@ -41,6 +41,7 @@ def inline_svg(source: str, *, prefix: str, title: str, colours: Mapping[str, st
         if own in used:
             element.set("id", f"{prefix}-{own}")
         if own is not None and own in hovers:
+            element.set("data-point", "")
             _add_title(element, hovers[own])
     width = float(root.get("viewBox", "0 0 640 0").split()[2])
     for name in ("width", "height", "version"):

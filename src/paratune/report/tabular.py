@@ -65,6 +65,18 @@ class Table:
     notes: tuple[str, ...] = ()
     marked: tuple[int, ...] = ()
     """Positions of lines to set off."""
+    groups: tuple[tuple[int, str], ...] = ()
+    """Headings between lines: the position of the first line of each, and its text."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether no column holds figures."""
+        return self.num_labels == len(self.columns)
+
+    @property
+    def is_sortable(self) -> bool:
+        """Whether an order of the lines by a column says something: there are several, of one kind."""
+        return len(self.lines) > 1 and not self.groups and not self.is_text
 
     @property
     def header(self) -> tuple[str, ...]:

@@ -10,6 +10,22 @@ from typing import Any
 
 from paratune.text import plain
 
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\symbol{34}", "`": r"\textasciigrave{}",
+    # Behind the end of a line brackets and stars would be its options.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+    "→": r"$\rightarrow$", "←": r"$\leftarrow$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "↔": r"$\leftrightarrow$",
+    "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$",
+    "²": "$^2$", "³": "$^3$", "°": r"$^\circ$", "µ": r"$\mu$", "∞": r"$\infty$", "Δ": r"$\Delta$", "σ": r"$\sigma$",
+    "ρ": r"$\rho$", "κ": r"$\kappa$", "α": r"$\alpha$", "…": r"\dots{}", "–": "--", "—": "---", "‘": "`", "’": "'",
+    "“": "``", "”": "''",
+}  # fmt: skip
+_LATEX_NUMBER = re.compile(
+    r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
+    r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
+)
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
 
@@ -59,6 +75,23 @@ def markdown(value: Any) -> str:
     """Return `value` for a paragraph or a table cell of a Markdown file."""
     text = _MARKDOWN.sub(r"\\\1", plain(value))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+
+
+def latex(value: Any) -> str:
+    r"""Return `value` for a LaTeX document; numbers with a spread or a sign become formulas, $0.85 \pm 0.05$."""
+    text, parts, end = plain(value), [], 0
+    for found in _LATEX_NUMBER.finditer(text):
+        parts.append(_latex_letters(text[end : found.start()]))
+        number = found["signed"] or rf"{found['mean']} \pm {found['spread']}"
+        parts.append("$" + number.replace("−", "-").replace(",", "{,}") + "$")
+        end = found.end()
+    return "".join([*parts, _latex_letters(text[end:])])
+
+
+def _latex_letters(text: str) -> str:
+    # Hyphens beside each other would become a dash.
+    pairs = zip(text, f"{text[1:]} ", strict=False)
+    return "".join("-{}" if one == after == "-" else _LATEX.get(one, one) for one, after in pairs)
 
 
 def csv_text(value: str) -> str:

@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paratune.errors import CheckpointError
@@ -12,6 +13,9 @@ from paratune.text import plain
 
 MARKER = "report.json"
 """Its presence, with our name in it, says that the report files of a folder are ours to replace."""
+
+_OURS = re.compile(r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)")
+"""What a report may be made of."""
 
 
 def check_folder(folder: Path, names: list[str]) -> None:
@@ -30,32 +34,73 @@ def check_folder(folder: Path, names: list[str]) -> None:
         )
 
 
-def write_files(folder: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
     """Write files whole or not at all: all aside first, then renamed, the marker first.
 
+    Files of an earlier report that this one does not have are removed; what no report wrote stays.
+
+    Args:
+        folder: Of the report.
+        files: Contents by name; a name may lie in a folder below.
+
     Raises:
-        CheckpointError: The folder cannot be made or written to; what was there before is unchanged.
+        CheckpointError: The folder cannot be made or written to, or holds files of these names that are not a
+            report's; what was there before is unchanged.
     """
-    aside = {name: folder / f".{name}.{os.getpid()}.tmp" for name in texts}
+    earlier = files_of_report(folder)
+    foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())
+    if foreign:
+        some = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
+        raise CheckpointError(
+            f"{plain(folder)} holds {some} that no paratune report wrote; give --out another folder, or move them away"
+        )
+    aside = {name: (folder / name).parent / f".{Path(name).name}.{os.getpid()}.tmp" for name in files}
+    made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, path in aside.items():
-            with path.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(texts[name])
-                file.flush()
-                os.fsync(file.fileno())
-        for name in sorted(texts, key=lambda name: name != MARKER):
+            _write(path, files[name])
+        for name in sorted(files, key=lambda name: name != MARKER):
             aside[name].replace(folder / name)
+        for name in earlier - set(files):
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(
             f"the report cannot be written to {plain(folder)}: {error.strerror}; give --out a folder with room that "
             "you may write to"
         ) from error
     finally:
-        for path in aside.values():
-            with contextlib.suppress(OSError):  # the folder may not exist
-                path.unlink()
-    return tuple(folder / name for name in texts)
+        _clean(aside.values(), [*made, *{(folder / name).parent for name in earlier} - {folder}])
+    return tuple(folder / name for name in files)
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _clean(files: Iterable[Path], folders: Iterable[Path]) -> None:
+    """Remove what was written aside and not renamed, and folders that are left empty."""
+    for path in files:
+        with contextlib.suppress(OSError):  # renamed, or its folder does not exist
+            path.unlink()
+    for path in folders:
+        with contextlib.suppress(OSError):  # not empty, or not made
+            path.rmdir()
+
+
+def files_of_report(folder: Path) -> set[str]:
+    """Return the names of the files that an earlier report wrote to a folder, as its report.json lists them."""
+    if not holds_report(folder):
+        return set()
+    listed = read_json(folder / MARKER).get("files")
+    paths = [Path(path) for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
+    base = next((path.parent for path in paths if path.name == MARKER), None)
+    names = {path.relative_to(base).as_posix() for path in paths if base is not None and path.is_relative_to(base)}
+    # The list is a file that anyone may have edited: nothing above the folder, nothing of another kind.
+    return {name for name in names if _OURS.fullmatch(name)} | {MARKER}
 
 
 def holds_report(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from make_run import make_run
 from rich.console import Console
 
 from paratune.errors import CheckpointError
+from paratune.report.contents import contents
 from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.make import make
 from paratune.report.page import to_html
@@ -81,9 +82,10 @@ def test_every_format_has_the_changes(runs):
     report = make([tuned], None, base)
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(terminal_table(report))
-    for text in (console.export_text(), to_html(report), to_markdown(report)):
+    found = contents(report)
+    for text in (console.export_text(), to_html(report, found), to_markdown(report, found.tables.values())):
         assert "−25.0% ↓ better" in text
-    assert 'class="better"' in to_html(report)
+    assert 'class="better"' in to_html(report, found)
     lines = list(csv.DictReader(io.StringIO(to_csv(report))))
     assert [line["test_rmse_change_percent"] for line in lines] == ["", "-25.0"]
     changes = json.loads(to_json(report))["baseline"]

@@ -20,7 +20,8 @@ VISIONS = {
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])  # of sRGB, IEC 61966-2-1
 STYLE = resources.files("paratune.report").joinpath("style.css").read_text(encoding="utf-8")
 LIGHT, DARK = (
-    tuple(re.findall(r"--run-\d: (#[0-9a-f]{6})", part)) for part in STYLE.split("@media (prefers-color-scheme: dark)")
+    tuple(re.findall(r"--run-\d: (#[0-9a-f]{6})", part))
+    for part in STYLE.split("@media screen and (prefers-color-scheme: dark)")
 )
 
 

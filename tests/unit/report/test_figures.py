@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +9,8 @@ import pytest
 from make_run import make_run
 from pyarrow import parquet
 
-from paratune.report import canvas, figures, page_figures
-from paratune.report.read import Curve, read_runs
+from paratune.report import canvas, figures
+from paratune.report.read import read_runs
 
 matplotlib = pytest.importorskip("matplotlib")
 HOSTILE = '$\\frac{<script>alert(1)</script>\x1b[31m\u202e日本 "id="x'
@@ -124,30 +123,6 @@ def test_read_predictions_refuses_what_it_cannot_draw(tmp_path, columns):
 def test_a_long_run_is_drawn_with_few_points(tmp_path):
     assert figures.num_shown(800) == 800
     assert figures.num_shown(25_000) == 782  # every 32nd: 25,000 / 800 rounded up
-
-
-def test_losses_at_each_evaluation_stand_in_a_table(tmp_path):
-    run = read_runs([make_run(tmp_path / "run", num_steps=20)]).runs[0]
-    run = replace(
-        run,
-        train=Curve((1, 2, 3), (0.1, 0.2, 0.3), (4.0, 2.0, None)),
-        validation=Curve((2, 3), (0.2, 0.3), (1.5, None)),
-    )
-    table = page_figures._loss_table(run)
-    # (4 + 2) / 2, and nothing known of step 3.
-    assert re.findall(r">([^<>]+)</t[dh]>", table)[4:] == ["2", "0.20", "3.0000", "1.5000", "3", "0.30", "n/a", "n/a"]
-    assert page_figures._loss_table(replace(run, validation=Curve((), (), ()))) is None
-
-
-def test_errors_stand_by_actual_value_in_a_table():
-    labels, predictions = np.array([6.0, 6.0, 7.0]), np.array([6.5, 5.0, 7.0])
-    cells = re.findall(r">([^<>]+)</t[dh]>", page_figures._error_table("a", "test", labels, predictions))
-    # Errors 0.5 and -1: mean -0.25, absolute 0.75, the root of 1.25 / 2.
-    assert cells[6:] == ["6", "2", "5.75", "−0.25", "0.75", "0.791", "7", "1", "7", "+0", "0", "0"]
-    many = np.linspace(0, 100, 101)
-    cells = re.findall(r">([^<>]+)</t[dh]>", page_figures._error_table("a", "test", many, many))
-    assert cells[6:8] == ["0 to 10", "10"]
-    assert sum(int(count) for count in cells[7::6]) == 101
 
 
 def test_a_picture_by_itself_has_its_legend_and_no_fonts_of_others(tmp_path):

@@ -1,6 +1,8 @@
 """From run folders to files: all formats, hostile text, and what is never overwritten."""
 
+import base64
 import csv
+import hashlib
 import io
 import json
 import re
@@ -16,11 +18,12 @@ from rich.console import Console
 from paratune import __version__, report
 from paratune.commands.report import report_command
 from paratune.errors import CheckpointError
-from paratune.report import figures
+from paratune.report import canvas
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SCRIPT = "<script>alert(1)</script>"
 FILES = {"index.html", "report.md", "report.csv", "report.json"}
+FOLDERS = {"tables", "figures"}
 
 
 class Page(HTMLParser):
@@ -70,18 +73,30 @@ def test_make_without_a_folder_writes_nothing(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_make_writes_four_files_and_names_them(tmp_path):
-    made = report.make([make_run(tmp_path / "a")], tmp_path / "out" / "deep")
-    assert {path.name for path in made.files} == FILES
-    assert {path.name for path in (tmp_path / "out" / "deep").iterdir()} == FILES
+def files_in(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_page_asks_for_nothing_and_runs_nothing(tmp_path):
+def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_path):
+    out = tmp_path / "out" / "deep"
+    made = report.make([make_run(tmp_path / "a")], out)
+    found = set(files_in(out))
+    assert {path.relative_to(out).as_posix() for path in made.files} == found
+    tables = ("comparison", "losses", "phases", "memory", "confusion", "hardware", "software")
+    expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
+    expected |= {f"figures/{name}.{kind}" for name in ("loss", "phases", "memory") for kind in ("svg", "png")}
+    assert found == FILES | expected
+
+
+def test_page_asks_for_nothing_and_runs_its_own_script_alone(tmp_path):
     report.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression")], tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
     page = Page(text)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in text
+    assert [tag for tag, _ in page.elements].count("script") == 1
     assert not {tag for tag, _ in page.elements} & {
-        "script",
         "link",
         "iframe",
         "object",
@@ -119,7 +134,7 @@ def test_every_cell_of_the_page_names_its_run(tmp_path):
 def test_hostile_text_does_not_act_in_the_page(tmp_path, hostile):
     report.make(hostile, tmp_path / "out")
     page = Page((tmp_path / "out" / "index.html").read_text())
-    assert "script" not in {tag for tag, _ in page.elements}
+    assert [tag for tag, _ in page.elements].count("script") == 1  # our own
     assert SCRIPT in " ".join(page.text)
     assert not [name for _, attributes in page.elements for name in attributes if "script" in name]
 
@@ -208,9 +223,34 @@ def test_make_overwrites_nothing_that_is_not_a_report(tmp_path, name):
 def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
     report.make([make_run(tmp_path / "a")], tmp_path / "out")
     (tmp_path / "out" / "mine.txt").write_text("kept")
-    report.make([make_run(tmp_path / "b")], tmp_path / "out")
-    assert "Run b" in (tmp_path / "out" / "index.html").read_text()
-    assert (tmp_path / "out" / "mine.txt").read_text() == "kept"
+    (tmp_path / "out" / "tables" / "mine.csv").write_text("kept")
+    report.make([make_run(tmp_path / "b", task="mlm")], tmp_path / "out")
+    found = files_in(tmp_path / "out")
+    assert b"Run b" in found["index.html"]
+    assert found["mine.txt"] == found["tables/mine.csv"] == b"kept"
+    assert "tables/losses.csv" in found
+    assert "tables/confusion.csv" not in found, "a table of the earlier report was left"
+
+
+def test_make_replaces_no_table_that_is_not_the_report_s(tmp_path):
+    report.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out")
+    (tmp_path / "out" / "tables" / "confusion.csv").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"holds tables/confusion\.csv that no paratune report wrote"):
+        report.make([make_run(tmp_path / "b")], tmp_path / "out")
+    assert "Run a" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_list_of_files_that_was_edited_removes_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    report.make([make_run(tmp_path / "a")], out)
+    kept = [out / "mine.txt", out / "tables" / "mine.txt", tmp_path / "above.csv"]
+    for path in kept:
+        path.write_text("kept")
+    listed = json.loads((out / "report.json").read_text())
+    listed["files"] += [*map(str, kept), str(out / "tables" / ".." / ".." / "above.csv"), 7]
+    (out / "report.json").write_text(json.dumps(listed))
+    report.make([make_run(tmp_path / "b")], out)
+    assert [path.read_text() for path in kept] == ["kept"] * 3
 
 
 def test_make_refuses_a_file_as_folder(tmp_path):
@@ -221,7 +261,7 @@ def test_make_refuses_a_file_as_folder(tmp_path):
 
 def test_make_leaves_the_earlier_report_whole_when_writing_fails(tmp_path, monkeypatch):
     report.make([make_run(tmp_path / "a")], tmp_path / "out")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    before = files_in(tmp_path / "out")
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
@@ -229,7 +269,7 @@ def test_make_leaves_the_earlier_report_whole_when_writing_fails(tmp_path, monke
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(CheckpointError, match="No space left on device"):
         report.make([make_run(tmp_path / "b")], tmp_path / "out")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert files_in(tmp_path / "out") == before
 
 
 def test_make_refuses_a_damaged_number_before_it_writes(tmp_path):
@@ -293,7 +333,7 @@ def test_a_record_of_little_still_makes_a_report(tmp_path):
         (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
     (folder / "events.rank0000.jsonl").unlink()
     report.make([folder], tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | FOLDERS
 
 
 def test_values_that_json_cannot_say_become_null(tmp_path):
@@ -321,7 +361,7 @@ def test_report_is_imported_without_torch_and_matplotlib():
 def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     # Figures differ between versions of matplotlib; they have tests of their own.
-    monkeypatch.setattr(figures, "can_draw", lambda: "matplotlib is not installed")
+    monkeypatch.setattr(canvas, "can_draw", lambda: "matplotlib is not installed")
     folders = [make_run(Path("runs/single")), make_run(Path("runs/ddp"), kind="ddp", world_size=2, step_ms=46.1)]
     report.make([*folders, make_run(Path("runs/cut"), finished=False)], Path("out"))
     made = Path("out", name).read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")

@@ -9,7 +9,8 @@ from make_run import PHASE_TEXTS, make_run
 
 from paratune import report
 from paratune.report.compare import config_differences, seed_groups
-from paratune.report.export import phase_contents, to_csv, to_json, to_markdown
+from paratune.report.contents import contents
+from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.machine import hardware_facts, software_facts
 from paratune.report.model import build_report
 from paratune.report.page import to_html
@@ -87,16 +88,16 @@ def test_settings_that_changed_differ_from_those_that_did_not(tmp_path, moved):
 
 def test_phases_are_explained_for_every_strategy_of_a_run(moved):
     made = build_report(read_runs([moved]))
-    assert list(phase_contents(made)) == ["single", "ddp"]
-    for text in (to_html(made), to_markdown(made)):
+    assert [column.name for column in contents(made).tables["phases"].columns[1:]] == ["single", "ddp"]
+    for text in (to_html(made, contents(made)), to_markdown(made, contents(made).tables.values())):
         assert "all-reduce of gradients" in text
         assert "single → ddp" in text
 
 
 def test_every_command_is_shown(moved):
-    assert "<code>paratune train a.yaml</code>, then <code>paratune train a.yaml --resume</code>" in to_html(
-        report.make([moved], None)
-    )
+    made = report.make([moved], None)
+    text = to_html(made, contents(made))
+    assert "<code>paratune train a.yaml</code>, then <code>paratune train a.yaml --resume</code>" in text
 
 
 def test_a_run_that_moved_names_both_machines(tmp_path):

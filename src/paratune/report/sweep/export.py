@@ -3,17 +3,15 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from paratune.records import finite
-from paratune.report.export import pipe_table
 from paratune.report.model import GENERATOR
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
 from paratune.report.sweep.tables import score_columns
-from paratune.report.tabular import Table
+from paratune.report.table_files import markdown_table
 from paratune.report.text import csv_text, markdown
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
@@ -24,29 +22,12 @@ def to_markdown(report: SweepReport) -> str:
     record = report.record
     parts = [f"<!-- {GENERATOR} -->", f"# {markdown(title(report))}", markdown(subject(report))]
     for section in sections_of(report):
-        if len(section.tables) != 1 or section.tables[0].title != section.heading:
-            parts += [f"## {markdown(section.heading)}"] * bool(section.tables)
-            parts += [text for table in section.tables for text in (f"### {markdown(table.title)}", *_table(table))]
-        else:
-            parts += [f"## {markdown(section.heading)}", *_table(section.tables[0])]
+        parts += [f"## {markdown(section.heading)}"] * bool(section.tables)
+        for table in section.tables:
+            parts += [f"### {markdown(table.title)}"] * (table.title != section.heading)
+            parts.append(markdown_table(table).rstrip("\n"))
     parts.append(f"From the records in `{markdown(record.name)}`: sweep.json, run.json and summary.json of each run.")
     return "\n\n".join(parts) + "\n"
-
-
-def _table(table: Table) -> Iterator[str]:
-    rows = [
-        [f"**{cell}**" if position in table.marked and cell else cell for cell in map(markdown, row)]
-        for position, row in enumerate(table.rows)
-    ]
-    yield _aligned(table.header, rows, table.num_labels)
-    if table.notes:
-        yield "\n".join(f"- {markdown(note)}" for note in table.notes)
-
-
-def _aligned(header: tuple[str, ...], rows: list[list[str]], num_labels: int) -> str:
-    first, _, *rest = pipe_table(header, []).split("\n")
-    rule = "|" + "|".join("---" if at < num_labels else "---:" for at in range(len(header))) + "|"
-    return "\n".join([first, rule, *rest, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def title(report: SweepReport) -> str:

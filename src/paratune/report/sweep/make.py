@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.report.canvas import drawing_files
+from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.outcomes import SweepReport, read_outcomes
 from paratune.report.sweep.page import to_html
 from paratune.report.systems.model import build_systems
+from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
 
 PAGE = "index.html"
@@ -18,7 +21,7 @@ def make_sweep(folder: Path, out: Path | None) -> SweepReport:
 
     Args:
         folder: Of the matrix, with sweep.json.
-        out: Folder for index.html, report.md, report.csv and report.json, made when absent; None writes nothing.
+        out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
 
     Raises:
         CheckpointError: The folder holds no matrix, or a damaged one; or the files cannot be written.
@@ -29,7 +32,14 @@ def make_sweep(folder: Path, out: Path | None) -> SweepReport:
     report = replace(report, systems=build_systems(folder, report.record))
     if out is None:
         return report
-    report = replace(report, files=tuple(out / name for name in FILES))
-    texts = (to_html(report), to_markdown(report), to_csv(report), to_json(report))
-    write_files(out, dict(zip(FILES, texts, strict=True)))
+    sections = sections_of(report)
+    files: dict[str, str | bytes] = {
+        PAGE: to_html(report),
+        "report.md": to_markdown(report),
+        "report.csv": to_csv(report),
+        **table_files(table for section in sections for table in section.tables),
+        **drawing_files(drawing for section in sections for drawing in section.drawings),
+    }
+    report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
+    write_files(out, {**files, MARKER: to_json(report)})
     return report

@@ -224,11 +224,14 @@ def test_all_formats_are_written(tmp_path: Path):
 
     report = make_sweep(tmp_path / "m", tmp_path / "out")
 
-    assert [path.name for path in report.files] == ["index.html", "report.md", "report.csv", "report.json"]
-    html, markdown, text, found = (path.read_text() for path in report.files)
+    names = ("index.html", "report.md", "report.csv", "report.json")
+    assert {tmp_path / "out" / name for name in names} < set(report.files)
+    assert tmp_path / "out" / "tables" / "chosen.tex" in report.files
+    assert all(path.is_file() for path in report.files)
+    html, markdown, text, found = ((tmp_path / "out" / name).read_text() for name in names)
     assert "<i>small</i>" not in html + markdown
     assert "&lt;i&gt;small&lt;/i&gt;" in html
-    assert "<script" not in html
+    assert html.count("<script") == 1  # the page's own
     lines = list(csv.DictReader(io.StringIO(text)))
     assert len(lines) == 24
     failed = next(line for line in lines if line["run"] == "big_mrpc_low_seed-2")

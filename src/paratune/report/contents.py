@@ -1,0 +1,63 @@
+"""What a report of runs shows, read once and written in every format: its tables and its figures."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from paratune.report.canvas import Drawing
+from paratune.report.model import Report
+from paratune.report.pictures import (
+    loss_pictures,
+    memory_pictures,
+    prediction_pictures,
+    read_all_predictions,
+    speed_pictures,
+)
+from paratune.report.read import RunRecord
+from paratune.report.run_tables import run_tables, table_key
+from paratune.report.tabular import Table
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Tables and figures of a report of runs."""
+
+    report: Report
+    tables: Mapping[str, Table]
+    """By key, in the order of the page."""
+    loss: tuple[Drawing, ...]
+    phases: tuple[Drawing, ...]
+    memory: tuple[Drawing, ...]
+    predictions: Mapping[str, Drawing]
+    """Of each regression whose predictions can be read, by the run's name."""
+    missing: Mapping[str, str]
+    """Why there is no figure of a run's predictions."""
+
+    @property
+    def drawings(self) -> tuple[Drawing, ...]:
+        """All figures, in the order of the page."""
+        return (*self.loss, *self.phases, *self.memory, *self.predictions.values())
+
+    def tables_of(self, kind: str) -> Iterator[Table]:
+        """Yield the tables of a kind of which there may be several, such as seeds-1, seeds-2."""
+        for key, table in self.tables.items():
+            if key == kind or key.rpartition("-")[0] == kind:
+                yield table
+
+    def table_of(self, kind: str, run: RunRecord) -> Table | None:
+        """Return the table of one run, such as losses-2."""
+        return self.tables.get(table_key(self.report, run, kind))
+
+
+def contents(report: Report) -> Contents:
+    """Return tables and figures of a report; reads the predictions of regressions, draws nothing yet."""
+    read = read_all_predictions(report)
+    found = {run: one for run, one in read.items() if not isinstance(one, str)}
+    return Contents(
+        report=report,
+        tables={table.key: table for table in run_tables(report, found)},
+        loss=tuple(loss_pictures(report)),
+        phases=tuple(speed_pictures(report)),
+        memory=tuple(memory_pictures(report)),
+        predictions=dict(zip(found, prediction_pictures(found), strict=True)),
+        missing={run: one for run, one in read.items() if isinstance(one, str)},
+    )

@@ -1,0 +1,187 @@
+r"""A table of `paratune.report.tabular` as Markdown, LaTeX and CSV.
+
+LaTeX is for the package booktabs: escaped, numbers with a sign or a spread as formulas ($0.85 \pm 0.05$), a long table
+as longtable. CSV has the unrounded values where the table knows them, in columns of their own what a text has together.
+"""
+
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from paratune.report.model import GENERATOR
+from paratune.report.tabular import Entry, Table
+from paratune.report.text import csv_text, latex, markdown
+from paratune.text import plain
+from paratune.units import NOT_AVAILABLE
+
+FOLDER = "tables"
+_SPREAD = re.compile(r"([−-]?[\d,]*\.?\d+) ± ([\d,]*\.?\d+)(?: \((\d+) of (\d+)\))?")
+_MAX_FLOAT = 40
+"""Lines of a table that still fit on a page of a paper."""
+_WIDE_TEXT = 34
+"""Characters: columns of longer texts are paragraphs."""
+_HEADING_WIDTH = 14
+_NEEDS_UNICODE_ENGINE = re.compile(r"[^\x00-\u017f]")
+
+
+def table_files(tables: Iterable[Table]) -> dict[str, str]:
+    """Return the files of tables, by their names below the report's folder."""
+    files = {}
+    for table in tables:
+        for kind, write in (("md", markdown_table), ("tex", latex_table), ("csv", csv_table)):
+            files[f"{FOLDER}/{table.key}.{kind}"] = write(table)
+    return files
+
+
+def markdown_table(table: Table) -> str:
+    """Return a table in GitHub's flavour, with its notes as a list below."""
+    header = [markdown(name) for name in table.header]
+    sides = ["---" if column.is_text else "---:" for column in table.columns]
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(sides) + "|"]
+    groups = dict(table.groups)
+    for position, line in enumerate(table.rows):
+        if position in groups:
+            lines.append("| " + " | ".join([f"**{markdown(groups[position])}**", *[""] * (len(header) - 1)]) + " |")
+        cells = map(markdown, line)
+        marked = position in table.marked
+        lines.append("| " + " | ".join(f"**{cell}**" if marked and cell else cell for cell in cells) + " |")
+    notes = "".join(f"- {markdown(note)}\n" for note in table.notes)
+    return "\n".join(lines) + "\n" + (f"\n{notes}" if notes else "")
+
+
+def latex_table(table: Table) -> str:
+    """Return a table with its caption and label, for a document that uses booktabs."""
+    is_long = len(table.lines) > _MAX_FLOAT
+    packages = "booktabs, longtable" if is_long else "booktabs"
+    lines = [f"% Table {table.key}, written by {GENERATOR}. In the preamble: \\usepackage{{{packages}}}"]
+    body = [*_latex_rows(table)]
+    if _NEEDS_UNICODE_ENGINE.search("".join(body)):
+        lines.append("% It holds letters that need XeLaTeX or LuaLaTeX, and a font that has them.")
+    head = [" & ".join(_latex_heading(table, at) for at in range(len(table.columns))) + r" \\", r"\midrule"]
+    caption, label = rf"\caption{{{latex(table.title)}}}", rf"\label{{tab:{table.key}}}"
+    columns = _latex_columns(table)
+    if is_long:
+        lines += [
+            r"\begingroup" + _latex_size(table),
+            rf"\begin{{longtable}}{{{columns}}}",
+            rf"{caption} {label} \\",
+            r"\toprule", *head, r"\endfirsthead", r"\toprule", *head, r"\endhead", r"\bottomrule", r"\endfoot",
+            *body, r"\end{longtable}", *_latex_notes(table), r"\endgroup",
+        ]  # fmt: skip
+    else:
+        lines += [
+            r"\begin{table}", r"\centering" + _latex_size(table), caption, label, rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}", *_latex_notes(table), r"\end{table}",
+        ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _latex_heading(table: Table, at: int) -> str:
+    """Return the name of a column, in several lines where it is long."""
+    column = table.columns[at]
+    lines = textwrap.wrap(plain(column.label), _HEADING_WIDTH, break_long_words=False, break_on_hyphens=False)
+    words = r" \\ ".join(rf"\textbf{{{latex(line)}}}" for line in lines)
+    return words if len(lines) < 2 else rf"\shortstack[{'l' if column.is_text else 'r'}]{{{words}}}"
+
+
+def _latex_columns(table: Table) -> str:
+    """Return how columns are aligned; wide texts share the width of the line."""
+    widest = [max([_HEADING_WIDTH, *(len(row[at]) for row in table.rows)]) for at, column in enumerate(table.columns)]
+    wide = {at: width for at, width in enumerate(widest) if table.columns[at].is_text and width > _WIDE_TEXT}
+    # What is left beside the narrow columns, of about 90 characters on a line.
+    room = max(0.3, 1 - sum(width for at, width in enumerate(widest) if at not in wide) / 90 - 0.04 * len(widest))
+    total = sum(wide.values())
+    parts = []
+    for at, column in enumerate(table.columns):
+        if at in wide:
+            parts.append(rf"p{{{max(0.12, room * wide[at] / total):.2f}\linewidth}}")
+        else:
+            parts.append("l" if column.is_text else "r")
+    return "".join(parts)
+
+
+def _latex_size(table: Table) -> str:
+    return r"\small" if len(table.columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
+
+
+def _latex_rows(table: Table) -> Iterator[str]:
+    groups = dict(table.groups)
+    for position, line in enumerate(table.lines):
+        if position in groups:
+            if position:
+                yield r"\addlinespace"
+            yield rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\"
+        is_marked = position in table.marked
+        yield " & ".join(_latex_cell(entry, is_marked=is_marked) for entry in line) + r" \\"
+
+
+def _latex_cell(entry: Entry, *, is_marked: bool) -> str:
+    text = latex(entry.text)
+    if entry.marks:
+        text += rf"\textsuperscript{{{latex(','.join(entry.marks))}}}"
+    return rf"\textbf{{{text}}}" if is_marked and text else text
+
+
+def _latex_notes(table: Table) -> list[str]:
+    return [rf"\par\smallskip{{\footnotesize {latex(note)}}}" for note in table.notes]
+
+
+def csv_table(table: Table) -> str:
+    """Return a table with a line for each of its own: values where they are known, empty where there is none.
+
+    A column of means with their spreads becomes three: the mean, `_sd` its standard deviation, and `_num` of how many
+    runs where some are missing.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    columns = [_csv_column(table, at) for at in range(len(table.columns))]
+    group = [["group", *_group_names(table)]] if table.groups else []
+    for line in zip(*group, *(part for parts in columns for part in parts), strict=True):
+        writer.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in line])
+    return file.getvalue()
+
+
+def _csv_column(table: Table, at: int) -> list[list[str | float]]:
+    """Return a column, or what it falls into, each with its name first."""
+    name = table.columns[at].name
+    entries = [line[at] for line in table.lines]
+    found = [None if table.columns[at].is_text else _SPREAD.fullmatch(plain(entry.text)) for entry in entries]
+    values: list[list[str | float]] = [
+        [name, *(_csv_value(entry, one) for entry, one in zip(entries, found, strict=True))]
+    ]
+    if any(found):
+        pairs = zip(entries, found, strict=True)
+        values.append([f"{name}_sd", *(_deviation(entry, one) for entry, one in pairs)])
+    if any(one is not None and one.group(3) for one in found):
+        values.append([f"{name}_num", *("" if one is None or not one.group(3) else int(one.group(3)) for one in found)])
+    return values
+
+
+def _deviation(entry: Entry, spread: re.Match[str] | None) -> str | float:
+    if entry.deviation is not None:
+        return entry.deviation
+    return "" if spread is None else _number(spread.group(2))
+
+
+def _csv_value(entry: Entry, spread: re.Match[str] | None) -> str | float:
+    if entry.value is not None:
+        return entry.value if isinstance(entry.value, int | float | str) else plain(entry.value)
+    if spread is not None:
+        return _number(spread.group(1))
+    return "" if entry.text == NOT_AVAILABLE else entry.text
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "").replace("−", "-"))
+
+
+def _group_names(table: Table) -> Sequence[str]:
+    """Return the heading above each line."""
+    names, groups = [], dict(table.groups)
+    now = ""
+    for position in range(len(table.lines)):
+        now = groups.get(position, now)
+        names.append(now)
+    return names
