@@ -12,6 +12,7 @@ from paratune.train.run import MAX_MESSAGE, note_failure
 def test_why_a_run_fails_stands_in_its_event_log(tmp_path: Path):
     events = EventLog(tmp_path, 0)
     note_failure(events, NotFiniteError("step 3: the loss is nan" + "!" * 5000))
+    events.close()
     (found,) = read_events(tmp_path)
     assert (found["event"], found["error"]) == ("failure", "NotFiniteError")
     assert found["message"].startswith("step 3: the loss is nan")
@@ -26,3 +27,4 @@ def test_a_full_disk_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(events, "add", full)
     note_failure(events, ValueError("x"))
+    events.close()
