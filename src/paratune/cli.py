@@ -390,6 +390,15 @@ def _let_the_launcher_speak_first(error: ParatuneError) -> None:
         time.sleep(4 * LAUNCHER_POLL_S)
 
 
+def _leave_trackers_behind(code: int) -> None:
+    """End at once when a tracker did not end in time: what its package does at the interpreter's end may never end."""
+    channel = sys.modules.get("paratune.trackers.channel")
+    if channel is not None and channel.left_behind():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
     try:
@@ -412,4 +421,6 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
         signal.signal(number, signal.SIG_IGN)
-    sys.exit(code if isinstance(code, int) else EXIT_OK)
+    code = code if isinstance(code, int) else EXIT_OK
+    _leave_trackers_behind(code)
+    sys.exit(code)

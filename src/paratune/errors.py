@@ -103,7 +103,9 @@ def require_installed(module: str, *, extra: str) -> None:
     Raises:
         MissingDependency: It is not installed.
     """
-    if importlib.util.find_spec(module) is None:
+    found = importlib.util.find_spec(module)
+    # A folder of that name in the working directory (that of wandb's files) is found as well, and is no package.
+    if found is None or found.origin is None:
         raise MissingDependency(f"{module} is not installed; it comes with the extra: pip install 'paratune[{extra}]'")
 
 

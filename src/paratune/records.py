@@ -18,7 +18,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -115,8 +115,12 @@ class EventLog:
     Each method raises CheckpointError when the file cannot be written.
     """
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(
+        self, folder: Path, rank: int, *, listener: Callable[[str, Mapping[str, Any]], None] | None = None
+    ) -> None:
+        """Open the log of a rank; `listener` hears each event, with its values, when it has been added."""
         self._path = folder / events_file(rank)
+        self._listener = listener
         try:
             _drop_torn_line(self._path)
             self._file: TextIO = self._path.open("a", encoding="utf-8", errors="backslashreplace")
@@ -126,6 +130,8 @@ class EventLog:
     def add(self, event: str, **values: Any) -> None:
         line = json.dumps({"event": event, "time": round(time.time(), 3), **finite(values)}, ensure_ascii=False)
         self._do(lambda: self._file.write(line + "\n"))
+        if self._listener is not None:
+            self._listener(event, values)
 
     def flush(self) -> None:
         self._do(self._file.flush)

@@ -29,6 +29,7 @@ FREE_TO_CHANGE = (
     "device",
     "precision",
     "measure",
+    "trackers",
     "checkpoint",
     "data.cache_dir",
     "data.figures",

@@ -52,6 +52,21 @@ def test_commands_without_a_model_do_without_torch(tmp_path: Path):
         assert _modules_after(*arguments) & {"torch", "transformers"} == set(), arguments
 
 
+def test_a_tracker_that_was_left_behind_does_not_hold_the_end_up():
+    code = (
+        "import sys, threading, time\n"
+        "from paratune import cli\n"
+        "from paratune.trackers import channel\n"
+        "threading.Thread(target=time.sleep, args=(100,)).start()\n"  # what the interpreter would wait for
+        "channel._left_behind.append('wandb')\n"
+        "sys.argv = ['paratune', 'report', 'nowhere']\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == errors.EXIT_CHECKPOINT
+    assert "nowhere does not exist" in done.stderr
+
+
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 

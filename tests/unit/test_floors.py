@@ -2,7 +2,7 @@
 
 7  cli, commands                     the command line
 6  train, infer                      composition
-5  engine                            knows strategies by their protocol alone
+5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
 2  batch, packing, precision         torch
@@ -33,7 +33,7 @@ FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {"report", "launch", "sweep", "corpus", "doctor", "submission", "watch", "verdicts"}
 FLOOR_6 = {"train", "infer"}
-BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine"}
+BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine", "trackers"}
 
 ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_0, frozenset()),
@@ -45,6 +45,7 @@ ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
     "tasks": LOW | FLOOR_2 | FLOOR_3,
     "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
+    "trackers": LOW,
     **dict.fromkeys(FLOOR_6, BELOW_6),
     **dict.fromkeys(SIDE, LOW),
     "verdicts": LOW | {"metrics"},
@@ -57,7 +58,7 @@ ALLOWED: dict[str, Set[str]] = {
 }
 """Which rooms each room may import, besides itself and the version number in `paratune`."""
 
-LIGHT = LOW | SIDE | {"cli", "__main__", "__init__"}
+LIGHT = LOW | SIDE | {"trackers", "cli", "__main__", "__init__"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "matplotlib", "datasets", "deepspeed"}
 
 

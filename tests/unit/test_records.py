@@ -165,13 +165,23 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
 def test_a_full_disk_is_said_by_the_event_log(tmp_path):
     (tmp_path / events_file(0)).symlink_to("/dev/full")
     log = EventLog.__new__(EventLog)
-    log._path = tmp_path / events_file(0)
+    log._path, log._listener = tmp_path / events_file(0), None
     log._file = log._path.open("w")
     log.add("step", step=1)
     with pytest.raises(CheckpointError, match=r"events\.rank0000\.jsonl cannot be written: No space left"):
         log.flush()
     with pytest.raises(CheckpointError, match="No space left"):
         log.close()
+
+
+def test_a_listener_hears_each_event_that_was_added(tmp_path):
+    heard = []
+    log = EventLog(tmp_path, 0, listener=lambda event, values: heard.append((event, values)))
+    log.add("step", step=1, loss=math.nan)
+    log.add("end", step=1)
+    log.close()
+    assert [event for event, _ in heard] == ["step", "end"]
+    assert math.isnan(heard[0][1]["loss"])
 
 
 def test_the_summary_marks_a_finished_run(tmp_path):

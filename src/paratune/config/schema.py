@@ -4,7 +4,7 @@ All three come from the classes of `config.sections` (tasks and strategies inclu
 """
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paratune.config.glue import GLUE
@@ -155,11 +155,16 @@ def _template(section: type[Section], prefix: str, depth: int, filled: dict[str,
         if option.sections:
             yield from [""] * (depth == 0)
             yield from _comment(option.help, indent)
-            yield f"{indent}{key}:"
+            yield f"{indent}{'#' if _is_off(option, dotted, filled) else ''}{key}:"
             yield from _template_of_section(option, f"{dotted}.", depth + 1, filled)
         else:
             yield from [""] * (depth == 0)
             yield from _template_of_value(option, dotted, indent, filled)
+
+
+def _is_off(option: Option, dotted: str, filled: Mapping[str, Any]) -> bool:
+    """Say whether a section is one that is there only when it is given, and is not."""
+    return not option.required and option.default is None and not any(key.startswith(f"{dotted}.") for key in filled)
 
 
 def _template_of_section(option: Option, prefix: str, depth: int, filled: dict[str, Any]) -> Iterator[str]:
@@ -204,7 +209,8 @@ def _tables(section: type[Section], path: str, condition: str) -> Iterator[str]:
     title = f"`{path}`{condition}" if path else "Options without a section"
     about = " ".join((section.__doc__ or "").split()) if path else ""
     rows = [_row(option) for option in plain]
-    table = [f"### {title}", "", about, "", "| option | default | allowed | what it does |", "|---|---|---|---|", *rows]
+    head = ["| option | default | allowed | what it does |", "|---|---|---|---|"] if rows else []
+    table = [f"### {title}", "", about, "", *head, *rows]
     inner = [line for option in options.values() for line in _inner_tables(option, path)]
     yield from [*table, "", *inner] if path else [*inner, *table]
 

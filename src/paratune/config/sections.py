@@ -11,6 +11,7 @@ from pydantic import Field
 from paratune.config.section import Columnar, NonNegative, Part, Positive, PositiveFloat, Section, Share, Text
 from paratune.config.strategy_sections import SingleStrategy, Strategy
 from paratune.config.task_sections import Task
+from paratune.config.tracker_sections import Trackers
 
 
 class Run(Section):
@@ -279,6 +280,8 @@ class Config(Section):
     """Where to compute; auto takes a GPU when there is one."""
     measure: Measure = Field(default_factory=Measure)
     """Measuring and logging."""
+    trackers: Trackers = Field(default_factory=Trackers)
+    """Trackers that are told the figures."""
 
 
 def run_path(config: Config) -> Path:

@@ -35,6 +35,7 @@ NOT_COMPARED = (
     "data.cache_dir",
     "data.figures",
     "measure",
+    "trackers",
     "evaluate.batch_size",
     "checkpoint",
 )

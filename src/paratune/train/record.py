@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,24 @@ def memory_setup(prepared: Prepared) -> dict[str, Any]:
         if any(key == option or key.startswith(f"{option}.") for option in _MEMORY_OPTIONS)
     }
     return {"world_size": prepared.place.world_size, "device": device, **chosen}
+
+
+def tracked_config(prepared: Prepared, session: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what trackers are told of a run: its options by dotted key, and on what it runs.
+
+    Args:
+        prepared: What was loaded.
+        session: Of `session_record`.
+        model: Of `model_facts`.
+    """
+    facts = {
+        "run_on.world_size": session["world_size"],
+        "run_on.device": session["device"],
+        **{f"run_on.{key}": session["batch"][key] for key in ("global_batch_size", "micro_batch_size")},
+        **{f"versions.{name}": session["versions"].get(name) for name in ("paratune", "torch", "transformers")},
+        **{f"architecture.{key}": model[key] for key in ("architecture", "num_parameters", "num_trainable")},
+    }
+    return {**flatten(prepared.loaded.values), **facts}
 
 
 def run_record(

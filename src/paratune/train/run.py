@@ -44,6 +44,8 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
+from paratune.trackers.protocol import About
+from paratune.trackers.session import TrackerSession
 from paratune.train.batch_layout import BatchLayout
 from paratune.train.flops import WorkCount, flops_record
 from paratune.train.measured import why_no_noise, why_no_profile
@@ -69,6 +71,7 @@ from paratune.train.record import (
     run_record,
     session_record,
     task_record,
+    tracked_config,
 )
 from paratune.train.steps import check_steps, is_due, num_steps
 
@@ -170,26 +173,42 @@ class _Run:
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
         self._memory.holds_folder = True
-        events = None
         try:
             log_to_file(self._folder, prepared.place.rank)
             progress = self._resume()
             progress.began = self._began
             if progress.step == 0:  # a checkpoint has them all
                 say_what_is_new(model, config.model.name)
-            self._write_record(progress.step, facts)
-            events = records.EventLog(self._folder, prepared.place.rank)
+            session = self._write_record(progress.step, facts)
+            with self._trackers(session, facts) as trackers:
+                return self._logged(model, optimizer, progress, trackers)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _trackers(self, session: Mapping[str, Any] | None, model: Mapping[str, Any]) -> TrackerSession:
+        """Return the trackers of this session; rank 0, which has its record, is the only one to tell them."""
+        if session is None:
+            return TrackerSession(None, About(self._folder.name, self._folder, 0, {}))
+        told = tracked_config(self._prepared, session, model)
+        return TrackerSession(self._config.trackers, About(self._folder.name, self._folder, session["step"], told))
+
+    def _logged(
+        self, model: TaskModel, optimizer: OptimizerFactory, progress: Progress, trackers: TrackerSession
+    ) -> dict[str, Any]:
+        """Train, with everything that happens in the event log, a failure included."""
+        events = records.EventLog(self._folder, self._prepared.place.rank, listener=trackers.event)
+        try:
             with self._memory.explained():  # in here, where the event can still be written
-                return self._train(model, optimizer, progress, events)
+                summary = self._train(model, optimizer, progress, events)
+            trackers.result(summary)
+            return summary
         except Exception as error:
-            if events is not None and not isinstance(error, Stopped):
+            if not isinstance(error, Stopped):
                 note_failure(events, error)
             raise
         finally:
-            if events is not None:
-                events.close()
-            if lock is not None:
-                lock.release()
+            events.close()
 
     def _choose_micro_batch(self) -> None:
         choice = choose_micro_batch(
@@ -210,11 +229,11 @@ class _Run:
                 choice.reason,
             )
 
-    def _write_record(self, step: int, model: dict[str, Any]) -> None:
-        """Write run.json, or add this session to it. Collective."""
+    def _write_record(self, step: int, model: dict[str, Any]) -> dict[str, Any] | None:
+        """Write run.json, or add this session to it, and return the session on rank 0. Collective."""
         nodes = gather_nodes(self._strategy, self._folder, local_rank=self._prepared.place.local_rank)
         if not self._is_writer:
-            return
+            return None
         lines = self._advice(model, nodes)
         for line in lines:
             log.warning("%s", line)
@@ -229,7 +248,7 @@ class _Run:
         )
         if step > 0:
             add_session(self._folder, session)
-            return
+            return session
         plan = {
             "num_steps": self._num_steps,
             "steps_per_epoch": self._steps_per_epoch,
@@ -237,6 +256,7 @@ class _Run:
         }
         record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
         records.write_json(self._folder / records.RUN_FILE, record)
+        return session
 
     def _advice(self, model: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         prepared = self._prepared

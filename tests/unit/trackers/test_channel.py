@@ -1,0 +1,151 @@
+"""A tracker behind its queue: one that is slow, one that raises, one that hangs. The run never waits for any."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.trackers import channel as module
+from paratune.trackers.channel import Channel, left_behind
+from paratune.trackers.protocol import About
+
+ABOUT = About("r", Path("runs/r"), 0, {})
+
+
+class Told:
+    """A tracker that notes what it is told, and does something before each call."""
+
+    def __init__(self, **before: Callable[[], Any]) -> None:
+        self._before = before
+        self.calls: list[tuple[Any, ...]] = []
+
+    def _note(self, name: str, *values: Any) -> None:
+        self._before.get(name, lambda: None)()
+        self.calls.append((name, *values))
+
+    def start(self, about: About) -> None:
+        self._note("start", about.name)
+
+    def log(self, step: int, time: float, values: Any) -> None:
+        self._note("log", step)
+
+    def result(self, values: Any) -> None:
+        self._note("result", values)
+
+    def finish(self, status: str) -> None:
+        self._note("finish", status)
+
+
+def failing() -> None:
+    raise ConnectionError("no route to host")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_left_behind", [])
+
+
+@pytest.fixture
+def blocked() -> Iterator[threading.Event]:
+    """Give what a call can wait for that hangs; it goes on when the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    monkeypatch.setattr(logging.getLogger("paratune"), "propagate", True)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def log(channel: Channel, step: int) -> float:
+    """Tell a step; return the seconds that the run lost by it."""
+    begin = time.perf_counter()
+    channel.put(lambda tracker: tracker.log(step, 0.0, {}))
+    return time.perf_counter() - begin
+
+
+def end(channel: Channel, seconds: float = 10.0) -> float:
+    channel.close("finished")
+    begin = time.monotonic()
+    channel.wait(begin + seconds)
+    return time.monotonic() - begin
+
+
+def test_calls_are_handed_over_in_order(said):
+    told = Told()
+    channel = Channel("t", told, ABOUT)
+    for step in (1, 2, 3):
+        log(channel, step)
+    channel.put(lambda tracker: tracker.result({"a": 1.0}))
+    end(channel)
+    assert told.calls == [
+        ("start", "r"), ("log", 1), ("log", 2), ("log", 3), ("result", {"a": 1.0}), ("finish", "finished"),
+    ]  # fmt: skip
+    assert said() == []
+    assert left_behind() == []
+
+
+def test_a_slow_one_costs_the_run_nothing_and_what_it_cannot_take_is_counted(said):
+    told = Told(log=lambda: time.sleep(0.05))
+    channel = Channel("slow", told, ABOUT, size=5)
+    lost_s = sum(log(channel, step) for step in range(1, 101))
+    assert lost_s < 0.05  # 100 calls of 50 ms
+    end(channel)
+    assert channel.num_dropped >= 94
+    assert len(told.calls) == 2 + 100 - channel.num_dropped
+    assert said() == [
+        f"trackers.slow: {channel.num_dropped} of 100 figures were left out, because it took them too slowly"
+    ]
+
+
+@pytest.mark.parametrize("call", ["start", "log", "result", "finish"])
+def test_what_it_raises_is_said_once_and_switches_it_off(said, call: str):
+    told = Told(**{call: failing})
+    channel = Channel("t", told, ABOUT)
+    for step in range(1, 20):
+        log(channel, step)
+    channel.put(lambda tracker: tracker.result({}))
+    assert end(channel) < 5
+    assert said() == ["trackers.t is switched off, the run goes on without it: ConnectionError: no route to host"]
+    assert left_behind() == []
+    if call != "finish":
+        assert "finish" not in [name for name, *_ in told.calls]
+
+
+def test_one_that_wants_to_end_the_process_is_switched_off_too(said):
+    def leaving() -> None:
+        raise SystemExit(1)
+
+    end(Channel("t", Told(start=leaving), ABOUT))
+    assert said() == ["trackers.t is switched off, the run goes on without it: SystemExit: 1"]
+
+
+@pytest.mark.parametrize("call", ["start", "log", "finish"])
+def test_one_that_hangs_is_left_behind_when_its_time_is_up(said, blocked: threading.Event, call: str):
+    channel = Channel("stuck", Told(**{call: blocked.wait}), ABOUT)
+    for step in range(1, 11):
+        assert log(channel, step) < 0.1
+    time.sleep(0.2)
+    assert end(channel, 0.2) == pytest.approx(0.2, abs=0.15)
+    assert left_behind() == ["stuck"]
+    (line,) = said()
+    rest = {"start": ", 10 figures were not sent", "log": ", 9 figures were not sent", "finish": ""}[call]
+    assert line == (f"trackers.stuck: it did not end in time and was left behind{rest}; the run's own record is whole")
+
+
+def test_one_that_fails_after_it_was_left_behind_says_nothing_more(said, blocked: threading.Event):
+    def late() -> None:
+        blocked.wait()
+        failing()
+
+    channel = Channel("stuck", Told(finish=late), ABOUT)
+    end(channel, 0.1)
+    blocked.set()
+    channel._thread.join(5)
+    assert len(said()) == 1
