@@ -20,6 +20,7 @@ EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
     "sweep": "paratune sweep matrix.yaml --dry-run",
+    "compare": "paratune compare runs/ddp_seed1 runs/ddp_seed2 runs/single_seed1 runs/single_seed2",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
     "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
@@ -264,6 +265,35 @@ def watch(
     from paratune.commands.watch import watch_command
 
     return watch_command(paths, once=once, interval=interval, as_json=json)
+
+
+@app.command
+def compare(
+    *runs: str,
+    baseline: Annotated[
+        str | None, Parameter(help="run, group or value that the others are held against; the first if none")
+    ] = None,
+    by: Annotated[list[str] | None, Parameter(negative=(), help="axes of a matrix whose values are compared")] = None,
+    margin: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="MEASURE=AMOUNT or PERCENT% that counts as equal: f1=0.01,speed=3%%"),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        Parameter(
+            negative=(), help="what may differ because it is compared: batch,model,train,steps,data,tokens,task,kept"
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Say how much faster runs are than a baseline, and whether they are as good, with intervals and words.
+
+    RUNS are run folders, grouped by their configuration over seeds and repeats; or groups, each a quoted pattern
+    ("runs/a_seed*") or a list with commas; or the folder of one matrix.
+    """
+    from paratune.commands.compare import compare_command
+
+    return compare_command(runs, baseline=baseline, by=by or [], margins=margin or [], allow=allow or [], as_json=json)
 
 
 @app.command

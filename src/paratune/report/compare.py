@@ -125,11 +125,16 @@ def seed_groups(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, ...]]:
     """Return the groups of two or more runs whose configuration, data and world size are equal but for the seed."""
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
-        settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in _OWN_TO_A_RUN}
-        settings.pop("run.seed", None)
-        data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
-        groups.setdefault(_canonical([settings, data, run.course("run.world_size")]), []).append(run)
+        groups.setdefault(configuration_key(run), []).append(run)
     return [tuple(group) for group in groups.values() if len({run.get("run.seed") for run in group}) > 1]
+
+
+def configuration_key(run: RunRecord) -> str:
+    """Return what is equal of runs whose configuration, data and world size are equal but for the seed."""
+    settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in _OWN_TO_A_RUN}
+    settings.pop("run.seed", None)
+    data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
+    return _canonical([settings, data, run.course("run.world_size")])
 
 
 def spread(values: Mapping[str, float]) -> Spread:

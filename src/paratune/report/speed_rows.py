@@ -7,6 +7,7 @@ from paratune.records import ALL_PHASES
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, byte_unit, count_text, decimals, make_row, number_row, numbers, texts_of
 from paratune.units import NOT_AVAILABLE, format_duration, format_share
+from paratune.verdicts import Run
 
 PHASE_NAMES = {
     "get_batch": "Get batch",
@@ -23,7 +24,7 @@ _BUBBLE = (
 )
 
 
-def step_parts_ms(run: RunRecord) -> dict[str, float | None]:
+def step_parts_ms(run: Run) -> dict[str, float | None]:
     """Return the mean time of each phase in a measured step, in ms; the five sum to the mean step.
 
     Totals over totals: the phase's total (mean over ranks, warm-up left out) over the number of measured steps.

@@ -8,5 +8,17 @@ from paratune.verdicts.groups import Differs, Group
 from paratune.verdicts.judge import Verdict, judge
 from paratune.verdicts.margins import Margin, default_margin, read_margins
 from paratune.verdicts.ratios import change_of
+from paratune.verdicts.rows import Run
 
-__all__ = ["Differs", "Finding", "Group", "Margin", "Verdict", "change_of", "default_margin", "judge", "read_margins"]
+__all__ = [
+    "Differs",
+    "Finding",
+    "Group",
+    "Margin",
+    "Run",
+    "Verdict",
+    "change_of",
+    "default_margin",
+    "judge",
+    "read_margins",
+]

@@ -45,6 +45,8 @@ class Differs:
     """What cannot be told because a run does not record it."""
     batch: bool = False
     """Whether the global batch size differs: goodput is what may be compared then, not samples/s."""
+    elsewhere: bool = False
+    """Whether they ran on different machines, which is allowed, and said."""
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paratune.efficiency import statistical_efficiency
 from paratune.text import plain
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.rows import Run
@@ -23,19 +24,6 @@ class Rates:
     reason: str | None = None
     """Why these rates may not be compared."""
     notes: tuple[str, ...] = ()
-
-
-def efficiency(noise_scale: float, batch: float, reference: float) -> float:
-    """Return how much a sample in a batch brings on, against one in a batch of the reference size.
-
-    Args:
-        noise_scale: Gradient noise scale, in samples.
-        batch: Global batch size.
-        reference: That of the baseline.
-
-    Source: Qiao et al., Pollux, OSDI 2021, equation 7.
-    """
-    return (noise_scale + reference) / (noise_scale + batch)
 
 
 def rates_of(baseline: Sequence[Run], others: Sequence[Run], *, is_same_batch: bool) -> Rates:
@@ -70,4 +58,8 @@ def rates_of(baseline: Sequence[Run], others: Sequence[Run], *, is_same_batch: b
 def _goodput(run: Run, lender: Run, reference: float) -> float | None:
     rate, batch, own, lent = run.number(_RATE), run.number(_BATCH), run.number(_NOISE), lender.number(_NOISE)
     noise = lent if own is None else own
-    return None if rate is None or batch is None or noise is None else rate * efficiency(noise, batch, reference)
+    return (
+        None
+        if rate is None or batch is None or noise is None
+        else rate * statistical_efficiency(noise, batch, reference)
+    )

@@ -7,6 +7,7 @@ from paratune.text import plain
 from paratune.units import NOT_AVAILABLE
 from paratune.verdicts.finding import Finding
 from paratune.verdicts.margins import SPEED
+from paratune.verdicts.planning import MOST_RUNS
 from paratune.verdicts.rates import GOODPUT
 
 if TYPE_CHECKING:
@@ -23,8 +24,12 @@ def sentence_of(verdict: "Verdict") -> str:
     if verdict.differs.refused:
         return f"{who}no verdict: not the same experiment; they differ in {'; '.join(verdict.differs.refused)}."
     parts = [speed_words(verdict.speed), quality_words(verdict.quality, verdict.task)]
+    if all(one.outcome == "equal" for one in verdict.quality):
+        parts = [", ".join(parts)]
     if verdict.differs.allowed:
         parts.append(f"they differ in {'; '.join(verdict.differs.allowed)}, which is what is compared")
+    if verdict.differs.elsewhere:
+        parts.append("they ran on different machines, of which times and memory tell as well")
     if verdict.differs.unknown:
         parts.append(f"whether they trained the same thing is not recorded ({'; '.join(verdict.differs.unknown)})")
     return f"{who}{'; '.join(part for part in parts if part)}."
@@ -33,14 +38,16 @@ def sentence_of(verdict: "Verdict") -> str:
 def speed_words(found: Finding) -> str:
     """Return what is found of the speed, such as "27% faster (24–30%)"."""
     if found.change is None:
-        return f"{found.measure} {NOT_AVAILABLE} ({found.reason})"
+        return f"{found.measure} {NOT_AVAILABLE} ({_short(found)})"
     if found.outcome == "different":
         return f"{_ratio_words(found)} ({interval_words(found)})"
     if found.outcome == "equal":
         return f"same {found.measure} within {100 * (found.margin or 0):g}%"
     if found.outcome == "cannot tell":
-        return f"{found.measure}: cannot tell ({change_words(found)}, {interval_words(found)}): {needs_words(found)}"
-    return f"{_ratio_words(found)}, interval {NOT_AVAILABLE} ({found.reason})"
+        return (
+            f"{found.measure}: cannot tell ({change_words(found)} {signed_interval_words(found)}): {needs_words(found)}"
+        )
+    return f"{_ratio_words(found)}, interval {NOT_AVAILABLE} ({_short(found)})"
 
 
 def quality_words(findings: tuple[Finding, ...], task: str) -> str:
@@ -58,14 +65,19 @@ def _one_score(found: Finding, task: str) -> str:
     if found.outcome == "equal":
         return f"{name} equal within {amount_words(found, found.margin or 0, task)}"
     if found.change is None:
-        return f"{name} {NOT_AVAILABLE} ({found.reason})"
+        return f"{name} {NOT_AVAILABLE} ({_short(found)})"
     if found.outcome == "different":
         side = "better" if found.is_better else "worse"
         return f"{name} {amount_words(found, abs(found.change), task)} {side} ({interval_words(found, task)})"
     change = change_words(found, task)
     if found.outcome == "cannot tell":
-        return f"{name}: cannot tell ({change}, {interval_words(found, task)}): {needs_words(found)}"
-    return f"{name} {change}, interval {NOT_AVAILABLE} ({found.reason})"
+        return f"{name}: cannot tell ({change} {signed_interval_words(found, task)}): {needs_words(found)}"
+    return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(found)})"
+
+
+def _short(found: Finding) -> str:
+    """Return a reason without its explanation, which stands after a colon."""
+    return (found.reason or "").partition(":")[0]
 
 
 def needs_words(found: Finding) -> str:
@@ -78,7 +90,9 @@ def needs_words(found: Finding) -> str:
             f"more seeds will not tell, {found.num_samples:,} rows are too few: at least {found.num_samples_needed:,} "
             "needed, or a wider margin"
         )
-    return found.reason if found.reason is not None else f"more than 200 {what}s needed, or a wider margin"
+    if found.scope == "samples":
+        return f"{_short(found)}, and other seeds may differ more"
+    return f"more than {MOST_RUNS} {what}s needed, or a wider margin"
 
 
 def change_words(found: Finding, task: str = "") -> str:
@@ -88,25 +102,36 @@ def change_words(found: Finding, task: str = "") -> str:
 
 
 def interval_words(found: Finding, task: str = "") -> str:
-    """Return the ends of the interval: "24–30%", "−2 to +8%"; n/a where there is none."""
+    """Return the ends of an interval on one side of 0: "24–30%"; n/a where there is none, "always" without width."""
     if found.low is None or found.high is None:
         return NOT_AVAILABLE
+    if found.low == found.high:
+        return "always"
     if found.is_ratio and found.low >= 1:
         return f"{1 + found.low:.2f}{_DASH}{1 + found.high:.2f}×"
     low, high = (
         _percent(found, end) if found.is_ratio else _plain_amount(found, end, task) for end in (found.low, found.high)
     )
-    if found.low < 0 < found.high:
-        return f"{_signed(low).removesuffix('%')} to {_signed(high)}"
     least, most = (low, high) if found.low >= 0 else (high, low)
     least, most = least.lstrip(f"+{_MINUS}"), most.lstrip(f"+{_MINUS}")
     return f"{least.removesuffix('%')}{_DASH}{most}"
 
 
+def signed_interval_words(found: Finding, task: str = "") -> str:
+    """Return the ends of the interval as in a table: "[−24.9, −21.1]"."""
+    if found.low is None or found.high is None:
+        return NOT_AVAILABLE
+    if found.low == found.high:
+        return "always"
+    ends = (found.low, found.high)
+    texts = [_percent(found, end) if found.is_ratio else _signed(_plain_amount(found, end, task)) for end in ends]
+    return f"[{texts[0].removesuffix('%')}, {texts[1].removesuffix('%')}]"
+
+
 def amount_words(found: Finding, value: float, task: str) -> str:
     """Return an amount of a score with its unit, such as "0.5 points"."""
-    unit = " points" if is_in_points(found.measure) else ""
-    return f"{_plain_amount(found, value, task)}{unit}"
+    text = _plain_amount(found, value, task)
+    return f"{text} point{'' if text == '1' else 's'}" if is_in_points(found.measure) else text
 
 
 def is_in_points(metric: str) -> bool:
@@ -129,7 +154,7 @@ def _plain_amount(found: Finding, value: float, task: str) -> str:
     in_points = is_in_points(found.measure)
     factor = 100 if in_points and task != "qa" else 1
     half = 0.0 if found.high is None or found.low is None else factor * (found.high - found.low) / 2
-    places = _places(half) if half else (2 if in_points else 4)
+    places = max(1, _places(half)) if half else (2 if in_points else 4)
     text = f"{factor * value:.{places}f}"
     if "." in text and value == found.margin:
         text = f"{factor * value:.4g}"

@@ -7,6 +7,8 @@ import numpy as np
 
 from paratune.predictions import write_predictions
 
+CLASSES = ("negative", "positive")
+
 
 @dataclass(frozen=True)
 class FakeRun:
@@ -27,7 +29,7 @@ def make_run(name, seed, samples_per_s, folder=Path("nowhere"), **values):
     found = {
         "run.seed": seed,
         "run.task.kind": "classification",
-        "run.task.labels": ["no", "yes"],
+        "run.task.labels": list(CLASSES),
         "run.task.metrics": ["accuracy"],
         "run.batch.global_batch_size": 32,
         "summary.throughput.samples_per_s": samples_per_s,
@@ -38,7 +40,7 @@ def make_run(name, seed, samples_per_s, folder=Path("nowhere"), **values):
 def write_classes(folder, right, labels, split="test"):
     """Write predictions of two classes, right where `right` says; return the accuracy."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = np.asarray(["no", "yes"])
+    names = np.asarray(CLASSES)
     given = np.where(right, labels, 1 - labels)
     columns = {"label": names[labels].tolist(), "prediction": names[given].tolist()}
     write_predictions(folder, split, rows=np.arange(len(labels)), ids=None, columns=columns)

@@ -1,0 +1,233 @@
+"""Which runs are compared with which: groups of runs that are equal but for their seed, and a baseline among them."""
+
+import glob
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.report.compare import config_differences, configuration_key
+from paratune.report.read import Found, RunRecord, Unfinished, read_runs
+from paratune.report.versus.sameness import allowed_by_axes, machine_of
+from paratune.sweep_record import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
+from paratune.text import plain
+from paratune.verdicts import Group
+
+
+@dataclass(frozen=True)
+class Family:
+    """Configurations that are held against one baseline."""
+
+    title: str
+    """The values of a matrix within which they are compared; empty when there is nothing to say."""
+    groups: tuple[Group, ...]
+    baseline: str
+    """Label of a group."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """All that is compared."""
+
+    families: tuple[Family, ...]
+    runs: tuple[RunRecord, ...]
+    unfinished: tuple[Unfinished, ...]
+    certificates: tuple[Path, ...]
+    notes: tuple[str, ...]
+    allowed: frozenset[str] = frozenset()
+    """What the axes of a matrix say to be compared."""
+
+
+def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Arrangement:
+    """Return what the words of a command line say to compare.
+
+    Args:
+        words: Run folders, which are grouped by their configuration; or groups of runs, each a pattern or a list with
+            commas; or one folder of a matrix.
+        baseline: A run, a group, or a value of an axis; None takes what the matrix names, or the first.
+        by: Axes of a matrix whose values are compared; none compares what the matrix chooses among.
+
+    Raises:
+        ConfigError: The words name nothing, a run twice, or runs in one group that are not of one configuration.
+        CheckpointError: A folder is not a run, or there are no two configurations with a finished run.
+    """
+    matrices = [word for word in words if holds_sweep(Path(word))]
+    if matrices and len(words) > 1:
+        raise ConfigError(f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*")
+    if matrices:
+        return _of_matrix(Path(matrices[0]), baseline, by)
+    if by:
+        raise ConfigError("--by names an axis of a matrix; give the folder of one, with sweep.json")
+    if not words:
+        raise ConfigError("paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix")
+    expanded = {word: _expand(word) for word in words}
+    is_grouped = any(folders != [Path(word)] for word, folders in expanded.items())
+    _refuse_twice(expanded)
+    found = read_runs([folder for folders in expanded.values() for folder in folders])
+    groups = _as_named(expanded, found) if is_grouped else _by_configuration(found.runs)
+    return _arrangement(found, (Family("", tuple(groups), _baseline(groups, baseline)),))
+
+
+def _arrangement(found: Found, families: tuple[Family, ...], allowed: frozenset[str] = frozenset()) -> Arrangement:
+    comparable = tuple(family for family in families if len(family.groups) > 1)
+    if not comparable:
+        labels = [plain(group.label) for family in families for group in family.groups]
+        raise CheckpointError(
+            f"nothing to compare with: {found.runs[0].name if len(found.runs) == 1 else f'{len(found.runs)} runs'} of "
+            f"one configuration ({', '.join(labels[:3])}); name runs of another"
+        )
+    return Arrangement(comparable, found.runs, found.unfinished, found.certificates, found.notes, allowed)
+
+
+def _expand(word: str) -> list[Path]:
+    """Return the folders of a word: itself, or those of its parts between commas, patterns replaced by matches."""
+    if Path(word).exists():
+        return [Path(word)]
+    folders: list[Path] = []
+    for part in (part.strip() for part in word.split(",")):
+        if not part:
+            raise ConfigError(f"{plain(word)!r} names no run between two commas")
+        if Path(part).exists() or not glob.has_magic(part):
+            folders.append(Path(part))
+            continue
+        matches = [Path(path) for path in sorted(glob.glob(part)) if Path(path).is_dir()]  # noqa: PTH207
+        if not matches:
+            raise ConfigError(f"{plain(part)} matches no folder")
+        folders += matches
+    return folders
+
+
+def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
+    """Raise where a run is in two groups: it would be compared with itself."""
+    of: dict[Path, str] = {}
+    for word, folders in expanded.items():
+        for folder in folders:
+            first = of.setdefault(folder.resolve(), word)
+            if first != word:
+                raise ConfigError(f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group")
+
+
+def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> list[Group]:
+    """Return a group for each word."""
+    by_folder = {run.folder: run for run in found.runs}
+    groups = []
+    for word, folders in expanded.items():
+        runs = tuple(by_folder[folder] for folder in folders if folder in by_folder)
+        if len({configuration_key(run) for run in runs}) > 1:
+            keys = [one.key for one in config_differences(runs) if one.key != "run.seed"] or ["their data or processes"]
+            raise ConfigError(
+                f"the runs of {plain(word)} are not of one configuration: they differ in {', '.join(keys[:5])}"
+                f"{', ...' if len(keys) > 5 else ''}; name each configuration by itself"
+            )
+        if runs:
+            groups.append(Group(word, runs))
+    return groups
+
+
+def _by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
+    """Return the groups of runs that are equal but for seed and repeat, on one kind of machine."""
+    found: dict[tuple[object, ...], list[RunRecord]] = {}
+    for run in runs:
+        found.setdefault((configuration_key(run), str(run.get("run.environment")), machine_of(run)), []).append(run)
+    groups = [tuple(group) for group in found.values()]
+    labels = [_label(group) for group in groups]
+    return [
+        Group(label if labels.count(label) == 1 else group[0].name, group)
+        for label, group in zip(labels, groups, strict=True)
+    ]
+
+
+def _label(group: Sequence[RunRecord]) -> str:
+    """Return what the names of runs begin with, or the first one."""
+    if len(group) == 1:
+        return group[0].name
+    names = [run.name for run in group]
+    stem = (
+        "".join(letters[0] for letters in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
+        .rstrip("0123456789")
+        .rstrip("-_. /")
+    )
+    for word in ("seed", "s", "run"):
+        if stem.endswith(("-" + word, "_" + word, "." + word)):
+            stem = stem[: -len(word) - 1]
+    return stem or names[0]
+
+
+def _baseline(groups: Sequence[Group], wanted: str | None) -> str:
+    """Return the label of the group that is named by its label, a run of it, or the folder of one."""
+    if wanted is None or not groups:
+        return groups[0].label if groups else ""
+    for group in groups:
+        names = {group.label, *(run.name for run in group.runs), *(str(run.folder) for run in group.runs)}
+        if wanted in names or Path(wanted).resolve() in {run.folder.resolve() for run in group.runs}:
+            return group.label
+    known = [group.label for group in groups]
+    listed = ", ".join(plain(label) for label in known[:5])
+    raise ConfigError(f"--baseline {plain(wanted)} is none of what is compared ({listed}){did_you_mean(wanted, known)}")
+
+
+def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrangement:
+    record = read_sweep(folder)
+    axes = [axis for axis in record.axes if not axis.is_seed]
+    labels = [axis.label for axis in axes]
+    wanted = [part.strip() for word in by for part in word.split(",") if part.strip()]
+    unknown = [name for name in wanted if name not in labels]
+    if unknown:
+        near = did_you_mean(unknown[0], labels)
+        raise ConfigError(f"--by {plain(unknown[0])} is no axis of {plain(folder)} ({', '.join(labels)}){near}")
+    compared = [axis for axis in axes if (axis.label in wanted if wanted else axis.label not in record.select_per)]
+    cells = {
+        run_folder_of(folder, cell.name): cell for cell in record.cells if cell.state not in {"skipped", "pending"}
+    }
+    began = [path for path in cells if path.is_dir()]
+    if not began:
+        raise CheckpointError(f"no run of {plain(folder)} has begun, so there is nothing to compare")
+    found = read_runs(began)
+    families = _families(record, axes, compared, [(run, cells[run.folder]) for run in found.runs], baseline)
+    allowed = allowed_by_axes(key for axis in compared for key in (axis.keys or (axis.key,)))
+    return _arrangement(found, tuple(families), allowed)
+
+
+def _families(
+    record: SweepRecord, axes: Sequence[Axis], compared: Sequence[Axis],
+    runs: Sequence[tuple[RunRecord, CellRecord]], baseline: str | None,
+) -> Iterable[Family]:  # fmt: skip
+    """Yield the groups within each combination of the values that are not compared."""
+    held = [axis for axis in axes if axis not in compared]
+
+    def shown(cell: CellRecord, of: Sequence[Axis]) -> str:
+        return ", ".join(axis.values[cell.values[axis.label]] for axis in of)
+
+    found: dict[str, dict[str, list[tuple[RunRecord, CellRecord]]]] = {}
+    for run, cell in runs:
+        probe = " (probe)" if cell.kind == "probe" else ""
+        title = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in held) + probe
+        found.setdefault(title, {}).setdefault(shown(cell, compared) or record.name, []).append((run, cell))
+    is_base = _names_baseline(record, compared, baseline)
+    for title, groups in found.items():
+        members = tuple(
+            Group(label, tuple(run for run, _ in of), tuple(cell.repeat for _, cell in of))
+            for label, of in groups.items()
+        )
+        named = [label for label, of in groups.items() if is_base(label, of[0][1])]
+        yield Family(title, members, named[0] if named else members[0].label)
+
+
+def _names_baseline(
+    record: SweepRecord, compared: Sequence[Axis], wanted: str | None
+) -> Callable[[str, CellRecord], bool]:
+    """Return what tells the baseline of a family by its label and a cell of it."""
+    if wanted is None:
+        named = {label: value for label, value in record.baseline.items() if label in {axis.label for axis in compared}}
+        return lambda _, cell: bool(named) and named.items() <= cell.values.items()
+    values = {name for axis in compared for pair in axis.values.items() for name in pair}
+    labels = {", ".join(axis.values[cell.values[axis.label]] for axis in compared) for cell in record.cells}
+    if wanted not in values | labels:
+        listed = ", ".join(plain(label) for label in sorted(labels)[:5])
+        near = did_you_mean(wanted, values | labels)
+        raise ConfigError(f"--baseline {plain(wanted)} is none of what is compared ({listed}){near}")
+    return lambda label, cell: (
+        wanted == label
+        or any(wanted in (cell.values[axis.label], axis.values[cell.values[axis.label]]) for axis in compared)
+    )

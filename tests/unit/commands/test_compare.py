@@ -1,0 +1,142 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from make_run import edit_json, make_run
+
+from paratune.cli import app
+
+
+def make_runs(folder, *, steps=(("single", 80.0), ("ddp", 60.0)), seeds=(1, 2, 3), **changes):
+    made = []
+    for kind, step_ms in steps:
+        for seed in seeds:
+            rate = 32_000 / (step_ms + 0.3 * seed)
+            summary = {"throughput.samples_per_s": rate}
+            path, world_size = folder / f"{kind}_seed{seed}", 4 if kind == "wide" else 1
+            run = make_run(
+                path,
+                kind="ddp" if kind == "wide" else kind,
+                world_size=world_size,
+                seed=seed,
+                step_ms=step_ms,
+                summary_changes=summary,
+                run_changes=dict(changes),
+            )
+            made.append(run)
+    return [str(path) for path in made]
+
+
+def compare(*words):
+    return app(["compare", *words], result_action="return_value")
+
+
+def command(*words, width=80):
+    environment = {**os.environ, "COLUMNS": str(width), "HF_HUB_OFFLINE": "1"}
+    run = [sys.executable, "-m", "paratune", "compare", *words]
+    return subprocess.run(run, capture_output=True, text=True, timeout=120, env=environment)
+
+
+def test_the_verdict_comes_first_and_fits_80_columns(tmp_path):
+    found = command(*make_runs(tmp_path))
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    # Ratios of 80.3 / 60.3, 80.6 / 60.6 and 80.9 / 60.9; 4.303 standard errors of their logarithms to either side.
+    assert lines[0].startswith("ddp against single: 33.0% faster (32.6–33.4%), quality equal within 0.5 points")
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("Samples/s") and "[+32.6, +33.4]" in line for line in lines)
+
+
+def test_json_holds_all_numbers(tmp_path, capsys):
+    assert compare(*make_runs(tmp_path), "--json", "--margin", "accuracy=0.02") == 0
+    found = json.loads(capsys.readouterr().out)
+    (family,) = found["families"]
+    (verdict,) = family["verdicts"]
+    assert (family["baseline"], verdict["label"]) == ("single", "ddp")
+    assert verdict["speed"]["outcome"] == "different"
+    assert verdict["quality"][0]["margin"] == 0.02
+    assert family["figures"]["step_median_ms"]["ddp"]["change"] == pytest.approx(-0.25, abs=0.01)
+    assert [run["seed"] for run in family["groups"][0]["runs"]] == [1, 2, 3]
+
+
+def test_several_configurations_and_a_baseline(tmp_path, capsys):
+    words = make_runs(tmp_path, steps=(("single", 80.0), ("ddp", 60.0), ("wide", 61.0)))
+    assert compare(*words, "--baseline", "ddp") == 0
+    said = capsys.readouterr().out
+    assert "single against ddp: " in said
+    assert "wide against ddp: " in said
+    assert "Holm" in said
+
+
+def test_one_seed_says_why_there_is_no_interval(tmp_path, capsys):
+    assert compare(*make_runs(tmp_path, seeds=(1,))) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "interval n/a (one run each)" in said
+    assert "how far another run would be from it is not known" in said
+
+
+def test_what_is_not_the_same_experiment_is_no_verdict(tmp_path, capsys):
+    first = make_runs(tmp_path / "a", steps=(("single", 80.0),))
+    second = make_runs(tmp_path / "b", steps=(("ddp", 60.0),), **{"data.train.fingerprint": "other"})
+    assert compare(*first, *second) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no verdict: not the same experiment; they differ in the training data (fingerprint)" in said
+    assert "%" not in said
+    assert compare(*first, *second, "--allow", "data") == 0
+    assert "which is what is compared" in " ".join(capsys.readouterr().out.split())
+
+
+def test_other_tasks_are_not_compared(tmp_path, capsys):
+    first = make_runs(tmp_path / "a", steps=(("single", 80.0),), seeds=(1, 2))
+    second = [str(make_run(tmp_path / "b" / f"r{seed}", task="regression", seed=seed)) for seed in (1, 2)]
+    assert compare(*first, *second) == 1
+    assert "the task and its labels" in " ".join(capsys.readouterr().out.split())
+    assert compare(*first, *second, "--allow", "task,model,data,steps,train,kept") == 0
+    assert "quality n/a (no score that all of these runs have)" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "paratune compare needs runs"),
+        (["{0}/single_seed1", "{0}/nowhere"], 4, "nowhere does not exist"),
+        (["{0}/single*"], 4, "nothing to compare with: 3 runs of one configuration"),
+        (["{0}/single*", "{0}/ddp*", "--margin", "f1"], 2, "'f1' is no MEASURE=MARGIN"),
+        (["{0}/single*", "{0}/ddp*", "--allow", "everything"], 2, "--allow takes batch"),
+        (["{0}/single*", "{0}/ddp*", "--by", "strategy"], 2, "--by names an axis of a matrix"),
+        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is none of what is compared"),
+    ],
+)
+def test_bad_input_is_said_in_a_line(tmp_path, words, code, said):
+    make_runs(tmp_path)
+    found = command(*(word.format(tmp_path) for word in words))
+    assert found.returncode == code
+    assert said in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_another_schema_version_is_refused(tmp_path):
+    words = make_runs(tmp_path)
+    edit_json(tmp_path / "ddp_seed1" / "run.json", schema_version=9)
+    found = command(*words)
+    assert (found.returncode, "schema_version 9" in found.stderr) == (4, True)
+
+
+def test_unfinished_runs_are_named(tmp_path, capsys):
+    words = make_runs(tmp_path)
+    words.append(str(make_run(tmp_path / "ddp_seed9", kind="ddp", seed=9, finished=False)))
+    assert compare(*words) == 0
+    assert "Not compared: ddp_seed9" in capsys.readouterr().out
+
+
+def test_hostile_names_do_not_act(tmp_path):
+    words = make_runs(tmp_path)
+    for seed in (1, 2, 3):
+        words.append(str(make_run(tmp_path / f"\x1b[31m[bold]x\u202e_seed{seed}", kind="ddp", world_size=4, seed=seed)))
+    found = command(*words)
+    assert found.returncode == 0, found.stderr
+    assert "\\x1b[31m[bold]x\\u202e" in found.stdout
+    assert "\x1b" not in found.stdout
+    assert "\u202e" not in found.stdout

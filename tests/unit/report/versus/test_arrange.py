@@ -1,0 +1,166 @@
+import pytest
+from make_run import make_certificate, make_run
+
+from paratune.errors import CheckpointError, ConfigError
+from paratune.report.versus.arrange import arrange
+from paratune.sweep_record import Axis, CellRecord, SweepRecord, write_sweep
+
+
+def make_runs(folder, kinds=("single", "ddp"), seeds=(1, 2, 3)):
+    return [str(make_run(folder / f"{kind}_seed{seed}", kind=kind, seed=seed)) for kind in kinds for seed in seeds]
+
+
+def groups_of(words, baseline=None, by=()):
+    (family,) = arrange(words, baseline, by).families
+    return {group.label: [run.name for run in group.runs] for group in family.groups}, family.baseline
+
+
+def test_runs_are_grouped_by_configuration(tmp_path):
+    groups, baseline = groups_of(make_runs(tmp_path))
+    assert groups == {
+        "single": ["single_seed1", "single_seed2", "single_seed3"],
+        "ddp": ["ddp_seed1", "ddp_seed2", "ddp_seed3"],
+    }
+    assert baseline == "single"
+
+
+def test_names_that_begin_alike_are_told_apart(tmp_path):
+    one = [str(make_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2)]
+    two = [str(make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp")) for seed in (3, 4)]
+    assert [*groups_of(one + two)[0]] == ["run-1", "run-3"]
+
+
+def test_patterns_and_lists_are_groups(tmp_path):
+    make_runs(tmp_path)
+    words = [f"{tmp_path}/single*", f"{tmp_path}/ddp_seed1,{tmp_path}/ddp_seed3"]
+    groups, baseline = groups_of(words)
+    assert [len(runs) for runs in groups.values()] == [3, 2]
+    assert baseline == words[0]
+    assert groups_of(words, words[1])[1] == words[1]
+
+
+def test_a_baseline_is_a_group_a_run_or_its_folder(tmp_path):
+    words = make_runs(tmp_path)
+    for name in ("ddp", "ddp_seed2", f"{tmp_path}/ddp_seed2"):
+        assert groups_of(words, name)[1] == "ddp"
+    with pytest.raises(
+        ConfigError, match=r"--baseline dpp is none of what is compared \(single, ddp\); did you mean ddp"
+    ):
+        arrange(words, "dpp", ())
+
+
+def test_other_machines_are_other_configurations(tmp_path):
+    node = {"hostname": "x", "cpu_model": "Another", "gpus": []}
+    words = make_runs(tmp_path, kinds=("single",), seeds=(1, 2))
+    words += [str(make_run(tmp_path / f"there_{seed}", seed=seed, run_changes={"hardware": [node]})) for seed in (1, 2)]
+    assert [*groups_of(words)[0]] == ["single", "there"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "paratune compare needs runs"),
+        (["{0}/nothing*"], "matches no folder"),
+        (["{0}/single_seed1,"], "names no run between two commas"),
+        (["{0}/single*", "{0}/single_seed1"], "a run is in one group"),
+        (["{0}/*seed1", "{0}/*seed2"], "are not of one configuration: they differ in strategy.kind"),
+    ],
+)
+def test_words_that_name_no_groups_are_refused(tmp_path, words, said):
+    make_runs(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        arrange([word.format(tmp_path) for word in words], None, ())
+
+
+def test_one_configuration_has_nothing_to_compare_with(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nothing to compare with: 3 runs of one configuration \(single\)"):
+        arrange(make_runs(tmp_path, kinds=("single",)), None, ())
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    words = make_runs(tmp_path)
+    with pytest.raises(CheckpointError, match="nowhere does not exist"):
+        arrange([*words, str(tmp_path / "nowhere")], None, ())
+
+
+def test_unfinished_runs_and_certificates_are_set_aside(tmp_path):
+    words = make_runs(tmp_path)
+    make_run(tmp_path / "ddp_seed4", kind="ddp", seed=4, finished=False)
+    make_certificate(tmp_path / "c.certificate", tmp_path / "single_seed1")
+    found = arrange([*words, str(tmp_path / "ddp_seed4"), str(tmp_path / "c.certificate")], None, ())
+    assert [run.name for run in found.unfinished] == ["ddp_seed4"]
+    assert len(found.certificates) == 1
+
+
+def cell(name, **values):
+    return CellRecord(name, values, 1, "classification", "accuracy", ("accuracy",), "0" * 64, "finished")
+
+
+def make_matrix(folder, *, states=None, **changes):
+    """Write a matrix of two strategies, two batches and two seeds, with its runs."""
+    folder.mkdir()
+    axes = (
+        Axis("strategy.kind", "strategy", {"single": "single", "ddp": "DDP"}, keys=("strategy.kind",)),
+        Axis("batch.global", "batch", {"32": "32", "64": "64"}, keys=("batch.global",)),
+        Axis("run.seed", "seed", {"1": "1", "2": "2"}, is_seed=True, keys=("run.seed",)),
+    )
+    cells = []
+    for kind in ("single", "ddp"):
+        for batch in ("32", "64"):
+            for seed in ("1", "2"):
+                name = f"{kind}-{batch}-{seed}"
+                cells.append(cell(name, strategy=kind, batch=batch, seed=seed))
+                changed = {"batch.global_batch_size": int(batch), "config.batch.global": int(batch)}
+                make_run(folder / "runs" / name, kind=kind, seed=int(seed), run_changes=changed)
+    write_sweep(folder, SweepRecord("m", "2026", "m.yaml", (), axes, (), tuple(cells), **changes))
+    return folder
+
+
+def families_of(*words, **options):
+    found = arrange([str(word) for word in words], options.get("baseline"), options.get("by", ()))
+    return {
+        family.title: ([group.label for group in family.groups], family.baseline) for family in found.families
+    }, found
+
+
+def test_axes_of_a_matrix_are_compared_within_the_others(tmp_path):
+    families, found = families_of(make_matrix(tmp_path / "m"), by=["strategy"])
+    assert families == {"batch 32": (["single", "DDP"], "single"), "batch 64": (["single", "DDP"], "single")}
+    assert found.allowed == frozenset()
+    families, found = families_of(tmp_path / "m", by=["batch"], baseline="64")
+    assert families == {"strategy single": (["32", "64"], "64"), "strategy DDP": (["32", "64"], "64")}
+    assert found.allowed == {"batch"}
+
+
+def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
+    families, _ = families_of(make_matrix(tmp_path / "m", baseline={"strategy": "ddp", "batch": "32"}))
+    assert families == {"": (["single, 32", "single, 64", "DDP, 32", "DDP, 64"], "DDP, 32")}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"by": ["stratgy"]}, r"--by stratgy is no axis .* \(strategy, batch\); did you mean strategy"),
+        ({"by": ["strategy"], "baseline": "zero1"}, r"--baseline zero1 is none of what is compared \(DDP, single\)"),
+    ],
+)
+def test_axes_and_values_that_are_not_there_are_named(tmp_path, options, said):
+    with pytest.raises(ConfigError, match=said):
+        families_of(make_matrix(tmp_path / "m"), **options)
+
+
+def test_a_matrix_is_compared_by_itself(tmp_path):
+    words = make_runs(tmp_path)
+    with pytest.raises(ConfigError, match="is a matrix of runs: compare it by itself"):
+        families_of(make_matrix(tmp_path / "m"), words[0])
+    with pytest.raises(ConfigError, match="--by names an axis of a matrix"):
+        families_of(*words, by=["strategy"])
+
+
+def test_a_matrix_that_has_not_begun_has_nothing_to_compare(tmp_path):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    axes = (Axis("strategy.kind", "strategy", {"single": "single"}),)
+    write_sweep(folder, SweepRecord("m", "2026", "m.yaml", (), axes, (), (cell("a", strategy="single"),)))
+    with pytest.raises(CheckpointError, match=r"no run of .* has begun"):
+        families_of(folder)

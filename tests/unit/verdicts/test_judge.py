@@ -1,0 +1,250 @@
+import math
+
+import numpy as np
+import pytest
+from fake_run import make_run, write_classes
+from scipy import stats
+
+from paratune.verdicts import Differs, Group, Margin, change_of, judge
+
+RNG = np.random.default_rng(17)
+NUM = 400
+LABELS = RNG.integers(0, 2, NUM)
+HARD = RNG.random(NUM) < 0.1
+"""Samples that all models find hard, so that runs agree on most."""
+
+
+def runs_of(name, rates, *, seeds=None, folder=None, accuracies=None, **values):
+    """Return a run for each rate; with a folder, with predictions that are right as often as `accuracies` say."""
+    made = []
+    for place, rate in enumerate(rates):
+        seed = place + 1 if seeds is None else seeds[place]
+        place_of = folder / f"{name}{place}" if folder is not None else None
+        known = dict(values)
+        if accuracies is not None:
+            known["summary__scores__test"] = {"accuracy": accuracies[place]}
+            known["summary__scores__test__accuracy"] = accuracies[place]
+        run = make_run(f"{name}{place}", seed, rate, **({"folder": place_of} if place_of else {}), **known)
+        made.append(run)
+    return Group(name, tuple(made))
+
+
+def predicted(name, folder, wrong, *, seeds=None):
+    """Return runs that are wrong on so many of the samples that are not hard, and on all hard ones."""
+    made = []
+    for place, count in enumerate(wrong):
+        seed = place + 1 if seeds is None else seeds[place]
+        right = ~HARD
+        right[np.random.default_rng(seed).permutation(np.flatnonzero(~HARD))[:count]] = False
+        accuracy = write_classes(folder / f"{name}{place}", right, LABELS)
+        scores = {"summary__scores__test": {"accuracy": accuracy}, "summary__scores__test__accuracy": accuracy}
+        made.append(make_run(f"{name}{place}", seed, 100.0, folder / f"{name}{place}", **scores))
+    return Group(name, tuple(made))
+
+
+def speed_of(base, other, **options):
+    return judge([base, other], base.label, **options)[0].speed
+
+
+def test_speed_is_the_paired_t_test_of_logarithms():
+    first, second = [100.0, 104.0, 98.0], [127.0, 131.0, 126.0]
+    found = speed_of(runs_of("a", first), runs_of("b", second))
+    expected = stats.ttest_rel(np.log(second), np.log(first)).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((math.expm1(expected.low), math.expm1(expected.high)))
+    assert found.change == pytest.approx((127 * 131 * 126 / (100 * 104 * 98)) ** (1 / 3) - 1)
+    assert (found.outcome, found.is_better, found.is_paired, found.scope) == ("different", True, True, "runs")
+    assert found.num_runs == (3, 3)
+
+
+def test_runs_of_other_seeds_are_welchs_test():
+    first, second = [100.0, 104.0, 98.0], [101.0, 103.0, 99.0, 102.0]
+    found = speed_of(runs_of("a", first), runs_of("b", second, seeds=[7, 8, 9, 10]))
+    expected = stats.ttest_ind(np.log(second), np.log(first), equal_var=False)
+    assert found.p_different == pytest.approx(expected.pvalue)
+    assert found.is_paired is False
+
+
+def test_repeats_of_one_seed_are_runs_of_their_own():
+    first = Group("a", runs_of("a", [100, 101, 102], seeds=[1, 1, 1]).runs, (1, 2, 3))
+    # In another order: the repeats tell which belong together.
+    second = Group("b", runs_of("b", [112, 111, 110], seeds=[1, 1, 1]).runs, (3, 2, 1))
+    found = speed_of(first, second)
+    expected = stats.ttest_rel(np.log([110, 111, 112]), np.log([100, 101, 102])).confidence_interval(0.95)
+    assert found.low == pytest.approx(math.expm1(expected.low))
+
+
+def test_a_run_without_a_partner_is_left_out_and_named():
+    verdict = judge([runs_of("a", [100, 101, 102, 150]), runs_of("b", [110, 111, 113])], "a")[0]
+    assert verdict.speed.is_paired is True
+    assert verdict.speed.degrees_of_freedom == pytest.approx(2)
+    assert verdict.notes == ("in no pair, because the other side has no run of that seed: a3",)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "who"), [([100], [120], "one run each"), ([100], [1, 2], "one run on one")]
+)
+def test_one_run_has_no_interval_and_says_why(first, second, who):
+    found = speed_of(runs_of("a", first), runs_of("b", second))
+    assert (found.low, found.outcome) == (None, "n/a")
+    assert found.change is not None
+    assert found.reason.startswith(who)
+
+
+def test_a_rate_that_is_not_recorded_is_named():
+    found = speed_of(runs_of("a", [100, 101]), runs_of("b", [None, 100]))
+    assert (found.change, found.reason) == (None, "not known of b0")
+
+
+def test_equal_speed_is_inside_of_the_margin():
+    base, other = runs_of("a", [100.0, 100.2, 99.9, 100.1]), runs_of("b", [100.1, 100.1, 100.2, 100.0])
+    assert speed_of(base, other).outcome == "equal"
+    found = speed_of(base, other, margins={"speed": Margin(0.0005, is_share=True)})
+    assert (found.outcome, found.num_runs_needed > 4) == ("cannot tell", True)
+
+
+def test_a_small_difference_that_is_there_counts_as_equal():
+    base, other = runs_of("a", [100.0, 100.0, 100.0, 100.01]), runs_of("b", [101.0, 101.0, 101.0, 101.0])
+    found = speed_of(base, other)
+    assert found.p_different < 0.001
+    assert found.outcome == "equal"
+
+
+def test_several_configurations_are_held_to_holm():
+    base = runs_of("a", [100.0, 102.0, 99.0])
+    one = runs_of("b", [103.5, 106.0, 103.9])
+    alone = speed_of(base, one)
+    assert alone.outcome == "different"
+    others = [runs_of(name, [90, 110, 104]) for name in "cdefghijklmnopqrstuvwxyz"]
+    among = judge([base, one, *others], "a")[0]
+    assert among.speed.p_different == pytest.approx(min(1.0, 25 * alone.p_different))
+    assert (among.speed.outcome, among.num_compared) == ("cannot tell", 25)
+    assert (among.speed.low, among.speed.high) == (alone.low, alone.high)
+
+
+def test_quality_is_over_seeds_and_samples_where_predictions_are_there(tmp_path):
+    base = predicted("a", tmp_path, [10, 12, 11, 9])
+    other = predicted("b", tmp_path, [30, 33, 29, 31])
+    found = judge([base, other], "a")[0].quality[0]
+    assert (found.measure, found.scope, found.num_samples) == ("accuracy", "seeds and samples", NUM)
+    assert (found.outcome, found.is_better) == ("different", False)
+    assert found.change == pytest.approx((42 - 123) / 4 / NUM)
+    of_seeds = judge([without_predictions(base), without_predictions(other)], "a")[0].quality[0]
+    assert of_seeds.scope == "seeds"
+    assert of_seeds.change == pytest.approx(found.change)
+    assert of_seeds.standard_error < found.standard_error
+    assert "over seeds on these samples, not over other samples: a0 has no predictions.test.parquet" in of_seeds.reason
+
+
+def without_predictions(group):
+    from dataclasses import replace
+    from pathlib import Path
+
+    return Group(group.label, tuple(replace(run, folder=Path("nowhere")) for run in group.runs))
+
+
+def test_runs_that_predict_the_same_are_equal(tmp_path):
+    base, other = predicted("a", tmp_path, [10, 12, 11]), predicted("b", tmp_path, [10, 12, 11])
+    found = judge([base, other], "a")[0].quality[0]
+    assert (found.change, found.low, found.high, found.outcome) == (0, 0, 0, "equal")
+
+
+def test_one_seed_has_an_interval_over_samples_and_cannot_tell(tmp_path):
+    base, other = predicted("a", tmp_path, [10]), predicted("b", tmp_path, [80])
+    found = judge([base, other], "a")[0].quality[0]
+    assert (found.scope, found.outcome, found.is_paired) == ("samples", "cannot tell", None)
+    assert found.high < 0
+    assert found.reason.startswith("one seed each: how far another seed would be from it is not known; the interval is")
+    found = judge([without_predictions(base), without_predictions(other)], "a")[0].quality[0]
+    assert (found.low, found.outcome) == (None, "n/a")
+    assert "and none over samples: a0 has no predictions.test.parquet" in found.reason
+
+
+def test_repeats_of_one_seed_are_no_seeds(tmp_path):
+    base = predicted("a", tmp_path, [10, 10, 10], seeds=[1, 1, 1])
+    other = predicted("b", tmp_path, [30, 30, 30], seeds=[1, 1, 1])
+    found = judge([base, other], "a")[0].quality[0]
+    assert (found.num_runs, found.scope) == ((1, 1), "samples")
+
+
+def test_other_rows_are_not_paired(tmp_path):
+    base, other = predicted("a", tmp_path, [10, 12, 11]), predicted("b", tmp_path, [30, 33, 29])
+    write_classes(tmp_path / "b2", np.ones(NUM // 2, dtype=bool), LABELS[: NUM // 2])
+    found = judge([base, other], "a")[0].quality[0]
+    assert found.scope == "seeds"
+    assert "b2 and a0 were scored on other rows" in found.reason
+
+
+@pytest.mark.parametrize("text", [b"", b"PAR1nonsense"])
+def test_damaged_predictions_are_named(tmp_path, text):
+    base, other = predicted("a", tmp_path, [10, 12]), predicted("b", tmp_path, [30, 33])
+    (tmp_path / "b1" / "predictions.test.parquet").write_bytes(text)
+    found = judge([base, other], "a")[0].quality[0]
+    assert found.scope == "seeds"
+    assert "predictions.test.parquet of b1 cannot be read" in found.reason
+
+
+def test_the_validation_set_counts_where_a_run_has_no_test_scores():
+    scores = {"summary__scores__validation": {"accuracy": 0.9}, "summary__scores__validation__accuracy": 0.9}
+    base = runs_of("a", [100, 101], accuracies=[0.9, 0.91], **scores)
+    other = runs_of("b", [100, 101], **scores)
+    verdict = judge([base, other], "a")[0]
+    assert verdict.split == "validation"
+    assert [found.value for found in verdict.quality] == [0.9]
+
+
+def test_runs_without_scores_have_no_quality():
+    verdict = judge([runs_of("a", [100, 101]), runs_of("b", [110, 112])], "a")[0]
+    assert (verdict.quality, verdict.split) == ((), None)
+    assert "quality n/a" in verdict.sentence
+
+
+def test_what_is_not_the_same_experiment_has_no_verdict():
+    base, other = runs_of("a", [100, 101], accuracies=[0.9, 0.9]), runs_of("b", [150, 151], accuracies=[0.8, 0.8])
+    verdict = judge([base, other], "a", differs={"b": Differs(refused=("the training data",))})[0]
+    for found in (verdict.speed, *verdict.quality):
+        assert (found.change, found.low, found.outcome) == (None, None, "n/a")
+        assert found.reason == "not the same experiment: they differ in the training data"
+    assert "no verdict" in verdict.sentence
+
+
+def test_other_batches_are_compared_by_goodput():
+    # Noise scale 100, batches of 32 and 64: a sample of the larger one is worth (100 + 32) / (100 + 64).
+    base = runs_of("a", [100.0, 101.0, 99.0], summary__noise_scale__value=100.0)
+    other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64)
+    verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
+    rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
+    assert verdict.speed.measure == "goodput"
+    assert verdict.speed.change == pytest.approx(rate * 132 / 164 - 1)
+    assert verdict.notes == ("the noise scale of a0 stands for that of 3 runs that did not measure it",)
+
+
+def test_other_batches_without_a_noise_scale_are_not_compared():
+    base, other = runs_of("a", [100, 101]), runs_of("b", [160, 161], run__batch__global_batch_size=64)
+    verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
+    assert verdict.speed.change is None
+    assert "no run records the noise scale that goodput needs" in verdict.speed.reason
+
+
+def test_any_figure_has_its_ratio():
+    base = runs_of("a", [100, 101], summary__memory__largest_bytes=2.0)
+    other = runs_of("b", [100, 101], summary__memory__largest_bytes=3.0)
+    found = change_of(base, other, "memory", lambda run: run.number("summary.memory.largest_bytes"))
+    assert (found.baseline, found.value) == pytest.approx((2.0, 3.0))
+    assert (found.change, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_share_of_nothing_is_no_margin():
+    base = runs_of("a", [100, 101], accuracies=[0.0, 0.0])
+    other = runs_of("b", [100, 101], accuracies=[0.1, 0.2])
+    found = judge([base, other], "a", {"accuracy": Margin(0.01, is_share=True)})[0].quality[0]
+    assert (found.outcome, found.margin) == ("n/a", None)
+    assert "which is 0" in found.reason
+
+
+def test_a_verdict_is_plain_data():
+    import json
+
+    verdict = judge([runs_of("a", [100, 101]), runs_of("b", [110, 112])], "a")[0]
+    found = json.loads(json.dumps(verdict.as_dict()))
+    assert (found["label"], found["baseline"], found["runs"]) == ("b", "a", ["b0", "b1"])
+    assert found["speed"]["measure"] == "speed"

@@ -1,0 +1,53 @@
+import pytest
+
+from paratune.errors import ConfigError
+from paratune.verdicts import Margin, default_margin, read_margins
+
+
+def test_margins_are_amounts_or_shares_of_the_baseline():
+    found = read_margins(["f1=0.01, rmse = 2%", "speed=3%"])
+    assert found == {"f1": Margin(0.01), "rmse": Margin(0.02, is_share=True), "speed": Margin(0.03, is_share=True)}
+    assert (found["f1"].of(0.8), found["rmse"].of(0.5)) == (0.01, pytest.approx(0.01))
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("f1", "'f1' is no MEASURE=MARGIN"),
+        ("f2=0.1", "'f2' is no measure"),
+        ("acuracy=0.1", "'acuracy' is no measure; did you mean accuracy?"),
+        ("f1=", "f1='': a number above 0 is needed"),
+        ("f1=0", "f1='0': a number above 0"),
+        ("f1=-1", "f1='-1': a number above 0"),
+        ("f1=nan", "f1='nan': a number above 0"),
+        ("f1=inf", "f1='inf': a number above 0"),
+        ("f1=1%x", "f1='1%x': a number above 0"),
+        ("speed=0.03", "the margin of speed is per cent"),
+        ("", "'' is no MEASURE=MARGIN"),
+    ],
+)
+def test_what_is_no_margin_is_named(word, said):
+    with pytest.raises(ConfigError, match="--margin: 1 cannot be read") as caught:
+        read_margins([word])
+    assert said in str(caught.value)
+
+
+def test_all_problems_are_named_at_once():
+    with pytest.raises(ConfigError, match="--margin: 2 cannot be read"):
+        read_margins(["f1=x,speed=1"])
+
+
+@pytest.mark.parametrize(
+    ("measure", "task", "expected"),
+    [
+        ("f1", "classification", "0.005"),
+        ("f1", "qa", "0.5"),
+        ("rmse", "regression", "1%"),
+        ("mae", "regression", "1%"),
+        ("mae", "ordinal", "0.005"),
+        ("perplexity", "mlm", "1%"),
+        ("speed", "qa", "2%"),
+    ],
+)
+def test_defaults(measure, task, expected):
+    assert str(default_margin(measure, task)) == expected

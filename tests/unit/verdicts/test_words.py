@@ -1,0 +1,118 @@
+import pytest
+
+from paratune.verdicts import Differs, Finding, Verdict
+from paratune.verdicts.words import quality_words, sentence_of, signed_interval_words, speed_words
+
+
+def speed(change, low, high, outcome, **values):
+    return Finding("speed", True, 100.0, 127.0, (3, 3), change, low, high, outcome, margin=0.02, scope="runs", **values)
+
+
+def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
+    found = {"scope": "seeds and samples", **values}
+    return Finding(metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, **found)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (speed(0.27, 0.24, 0.30, "different"), "27% faster (24–30%)"),
+        (speed(-0.21, -0.233, -0.187, "different"), "21% slower (19–23%)"),
+        (speed(0.012, 0.0104, 0.0136, "equal"), "same speed within 2%"),
+        (speed(1.41, 1.35, 1.47, "different"), "2.41× as fast (2.35–2.47×)"),
+        (speed(0.2, 0.2, 0.2, "different"), "20.0% faster (always)"),
+        (
+            speed(0.03, -0.02, 0.08, "cannot tell", num_runs_needed=7),
+            "speed: cannot tell (+3% [−2, +8]): 4 more runs needed",
+        ),
+        (
+            speed(0.03, -0.02, 0.08, "cannot tell", num_runs_needed=4),
+            "speed: cannot tell (+3% [−2, +8]): 1 more run needed",
+        ),
+        (
+            speed(0.03, -0.02, 0.08, "cannot tell"),
+            "speed: cannot tell (+3% [−2, +8]): more than 200 runs needed, or a wider margin",
+        ),
+        (
+            speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
+            "27.0% faster, interval n/a (one run each)",
+        ),
+        (speed(None, None, None, "n/a", reason="not known of b"), "speed n/a (not known of b)"),
+    ],
+)  # fmt: skip
+def test_speed(found, words):
+    assert speed_words(found) == words
+
+
+def test_goodput():
+    found = Finding("goodput", True, 1.0, 1.3, (3, 3), 0.3, 0.25, 0.35, "different", margin=0.02)
+    assert speed_words(found) == "30% more goodput (25–35%)"
+
+
+@pytest.mark.parametrize(
+    ("findings", "task", "words"),
+    [
+        ([score(0.001, -0.003, 0.004, "equal")], "classification", "quality equal within 0.5 points F1"),
+        ([score(0.1, -0.3, 0.4, "equal", margin=0.5)], "qa", "quality equal within 0.5 points F1"),
+        ([score(0.1, -0.3, 0.4, "equal", margin=0.01)], "classification", "quality equal within 1 point F1"),
+        (
+            [score(0.0, 0, 0, "equal"), score(0.0, 0, 0, "equal", "accuracy")],
+            "classification",
+            "quality equal within 0.5 points F1 and Accuracy",
+        ),
+        ([score(0.013, 0.004, 0.022, "different", is_better=True)], "classification", "F1 1.3 points better (0.4–2.2)"),
+        ([score(-0.013, -0.022, -0.004, "different", is_better=False)], "mlm", "F1 1.3 points worse (0.4–2.2)"),
+        ([score(-0.13, -0.22, -0.04, "different", "rmse", is_better=True)], "mlm", "RMSE 0.13 better (0.04–0.22)"),
+        (
+            [score(0.004, -0.006, 0.014, "cannot tell", num_runs_needed=9)],
+            "classification",
+            "F1: cannot tell (+0.4 points [−0.6, +1.4]): 6 more seeds needed",
+        ),
+        (
+            [score(0.004, -0.026, 0.034, "cannot tell", num_samples=408, num_samples_needed=13702)],
+            "classification",
+            "F1: cannot tell (+0.4 points [−2.6, +3.4]): more seeds will not tell, 408 rows are too few: at least "
+            "13,702 needed, or a wider margin",
+        ),
+        (
+            [score(0.004, -0.006, 0.014, "cannot tell", scope="samples", reason="one seed each: how far")],
+            "classification",
+            "F1: cannot tell (+0.4 points [−0.6, +1.4]): one seed each, and other seeds may differ more",
+        ),
+        ([], "classification", "quality n/a (no score that all of these runs have)"),
+    ],
+)  # fmt: skip
+def test_quality(findings, task, words):
+    assert quality_words(tuple(findings), task) == words
+
+
+def verdict(**values):
+    found = {"differs": Differs(), "num_compared": 1, "speed": speed(0.27, 0.24, 0.30, "different")} | values
+    return Verdict("ddp", "single", ("a",), ("b",), quality=(score(0, 0, 0, "equal"),), split="test",
+                   task="classification", **found)  # fmt: skip
+
+
+def test_the_sentence_of_the_readme():
+    expected = "ddp against single: 27% faster (24–30%), quality equal within 0.5 points F1."
+    assert sentence_of(verdict()) == expected
+
+
+def test_what_differs_is_said():
+    assert sentence_of(verdict(differs=Differs(refused=("the seed of x", "the batch")))) == (
+        "ddp against single: no verdict: not the same experiment; they differ in the seed of x; the batch."
+    )
+    said = sentence_of(verdict(differs=Differs(allowed=("the global batch size (32 → 64)",), elsewhere=True)))
+    assert "they differ in the global batch size (32 → 64), which is what is compared" in said
+    assert "they ran on different machines" in said
+    assert "not recorded (the seed)" in sentence_of(verdict(differs=Differs(unknown=("the seed",))))
+
+
+def test_names_do_not_act_in_a_terminal():
+    found = verdict()
+    hostile = Verdict("\x1b[31m", found.baseline, (), (), found.speed, (), None, "", Differs(), 1)
+    assert "\x1b" not in sentence_of(hostile)
+
+
+def test_intervals_of_tables_keep_their_signs():
+    assert signed_interval_words(speed(-0.21, -0.233, -0.187, "different")) == "[−23, −19]"
+    assert signed_interval_words(score(0.001, -0.003, 0.004, "equal"), "classification") == "[−0.3, +0.4]"
