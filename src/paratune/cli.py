@@ -243,12 +243,16 @@ def report(
     baseline: Annotated[
         Path | None, Parameter(help="run whose figures the others are compared with, in per cent")
     ] = None,
+    target: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="score, such as f1>=0.88: the time after which validation first reached it"),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Put finished runs, or those of a matrix, beside each other: a table here, a page with figures in --out."""
     from paratune.commands.report import report_command
 
-    return report_command(runs, out=out, as_json=json, baseline=baseline)
+    return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [])
 
 
 @app.command

@@ -11,21 +11,32 @@ from paratune.errors import EXIT_OK, ConfigError
 from paratune.report import holds_report, make, terminal_table
 from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
 from paratune.report.sweep.export import as_dict
+from paratune.report.targets import parse_target
 from paratune.sweep_record import holds_sweep
 from paratune.text import plain
 
 
-def report_command(runs: Sequence[Path], *, out: Path | None, as_json: bool, baseline: Path | None = None) -> int:
+def report_command(
+    runs: Sequence[Path],
+    *,
+    out: Path | None,
+    as_json: bool,
+    baseline: Path | None = None,
+    targets: Sequence[str] = (),
+) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if not runs:
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
+    wanted = [parse_target(text) for text in dict.fromkeys(targets)]
     sweeps = [run for run in runs if holds_sweep(run)]
     if sweeps and len(runs) > 1:
         raise ConfigError(f"{sweeps[0]} is a matrix of runs: report it by itself, or its runs: {sweeps[0]}/runs/*")
     is_replaced = out is not None and holds_report(out)
     if sweeps and baseline is not None:
         raise ConfigError(f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
-    report = make_sweep(runs[0], out) if sweeps else make(runs, out, baseline)
+    if sweeps and wanted:
+        raise ConfigError(f"--target is for runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
+    report = make_sweep(runs[0], out) if sweeps else make(runs, out, baseline, wanted)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

@@ -1,5 +1,6 @@
 """A few steps under torch.profiler, to learn how long collectives run and how much of that hides behind computing."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class StepProfiler:
         if self.is_running or self._steps_left == 0 or self._steps_before > 0:
             self._steps_before -= 1
             return False
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would say on stderr that it began
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])]
         self._running = ExitStack()
         self._profile = self._running.enter_context(profile(activities=activities))
@@ -81,7 +83,7 @@ class StepProfiler:
             torch.cuda.synchronize(self._device)
 
 
-def exchanged(spans: Sequence[Span], kind: Literal["nccl", "gloo"]) -> dict[str, float]:
+def exchanged(spans: Sequence[Span], kind: Literal["nccl", "gloo"]) -> dict[str, float | None]:
     """Return, in ms, the time that was profiled, the part with a collective, and that of it without computing.
 
     NCCL's collectives are kernels, and all other kernels are computing; copies are neither. Those of gloo run in
@@ -94,6 +96,8 @@ def exchanged(spans: Sequence[Span], kind: Literal["nccl", "gloo"]) -> dict[str,
     window = union((span.begin, span.end) for span in spans if span.name == _WINDOW and not span.on_device)
     if kind == "nccl":
         kernels = [span for span in spans if span.on_device and not span.is_mark]
+        if not kernels:  # no access to the GPU's counters, or another profiler has them
+            return {"wall_ms": length(window) / 1000, "communication_ms": None, "exposed_ms": None}
         sent = _times(span for span in kernels if span.name.startswith("nccl"))
         computed = _times(span for span in kernels if not span.name.startswith(("nccl", "Memcpy", "Memset")))
     else:
@@ -115,9 +119,12 @@ def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> 
         profiles: The last `profile` event of each rank of the session, if it has one.
         reason: Why there is none, where that is known.
     """
-    found = list(profiles)
+    all_ranks = list(profiles)
+    found = [each for each in all_ranks if each["communication_ms"] is not None]
     wall_ms = sum(each["wall_ms"] for each in found)
-    if not found or wall_ms <= 0:
+    if len(found) < len(all_ranks):
+        reason = "the profiler saw no kernel of a GPU on some ranks"
+    if not found or wall_ms <= 0 or len(found) < len(all_ranks):
         unknown = dict.fromkeys(("share", "exposed_share", "time_ms_per_step", "num_steps", "kind"))
         return {**unknown, "reason": reason or "the session ended before a step behind the warm-up was profiled"}
     sent_ms, exposed_ms = (sum(each[name] for each in found) for name in ("communication_ms", "exposed_ms"))

@@ -10,7 +10,7 @@ from paratune.efficiency import noise_summary
 from paratune.engine.loop import Progress
 from paratune.engine.profiling import communication
 from paratune.metrics.stragglers import stragglers
-from paratune.metrics.throughput import is_measured, rates, wall_s
+from paratune.metrics.throughput import rates, wall_s
 from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 
@@ -76,7 +76,7 @@ def summarise(
         "best": progress.best,
         "recorder": recorder,
         "noise_scale": noise_summary(
-            [event for event in steps[0] if is_measured(event)],
+            [event for event in steps[0] if not event["warmup"]],
             global_batch_size=global_batch_size,
             reason=noise_reason,
         ),

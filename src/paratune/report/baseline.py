@@ -17,7 +17,7 @@ LOWER_IS_BETTER = frozenset(
         "peak_memory_sum_bytes",
     }
 )
-HIGHER_IS_BETTER = frozenset({"samples_per_s", "tokens_per_s"})
+HIGHER_IS_BETTER = frozenset({"samples_per_s", "tokens_per_s", "goodput"})
 
 
 @dataclass(frozen=True)

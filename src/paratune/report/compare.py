@@ -109,6 +109,12 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     return Sameness(verdict, tuple(differ), tuple(unknown) if len(runs) > 1 else ())
 
 
+def experiment_key(run: RunRecord) -> str | None:
+    """Return a text that runs share when, and only when, they trained the same thing; None where that is not known."""
+    values = [read(run) for _, _, read in _SAME]
+    return None if any(value is _UNKNOWN for value in values) else _canonical(values)
+
+
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the settings of the resolved configurations that are not the same in all runs, by key."""
     flat = {run.name: _settings_of_sessions(run) for run in runs}

@@ -11,13 +11,16 @@ from paratune.report.model import Report, build_report
 from paratune.report.page import to_html
 from paratune.report.read import read_runs
 from paratune.report.table_files import table_files
+from paratune.report.targets import Target
 from paratune.report.write import MARKER, check_folder, write_files
 
 PAGE = "index.html"
 FILES = (PAGE, "report.md", "report.csv", MARKER)
 
 
-def make(runs: Sequence[Path], out: Path | None, baseline: Path | None = None) -> Report:
+def make(
+    runs: Sequence[Path], out: Path | None, baseline: Path | None = None, targets: Sequence[Target] = ()
+) -> Report:
     """Compare finished runs, and write the report where `out` says.
 
     Args:
@@ -25,6 +28,7 @@ def make(runs: Sequence[Path], out: Path | None, baseline: Path | None = None) -
         out: Folder for the page, the tables, the figures and what programs read, made when absent; None writes nothing.
         baseline: Run folder whose figures the others are compared with in per cent; shown first where it is not among
             `runs`.
+        targets: Scores; when runs reached them is shown.
 
     Returns:
         The report; `files` names what was written.
@@ -32,13 +36,14 @@ def make(runs: Sequence[Path], out: Path | None, baseline: Path | None = None) -
     Raises:
         CheckpointError: A folder is not a run, is damaged or of another schema version; no run is finished; or the
             files cannot be written.
+        ConfigError: No run was evaluated by the metric of a target.
     """
     if out is not None:
         check_folder(out, list(FILES))
     folders = [Path(run) for run in runs]
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
         folders.insert(0, baseline)
-    report = build_report(read_runs(folders), baseline)
+    report = build_report(read_runs(folders), baseline, targets)
     if out is None:
         return report
     found = contents(report)

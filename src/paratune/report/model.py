@@ -10,9 +10,11 @@ from paratune.records import ALL_PHASES
 from paratune.report.baseline import Against, against
 from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
+from paratune.report.efficiency_rows import why_unknown
 from paratune.report.read import Found, RunRecord, Unfinished
 from paratune.report.rows import Row
 from paratune.report.table import ARROW, build_rows
+from paratune.report.targets import Target
 from paratune.text import plain
 
 GENERATOR = "paratune report"
@@ -63,7 +65,7 @@ class Report:
     @property
     def shown_rows(self) -> tuple[Row, ...]:
         """The rows of the printed table, without those in which nothing is known of any run."""
-        return tuple(row for row in self.rows if row.shown and any(cell.value is not None for cell in row.cells))
+        return tuple(row for row in self.rows if row.shown and any(cell.says_something for cell in row.cells))
 
     @property
     def footnotes(self) -> tuple[str, ...]:
@@ -94,18 +96,22 @@ class Report:
         }
 
 
-def build_report(found: Found, baseline: Path | None = None) -> Report:
+def build_report(found: Found, baseline: Path | None = None, targets: Sequence[Target] = ()) -> Report:
     """Return the report of runs that were read; writes nothing.
 
     Args:
         found: The runs.
         baseline: Folder of the one that the others are compared with in per cent.
+        targets: Scores; when they were reached is shown.
 
     Raises:
         CheckpointError: The baseline is not finished, or no run beside it is.
+        ConfigError: No run was evaluated by the metric of a target.
     """
     certificates, of_others = find_certificates(found.runs, found.certificates)
-    rows = build_rows(found.runs, certificates)
+    base = None if baseline is None else _name_of(baseline, found)
+    reference = next((run for run in found.runs if run.name == base), found.runs[0])
+    rows = build_rows(found.runs, certificates, reference=reference, targets=targets)
     return Report(
         runs=found.runs,
         unfinished=found.unfinished,
@@ -115,7 +121,7 @@ def build_report(found: Found, baseline: Path | None = None) -> Report:
         seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(found.runs)),
         certificates=certificates,
         notes=(*_notes(found.runs), *found.notes, *of_others),
-        against=None if baseline is None else against(_name_of(baseline, found), rows),
+        against=None if base is None else against(base, rows),
     )
 
 
@@ -151,8 +157,8 @@ def _seed_group(group: Sequence[RunRecord], rows: Sequence[Row]) -> SeedGroup:
 def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield what a reader has to know; what is true of several runs is said once."""
     said: dict[str, list[str]] = {}
-    for run in runs:
-        for text in _notes_of(run):
+    for run, unknown in zip(runs, why_unknown(runs), strict=True):
+        for text in (*_notes_of(run), *unknown):
             said.setdefault(text, []).append(run.name)
     for text, names in said.items():
         who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "

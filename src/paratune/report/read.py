@@ -258,20 +258,21 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve]:
     """Return the training losses of all steps and the validation losses of all evaluations."""
     points: dict[str, list[tuple[int, float | None, float | None]]] = {"train": [], "validation": []}
     for event in _events(folder):
-        step, epoch = _number(event.get("step")), _number(event.get("epoch"))
+        step, epoch = number_in(event.get("step")), number_in(event.get("epoch"))
         if step is None:
             continue
         if event["event"] == "step":
-            points["train"].append((int(step), epoch, _number(event.get("loss"))))
+            points["train"].append((int(step), epoch, number_in(event.get("loss"))))
         elif event["event"] == "evaluation" and event.get("split") == "validation":
             scores = event.get("scores")
-            loss = _number(scores.get("loss")) if isinstance(scores, dict) else None
+            loss = number_in(scores.get("loss")) if isinstance(scores, dict) else None
             points["validation"].append((int(step), epoch, loss))
     train, validation = (Curve(*zip(*rows, strict=True)) if rows else Curve((), (), ()) for rows in points.values())
     return train, validation
 
 
-def _number(value: Any) -> float | None:
+def number_in(value: Any) -> float | None:
+    """Return a number of an event; None of anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if is_number else None
 

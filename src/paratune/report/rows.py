@@ -22,6 +22,11 @@ class Cell:
     source: str
     """Where in the record it stands, or from what it was computed."""
 
+    @property
+    def says_something(self) -> bool:
+        """Whether it is known, or says what else is."""
+        return self.value is not None or self.text != NOT_AVAILABLE
+
 
 @dataclass(frozen=True)
 class Row:

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from paratune.report.certificates import Certificate, certified
+from paratune.report.efficiency_rows import efficiency_rows
 from paratune.report.read import RunRecord
 from paratune.report.rows import Cell, Row, count_text, make_row, number_row, texts_of
 from paratune.report.score_rows import constant_rows, quality_rows
 from paratune.report.speed_rows import memory_rows, phases_rows, time_rows
+from paratune.report.targets import Target, target_rows
 from paratune.units import NOT_AVAILABLE
 
 ARROW = " → "
@@ -22,12 +24,27 @@ _STRATEGY_OPTIONS = (
 """Options of strategies that a comparison must show: name, key of the row, label."""
 
 
-def build_rows(runs: Sequence[RunRecord], certificates: Sequence[Certificate] = ()) -> tuple[Row, ...]:
-    """Return the rows of the comparison table, in their order."""
+def build_rows(
+    runs: Sequence[RunRecord],
+    certificates: Sequence[Certificate] = (),
+    *,
+    reference: RunRecord | None = None,
+    targets: Sequence[Target] = (),
+) -> tuple[Row, ...]:
+    """Return the rows of the comparison table, in their order.
+
+    Args:
+        runs: In the order of the columns.
+        certificates: Of `find_certificates`.
+        reference: Whose global batch statistical efficiency is held against; the first run when not given.
+        targets: Scores whose times are shown.
+    """
     rows = [
         *_setup(runs),
         *_certified(runs, certificates),
         *time_rows(runs),
+        *target_rows(runs, targets),
+        *efficiency_rows(runs, reference or runs[0]),
         *phases_rows(runs),
         *memory_rows(runs),
         *quality_rows(runs),

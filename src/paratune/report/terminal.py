@@ -28,7 +28,7 @@ class TerminalReport:
         first = max((len(row.label) for row in rows), default=0) + 2
         for columns in _blocks(self.report, rows, options.max_width - first):
             # A row that says nothing of these runs only lengthens the table.
-            known = [row for row in rows if any(row.cells[position].value is not None for position in columns)]
+            known = [row for row in rows if any(row.cells[position].says_something for position in columns)]
             yield _table(self.report, known, columns)
             yield Text()
         if self.report.against is not None:

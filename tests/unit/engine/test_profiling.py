@@ -64,6 +64,15 @@ def test_a_summary_is_totals_over_totals_of_all_ranks():
     }
 
 
+def test_a_gpu_whose_kernels_the_profiler_does_not_see_is_unknown():
+    blind = exchanged([WINDOW, host("aten::mm", 1000, 11_000)], "nccl")
+    assert blind == {"wall_ms": 10.0, "communication_ms": None, "exposed_ms": None}
+    seen = {"wall_ms": 10.0, "communication_ms": 4.0, "exposed_ms": 2.0}
+    of_ranks = [{**each, "num_steps": 2, "kind": "nccl"} for each in (seen, blind)]
+    found = communication(of_ranks, None)
+    assert (found["share"], found["reason"]) == (None, "the profiler saw no kernel of a GPU on some ranks")
+
+
 @pytest.mark.parametrize(("reason", "said"), [("one process", "one process"), (None, "the session ended before")])
 def test_without_a_profile_all_is_unknown(reason: str | None, said: str):
     found = communication([], reason)

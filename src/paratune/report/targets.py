@@ -1,0 +1,171 @@
+"""Time to quality: when a run first reached a score on its validation set, from its events alone."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune import records
+from paratune.config.metric_names import METRICS, direction
+from paratune.errors import ConfigError
+from paratune.report.read import RunRecord, number_in
+from paratune.report.rows import Row, make_row
+from paratune.text import plain
+from paratune.units import NOT_AVAILABLE, format_duration, format_number
+
+GROUP = "Time to quality"
+_WRITTEN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A score to be reached."""
+
+    metric: str
+    value: float
+
+    @property
+    def rises(self) -> bool:
+        """Whether larger values are better."""
+        return direction(self.metric) == "max"
+
+    @property
+    def text(self) -> str:
+        return f"{self.metric} {'≥' if self.rises else '≤'} {self.value:g}"
+
+    def is_met(self, score: float) -> bool:
+        """Say whether a score is at least as good."""
+        return score >= self.value if self.rises else score <= self.value
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a run came."""
+
+    step: int | None
+    """Of the first evaluation that met the target; None where none did."""
+    train_s: float | None
+    """Sum over the steps until then of the slowest rank's wall time."""
+    total_s: float | None
+    """With start-up, tokenization, evaluations (that one included) and checkpoints until then."""
+    best: float | None
+    """The best score of all evaluations; None where there is none of this metric."""
+
+
+def parse_target(text: str) -> Target:
+    """Return what `--target` says, such as "f1>=0.88" or "loss<=0.3".
+
+    Raises:
+        ConfigError: It says something else, or names a metric that does not exist or is better the other way.
+    """
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"--target {plain(text)!r} is no target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88")
+    metric, sign, value = str(found[1]), found[2], float(found[3])
+    try:
+        wanted = ">=" if direction(metric) == "max" else "<="
+    except KeyError:
+        known = ", ".join(sorted({name for names in METRICS.values() for name in names}))
+        raise ConfigError(f"--target {plain(text)}: there is no metric {metric}; known are {known}") from None
+    if sign != wanted:
+        better = "larger" if wanted == ">=" else "smaller"
+        raise ConfigError(
+            f"--target {plain(text)}: {metric} is better when it is {better}; write {metric}{wanted}{value:g}"
+        )
+    return Target(metric, value)
+
+
+def target_rows(runs: Sequence[RunRecord], targets: Sequence[Target]) -> Iterator[Row]:
+    """Yield for each target the training time and the whole time until it was reached.
+
+    Raises:
+        ConfigError: No run was evaluated by a target's metric.
+    """
+    events = [_events_of_ranks(run) for run in runs]
+    for target in targets:
+        found = [reached(run, own, target) for run, own in zip(runs, events, strict=True)]
+        if all(one.best is None for one in found):
+            raise ConfigError(_unknown_metric(target, events))
+        for part, label in (("train_s", "Training until"), ("total_s", "Whole run until")):
+            values = [getattr(one, part) for one in found]
+            texts = [_text(one, value) for one, value in zip(found, values, strict=True)]
+            sources = [
+                "events: evaluation" if one.step is None else f"events: step, evaluation, up to step {one.step}"
+                for one in found
+            ]
+            key = f"{part.removesuffix('_s')}_until_{target.metric}_{target.value:g}_s"
+            yield make_row(runs, key, GROUP, f"{label} {target.text}", sources, values, texts)
+
+
+def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: Target) -> Reached:
+    """Return when a run first met a target.
+
+    Args:
+        run: For its start-up.
+        ranks: Events of each rank, the first one's first.
+        target: The score.
+    """
+    scores = []
+    for place, event in enumerate(ranks[0] if ranks else ()):
+        score = _score(event, target.metric)
+        if score is not None:
+            scores.append((place, event, score))
+    best = (max if target.rises else min)((score for *_, score in scores), default=None)
+    met = next(((place, event) for place, event, score in scores if target.is_met(score)), None)
+    if met is None:
+        return Reached(None, None, None, best)
+    place, event = met
+    step = number_in(event.get("step"))
+    if step is None:
+        return Reached(None, None, None, best)
+    train_s = _train_s(ranks, step)
+    start = [run.number(f"summary.time.{part}_s") for part in ("startup", "tokenize")]
+    pauses = [
+        number_in(each.get("time_s")) for each in ranks[0][: place + 1] if each["event"] in ("evaluation", "checkpoint")
+    ]
+    known = [each for each in (train_s, *start, *pauses) if each is not None]
+    total_s = sum(known) if len(known) == 1 + len(start) + len(pauses) else None
+    return Reached(int(step), train_s, total_s, best)
+
+
+def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
+    """Return the seconds of the steps up to `last`, each that of its slowest rank; None where one is damaged."""
+    walls: dict[float, float] = {}
+    for event in (event for own in ranks for event in own if event["event"] == "step"):
+        step, wall_ms = number_in(event.get("step")), number_in(event.get("wall_ms"))
+        if step is None or wall_ms is None:
+            return None
+        walls[step] = max(walls.get(step, 0.0), wall_ms)
+    return sum(wall_ms for step, wall_ms in walls.items() if step <= last) / 1000
+
+
+def _score(event: dict[str, Any], metric: str) -> float | None:
+    scores = event.get("scores")
+    if event["event"] != "evaluation" or event.get("split") != "validation" or not isinstance(scores, dict):
+        return None
+    return number_in(scores.get(metric))
+
+
+def _events_of_ranks(run: RunRecord) -> list[list[dict[str, Any]]]:
+    return [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
+
+
+def _text(found: Reached, value: float | None) -> str:
+    if found.best is None:
+        return f"{NOT_AVAILABLE}: not evaluated by it"
+    if found.step is None:
+        return f"not reached (best {format_number(found.best)})"
+    return format_duration(value)
+
+
+def _unknown_metric(target: Target, events: Sequence[Sequence[Sequence[dict[str, Any]]]]) -> str:
+    names = {
+        name
+        for ranks in events
+        for event in (ranks[0] if ranks else ())
+        if event["event"] == "evaluation" and isinstance(event.get("scores"), dict)
+        for name in event["scores"]
+        if _score(event, name) is not None
+    }
+    known = ", ".join(sorted(map(plain, names))) or "none: no run has a validation set"
+    return f"--target {target.metric}: no run was evaluated by it during training; known are {known}"

@@ -1,0 +1,100 @@
+"""What samples are worth and what ranks lose, as rows: from records written by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_run import make_run
+
+from paratune.report import make
+from paratune.report.model import Report
+
+NOISE = {"value": 96.0, "standard_error": 12.0, "num_steps": 11, "reason": None}
+UNKNOWN = {"value": None, "standard_error": None, "num_steps": 0, "reason": "one micro-batch a step: set another"}
+
+
+def of(folder: Path, **summary: Any) -> Path:
+    batch = summary.pop("batch", 32)
+    return make_run(
+        folder, run_changes={"batch.global_batch_size": batch}, summary_changes={f"{k}": v for k, v in summary.items()}
+    )
+
+
+def texts(report: Report, key: str) -> list[str]:
+    return [cell.text for row in report.rows if row.key == key for cell in row.cells]
+
+
+def values(report: Report, key: str) -> list[Any]:
+    return [cell.value for row in report.rows if row.key == key for cell in row.cells]
+
+
+def test_efficiency_is_held_against_the_first_run(tmp_path: Path):
+    small = of(tmp_path / "small", noise_scale=NOISE)
+    large = of(tmp_path / "large", noise_scale={**NOISE, "value": 160.0}, batch=64)
+    report = make([small, large], None)
+    # (160 + 32) / (160 + 64), with the run's own noise scale.
+    assert values(report, "statistical_efficiency") == [1.0, pytest.approx(192 / 224)]
+    rates = values(report, "samples_per_s")
+    assert values(report, "goodput") == pytest.approx([rates[0], rates[1] * 192 / 224])
+    assert texts(report, "noise_scale") == ["96.0 ± 12.0", "160.0 ± 12.0"]
+    assert "Statistical efficiency (against 32 samples)" in [row.label for row in report.shown_rows]
+
+
+def test_efficiency_is_held_against_the_baseline_that_is_named(tmp_path: Path):
+    small = of(tmp_path / "small", noise_scale=NOISE)
+    large = of(tmp_path / "large", noise_scale=NOISE, batch=64)
+    report = make([small, large], None, baseline=large)
+    assert values(report, "statistical_efficiency") == [pytest.approx(160 / 128), 1.0]
+
+
+def test_runs_of_one_batch_size_do_not_show_that_they_are_equal(tmp_path: Path):
+    report = make([of(tmp_path / "a", noise_scale=NOISE), of(tmp_path / "b", noise_scale=NOISE)], None)
+    shown = {row.key for row in report.shown_rows}
+    assert "noise_scale" in shown
+    assert {"statistical_efficiency", "goodput"}.isdisjoint(shown)
+    assert values(report, "statistical_efficiency") == [1.0, 1.0]
+
+
+def test_the_noise_scale_is_taken_from_a_run_that_trained_the_same_thing(tmp_path: Path):
+    report = make([of(tmp_path / "a", noise_scale=NOISE), of(tmp_path / "b", noise_scale=UNKNOWN)], None)
+    assert texts(report, "noise_scale") == ["96.0 ± 12.0", "96.0 ± 12.0 †"]
+    (row,) = (row for row in report.rows if row.key == "noise_scale")
+    assert row.cells[1].source == "summary.noise_scale.value of a"
+    assert row.footnote == "† Noise scale: that of b is from a, which trained the same thing."
+    assert row.footnote in report.footnotes
+    assert not any("noise scale n/a" in note for note in report.notes)
+
+
+def test_not_from_one_that_trained_something_else(tmp_path: Path):
+    report = make([of(tmp_path / "a", noise_scale=NOISE), of(tmp_path / "b", noise_scale=UNKNOWN, batch=64)], None)
+    assert texts(report, "noise_scale") == ["96.0 ± 12.0", "n/a"]
+    assert values(report, "goodput")[1] is None
+    assert "b: noise scale n/a: one micro-batch a step: set another." in report.notes
+
+
+def test_old_records_have_no_such_rows_and_nothing_is_said(tmp_path: Path):
+    report = make([of(tmp_path / "a")], None)
+    assert "Efficiency" not in [row.group for row in report.shown_rows]
+    assert not any("n/a:" in note for note in report.notes)
+
+
+def test_communication_and_the_slowest_rank(tmp_path: Path):
+    sent = {"share": 0.25, "exposed_share": 0.125, "time_ms_per_step": 20.0, "num_steps": 5, "kind": "nccl"}
+    slow = {"slowest_rank": 3, "slowdown": 1.0834, "wait_share": 0.041, "reason": None}
+    alone = dict.fromkeys(("slowest_rank", "slowdown", "wait_share"))
+    first = of(tmp_path / "a", noise_scale=NOISE, communication={**sent, "reason": None}, stragglers=slow)
+    second = of(
+        tmp_path / "b",
+        noise_scale=NOISE,
+        communication={**dict.fromkeys(sent), "reason": "one process exchanges nothing"},
+        stragglers={**alone, "reason": "one process waits for nobody"},
+    )
+    report = make([first, second], None)
+    assert texts(report, "communication_share") == ["25.0% (12.5%)", "n/a"]
+    assert texts(report, "straggler_slowdown") == ["1.08× (rank 3)", "n/a"]
+    assert texts(report, "wait_share") == ["4.1%", "n/a"]
+    assert values(report, "communication_ms_per_step") == [20.0, None]
+    assert "b: communication n/a: one process exchanges nothing." in report.notes
+    assert "b: slowest rank n/a: one process waits for nobody." in report.notes
+    # Nobody has them: nobody is told why.
+    assert not any("exchanges" in note for note in make([second], None).notes)
