@@ -38,6 +38,7 @@ FREE_TO_CHANGE = (
     "evaluate.batch_size",
     "batch",
     "train.activation_checkpointing",
+    "train.compile",
 )
 """What may differ when a run is gone on with: it moves the arithmetic, not what is trained. Of the batch, the samples
 of a step, over all ranks, are compared by themselves."""

@@ -185,6 +185,9 @@ class Train(Section):
     activation_checkpointing: Positive | None = None
     """Compute the inside of every block (1) or every n-th one (n) again during backward instead of keeping it: less
     memory for more time, the same gradients. Off when not given."""
+    compile: bool = False
+    """Compile every block with torch.compile: fewer, larger kernels on a GPU, for a start that takes a minute or more.
+    On a CPU it was measured to be slower."""
 
 
 class BatchSize(Section):

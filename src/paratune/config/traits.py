@@ -157,6 +157,7 @@ TRAITS: dict[str, Traits] = {
             "train.freeze_encoder=true": "the first stages would have nothing to train",
             "batch.layout=packed": "its micro-batches have equal shapes; leave it out",
             "batch.layout=bucketed": "its micro-batches have equal shapes; leave it out",
+            "train.compile=true": "it cuts the model by entering its blocks one by one, outside of any graph",
         },
         min_world_size=2,
         equal_shapes=True,

@@ -182,7 +182,7 @@ def _tokens(run: RunRecord) -> Any:
 
 def _optimization(run: RunRecord) -> Any:
     """Return the section train without its length, which the plan has, and without what saves memory alone."""
-    left_out = {"epochs", "max_steps", "activation_checkpointing"}
+    left_out = {"epochs", "max_steps", "activation_checkpointing", "compile"}
     settings = _settings(run, "train", None)
     return settings and {key: value for key, value in settings.items() if key not in left_out}
 

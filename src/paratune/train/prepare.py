@@ -31,6 +31,7 @@ from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.compile import compile_blocks
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
@@ -245,9 +246,10 @@ def initial_model(prepared: Prepared) -> TaskModel:
     config = prepared.config
     model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
     prepared.recipe.initialise(model, prepared.splits["train"])
-    use_cheap_dropout(model)
+    if not config.train.compile:  # inductor fuses PyTorch's own dropout and linear layers
+        use_cheap_dropout(model)
     if not prepared.traits.equal_shapes:  # a pipeline counts the operations of PyTorch's own layers
-        if prepared.device.type == "cpu":
+        if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
         find_entry(
             model,
@@ -259,6 +261,10 @@ def initial_model(prepared: Prepared) -> TaskModel:
         freeze_encoder(model)
     if config.train.activation_checkpointing is not None:
         checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
+    if config.train.compile:
+        compile_blocks(model)
+        if prepared.place.rank == 0 and prepared.device.type == "cpu":
+            log.warning("train.compile: on a CPU steps were slower with it than without (docs/batches.md)")
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
         log.warning("%s", warning)
     return model

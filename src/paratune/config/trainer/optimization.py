@@ -65,6 +65,8 @@ def _schedule(settings: Settings, out: Conversion) -> None:
 
 def _activations(settings: Settings, out: Conversion) -> None:
     options = settings.value("activation_checkpointing_kwargs")
+    if settings.switch("torch_compile"):
+        out.put("train.compile", True, settings.origin("torch_compile"))
     if not settings.switch("activation_checkpointing"):
         return
     every = options.get("every_n_layers", 1) if isinstance(options, dict) else 1

@@ -1,0 +1,70 @@
+import pytest
+import torch
+from torch import nn
+
+from paratune.batch import Batch
+from paratune.errors import ConfigError
+from paratune.models.compile import compile_blocks
+from paratune.models.packed import find_entry
+from paratune.models.task_model import TaskModel
+from paratune.packing import pack
+
+
+def bert() -> TaskModel:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = TaskModel(BertForSequenceClassification(config), "classification")
+    find_entry(model)
+    return model.train()
+
+
+def rows(*lengths: int) -> Batch:
+    mask_BS = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    return pack(
+        Batch(
+            input_ids=torch.arange(mask_BS.numel()).view(mask_BS.shape) % 49 + 1,
+            row_weight=torch.ones(len(lengths)),
+            index=torch.arange(len(lengths)),
+            num_samples=len(lengths),
+            num_tokens=sum(lengths),
+            num_padded_tokens=mask_BS.numel(),
+            loss_denominator=float(len(lengths)),
+            attention_mask=mask_BS,
+            token_type_ids=torch.zeros_like(mask_BS),
+            max_seqlen=max(lengths),
+            labels=torch.zeros(len(lengths), dtype=torch.long),
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of inductor and what it imports
+def test_compiled_blocks_give_the_outputs_and_gradients_of_eager_ones_for_other_numbers_of_tokens():
+    eager, compiled = bert(), bert()
+    compile_blocks(compiled)
+    torch._dynamo.utils.counters.clear()
+    for batch in (rows(5, 9), rows(7, 3, 8), rows(12, 4)):
+        for model in (eager, compiled):
+            model.zero_grad()
+            model.loss_sum(model(batch), batch).backward()
+        for expected, found in zip(eager.parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # and were compiled
+    assert list(compiled.state_dict()) == list(eager.state_dict())
+
+
+def test_a_model_without_blocks_is_refused():
+    model = bert()
+    model.hf.bert.encoder.layer = nn.ModuleList()
+    with pytest.raises(ConfigError, match=r"train\.compile: true, but this model has no repeated layers"):
+        compile_blocks(model)
