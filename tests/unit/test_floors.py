@@ -26,7 +26,10 @@ PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
 FLOOR_0 = {"errors", "imports", "text", "units"}
 FLOOR_1 = {"config", "devices", "efficiency", "records", "hardware"}
-BESIDE_1 = {"certificate", "console", "demo", "extensions", "hub", "place", "predictions", "run_folder", "sweep_record"}
+BESIDE_1 = {
+    *("certificate", "console", "demo", "environment", "extensions", "hub", "place", "predictions", "run_folder"),
+    "sweep_record",
+}
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "packing", "precision"}
 FLOOR_3 = {"data", "models", "metrics"}

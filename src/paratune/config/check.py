@@ -108,6 +108,20 @@ def _choosing(config: Config) -> Iterator[Problem]:
             yield no_effect(key, value, "with evaluate.every: never", ("evaluate.every",))
 
 
+def _probe(config: Config) -> Iterator[Problem]:
+    """What a run that neither evaluates nor saves has no use for."""
+    evaluate, checkpoint = config.evaluate, config.checkpoint
+    given = {
+        "evaluate.best": evaluate.best,
+        "evaluate.patience": evaluate.patience,
+        "evaluate.steps": evaluate.steps,
+        "checkpoint.steps": checkpoint.steps,
+    }
+    for key, value in given.items() if config.measure.probe else ():
+        if value is not None:
+            yield no_effect(key, value, "with measure.probe: true", ("measure.probe",))
+
+
 def _validation_set(config: Config) -> Iterator[Problem]:
     evaluate = config.evaluate
     if config.data.validation is not None or (config.data.split and config.data.split.validation is not None):
@@ -396,6 +410,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _batch,
     _when,
     _choosing,
+    _probe,
     _validation_set,
     _files,
     _workers,

@@ -98,6 +98,8 @@ class Loop:
     checkpoint_due: Callable[[int], bool]
     noise: NoiseMeter
     profiler: StepProfiler
+    saves_when_stopped: bool = True
+    """Whether a signal is answered with a checkpoint; a run of a few steps, which is only to be timed, begins anew."""
     shrink: Callable[[int, BaseException], bool] = lambda step, error: False
     """Called when memory ran out in the gradients of a step (counted from 1): whether `batches` now gives that step
     again, in smaller micro-batches."""
@@ -198,12 +200,17 @@ def _pause(loop: Loop, progress: Progress) -> None:
 
 
 def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
-    """End the run in good order after a signal, with a checkpoint of this step.
+    """End the run in good order after a signal, with a checkpoint of this step, if it saves any.
 
     Raises:
         Stopped: Always.
     """
     loop.recorder.flush()
+    if not loop.saves_when_stopped:
+        loop.recorder.add("stop", step=progress.step, signal=loop.stop.said())
+        raise Stopped(
+            f"stopped by {loop.stop.said()} after step {progress.step}; nothing is saved of a probe: start it again"
+        )
     # A checkpoint of this step that is there already holds all of it; writing it again could only lose it.
     if progress.saved_step < progress.step:
         loop.keeper.save(progress, "signal")

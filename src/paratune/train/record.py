@@ -17,6 +17,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
+from paratune.environment import recorded_environment, unset_variables
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
 from paratune.train.batch_layout import BatchLayout
@@ -97,6 +98,8 @@ def session_record(
         "hardware": nodes,
         "world_size": prepared.place.world_size,
         "num_threads": torch.get_num_threads(),
+        "environment": recorded_environment(),
+        "environment_unset": unset_variables(),
         "device": prepared.device.type,
         "strategy": {
             "kind": config.strategy.kind,
@@ -167,6 +170,7 @@ def run_record(
         "run_id": folder.name,
         "created": session["began"],
         **{key: value for key, value in session.items() if key not in {"began", "step"}},
+        "kind": kind_of(prepared.config),
         "seed": prepared.config.run.seed,
         "task": task_facts(prepared.config),
         "data": split_records(prepared.splits),
@@ -174,6 +178,11 @@ def run_record(
         "plan": plan,
         "sessions": [session],
     }
+
+
+def kind_of(config: Config) -> str:
+    """Return what a run is made for: full, or probe for one that is only to be timed."""
+    return "probe" if config.measure.probe else "full"
 
 
 def add_session(folder: Path, session: dict[str, Any]) -> None:

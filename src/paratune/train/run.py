@@ -67,6 +67,7 @@ from paratune.train.record import (
     add_session,
     gather_nodes,
     gather_texts,
+    kind_of,
     model_facts,
     run_record,
     session_record,
@@ -370,6 +371,7 @@ class _Run:
                     config.measure.profile_steps if strategy.layout.world_size > 1 else 0,
                     warmup_steps=config.measure.warmup_steps,
                 ),
+                saves_when_stopped=not config.measure.probe,
                 shrink=self._memory.shrink,
             )
             self._memory.batches, self._memory.recorder = batches, recorder
@@ -446,14 +448,14 @@ class _Run:
         return {**found, "loss": evaluation.loss}
 
     def _evaluation_due(self, step: int) -> bool:
-        if "validation" not in self._prepared.splits or step == 0:
+        if "validation" not in self._prepared.splits or step == 0 or self._config.measure.probe:
             return False
         section = self._config.evaluate
         return step == self._num_steps or is_due(step, section.every, section.steps, self._steps_per_epoch)
 
     def _checkpoint_due(self, step: int) -> bool:
         section = self._config.checkpoint
-        if step == 0 or section.every == "never":
+        if step == 0 or section.every == "never" or self._config.measure.probe:
             return False
         # Also the last step: what is still to come, writing the model, can fail on a full disk.
         return step == self._num_steps or is_due(step, section.every, section.steps, self._steps_per_epoch)
@@ -461,6 +463,8 @@ class _Run:
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
         """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
         config = self._config
+        if self._config.measure.probe:
+            return self._finish_probe(recorder, progress)
         kept_step = keeper.load_best(progress)
         if self._prepared.labelled.keys() - {"train"}:
             keeper.import_scorers(progress)
@@ -497,6 +501,17 @@ class _Run:
             )
             records.write_json(self._folder / records.SUMMARY_FILE, summary)
             self._drop_best_snapshots()
+        self._strategy.reduce(torch.zeros(1), "max")
+        self._strategy.close()
+        return summary
+
+    def _finish_probe(self, recorder: Recorder, progress: Progress) -> dict[str, Any]:
+        """Write the summary of a run that was only to be timed."""
+        peaks = self._peaks()
+        summary: dict[str, Any] = {}
+        if self._is_writer:
+            summary = self._summary({}, recorder, progress, peaks)
+            records.write_json(self._folder / records.SUMMARY_FILE, summary)
         self._strategy.reduce(torch.zeros(1), "max")
         self._strategy.close()
         return summary
@@ -548,7 +563,11 @@ class _Run:
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
         prepared = self._prepared
         summary["scores"] = {split: values for split, (_, values) in results.items() if split in prepared.labelled}
-        summary["baseline"] = constant_baseline(self._config.task.kind, prepared.recipe, prepared.splits)
+        summary["kind"] = kind_of(self._config)
+        is_probe = self._config.measure.probe
+        summary["baseline"] = (
+            None if is_probe else constant_baseline(self._config.task.kind, prepared.recipe, prepared.splits)
+        )
         summary["pipeline"]["ideal_bubble_share"] = self._prepared.traits.ideal_bubble_share(
             self._batch.grad_accum_steps
         )

@@ -14,6 +14,7 @@ from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import load_config
 from paratune.engine.loop import Progress
+from paratune.environment import RECORD_VARIABLE
 from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
@@ -82,6 +83,8 @@ def prepared(folder: Path, *, settings: list[str], world_size: int, strategy: An
 
 def test_a_session_is_added_and_the_top_stays_that_of_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(record, "split_records", lambda splits: {})
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    monkeypatch.setenv(RECORD_VARIABLE, "-GLOO_SOCKET_IFNAME")
     alone = prepared(tmp_path, settings=[], world_size=1, strategy=SingleStrategy)
     sizes = ResolvedBatch(global_batch_size=4, micro_batch_size=4, grad_accum_steps=1)
     first = session_record(alone, batch=sizes, batch_layout=BatchLayout("packed"), nodes=[{"hostname": "a"}], step=0)
@@ -99,6 +102,8 @@ def test_a_session_is_added_and_the_top_stays_that_of_the_first(monkeypatch: pyt
     assert (found["world_size"], found["strategy"]["kind"], found["plan"]) == (1, "single", {"num_steps": 9})
     assert found["created"] == found["sessions"][0]["began"]
     assert "step" not in found
+    assert (found["kind"], found["environment"]["NCCL_DEBUG"]) == ("full", "WARN")
+    assert found["sessions"][1]["environment_unset"] == ["GLOO_SOCKET_IFNAME"]
     told = [
         (one["step"], one["world_size"], one["strategy"]["kind"], one["batch"]["micro_batch_size"], one["hardware"])
         for one in found["sessions"]
