@@ -105,11 +105,18 @@ def sweep(
     overwrite: Annotated[
         bool, Parameter(negative=(), help="delete, and train again, runs that the file has changed since")
     ] = False,
+    probe: Annotated[
+        bool, Parameter(negative=(), help="take 20 steps of each run, to time them, in a folder of their own")
+    ] = False,
+    list_: Annotated[
+        bool, Parameter(name="--list", negative=(), help="print the command of each run, for a cluster; start none")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Train every combination that MATRIX says, choose the best by validation, and report all over seeds.
 
-    Finished runs are skipped and interrupted ones gone on with: start it again after a crash.
+    What cannot run here is left out with the reason. Finished runs are not made again and interrupted ones gone on
+    with: start it again after a crash.
     """
     from paratune.commands.sweep import sweep_command
 
@@ -121,6 +128,8 @@ def sweep(
         retry_failed=retry_failed,
         overwrite=overwrite,
         as_json=json,
+        probe=probe,
+        as_list=list_,
     )
 
 

@@ -28,6 +28,9 @@ EXIT_STOPPED = 75
 """Stopped by a signal, in good order: after saving a checkpoint, or before there was anything to save (sysexits.h,
 EX_TEMPFAIL: try again later)."""
 
+EXIT_TIMED_OUT = 124
+"""Of a run that `paratune sweep` ended because it took too long, in sweep.json; as `timeout` of the shell has it."""
+
 
 class ParatuneError(Exception):
     """Base of all errors that are the user's to mend; its text says where, what was found and what to do."""

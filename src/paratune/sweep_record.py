@@ -10,13 +10,16 @@
 Floor 1: no torch.
 """
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from paratune import records
+from paratune.config.differences import flatten
+from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
 from paratune.text import plain
 
@@ -29,6 +32,19 @@ REPORT_FOLDER = "report"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What the name of a run or of a value is made of: it becomes the name of a folder."""
+
+NOT_COMPARED = (
+    "run.name",
+    "run.folder",
+    "data.cache_dir",
+    "data.figures",
+    "measure",
+    "trackers",
+    "evaluate.batch_size",
+    "checkpoint",
+)
+"""What may change without a run being another one: where things are kept, how often, and what trains nothing."""
+_PROBE = "measure.probe"
 
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
 """Skipped is what cannot run here; the reason says why."""
@@ -180,3 +196,60 @@ def _cell(values: Mapping[str, Any]) -> CellRecord:
 def run_folder_of(folder: Path, cell: str) -> Path:
     """Return the folder of a cell's run."""
     return folder / RUNS_FOLDER / cell
+
+
+def compared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings, by dotted key, that make a run another one when they change."""
+    found = flatten(values)
+    kept = {
+        key: value
+        for key, value in found.items()
+        if not any(key == each or key.startswith(f"{each}.") for each in NOT_COMPARED)
+    }
+    return kept | ({_PROBE: True} if found.get(_PROBE) else {})
+
+
+def run_fingerprint(values: Mapping[str, Any], num_processes: int, environment: Mapping[str, str | None]) -> str:
+    """Return the SHA-256 of all that makes a cell another run when it changes.
+
+    Args:
+        values: Its resolved configuration.
+        num_processes: World size.
+        environment: Variables that the matrix gives it.
+    """
+    kept: list[Any] = [num_processes, dict(sorted(compared(values).items()))]
+    kept += [dict(sorted(environment.items()))] if environment else []
+    return hashlib.sha256(one_line(kept).encode()).hexdigest()
+
+
+def as_found(folder: Path, sweep: SweepRecord) -> SweepRecord:
+    """Return a record with those cells finished whose runs are, though nobody has told it: a cluster has trained them.
+
+    A run of another configuration, from before the matrix was changed, is none of a cell.
+    """
+    return replace(sweep, cells=tuple(_as_found(run_folder_of(folder, cell.name), cell) for cell in sweep.cells))
+
+
+def _as_found(run: Path, cell: CellRecord) -> CellRecord:
+    if cell.state == "finished" or not records.is_finished(run):
+        return cell
+    try:
+        record = records.read_json(run / records.RUN_FILE)
+        last = record["sessions"][-1] if record["sessions"] else record
+        given = given_environment(last, cell.environment)
+        found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given)
+    except (CheckpointError, KeyError, TypeError, AttributeError):
+        return cell
+    return replace(cell, state="finished", reason=None, exit_code=None) if found == cell.fingerprint else cell
+
+
+def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None] | None:
+    """Return the variables of these names that a session of a run was given, None for one without a value.
+
+    Of one that was unset, a default that its launcher gave it is no value. None for a record of before they were kept.
+    """
+    environment = session.get("environment")
+    if environment is None:
+        return None
+    unset = session.get("environment_unset", ())
+    return {name: None if name in unset else environment.get(name) for name in names}

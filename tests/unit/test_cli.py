@@ -13,7 +13,8 @@ import pytest
 
 from paratune import cli, errors
 from paratune.config.load import load_config
-from paratune.sweep.cells import cells_of, invalid
+from paratune.sweep.asked import invalid
+from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
 
 ROOT = Path(__file__).parents[2]

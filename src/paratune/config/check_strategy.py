@@ -4,6 +4,7 @@ Floor 1.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from paratune.config.contradictions import no_effect
 from paratune.config.differences import flatten
@@ -23,7 +24,7 @@ def _memory_savers(config: Config) -> Iterator[Problem]:
     for key, value in strategy_options(config.strategy).items() if config.device == "cpu" else ():
         if "offload" in key and value is True:
             wanted = "with device: cpu, where states are in host memory anyhow"
-            yield no_effect(f"strategy.{key}", True, wanted, ("device",))
+            yield replace(no_effect(f"strategy.{key}", True, wanted, ("device",)), is_impossible=True)
 
 
 def _strategy(config: Config) -> Iterator[Problem]:
@@ -87,7 +88,7 @@ def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
         key, _, value = setting.partition("=")
         if key in values and one_line(values[key]) == value:
             message = f"{key}: {value} cannot be combined with strategy.kind: {kind}: {reason}"
-            yield Problem(message, (key, "strategy.kind"))
+            yield Problem(message, (key, "strategy.kind"), is_impossible=True)
 
 
 def _deepspeed(config: Config) -> Iterator[Problem]:

@@ -47,7 +47,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
         ConfigError: The file cannot be read, or it has problems: all of them are in the text, each with its line.
     """
     loaded, problems = check_layer(read_layers(path, overrides), path)
-    if loaded is None:
+    if loaded is None or problems:
         raise failure(path, problems, label(path, path.parent))
     return loaded
 
@@ -60,7 +60,8 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
         path: The file it is from; a run without a name gets that of the file.
 
     Returns:
-        The configuration, or None and what is wrong with it, each problem with its place.
+        The configuration, or None and what is wrong with it, each problem with its place. One of which nothing is
+        wrong but that settings cannot go together (`Problem.is_impossible`) is returned with these problems.
     """
     if not layer.whole:
         return None, [_placed(problem, layer) for problem in layer.problems]
@@ -75,11 +76,11 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
             raise
         config = None
     problems = [*layer.problems, *findings.problems, *(_cross_problems(config, findings) if config else [])]
-    if problems:
-        return None, [_placed(problem, layer) for problem in problems]
-    assert config is not None
+    placed = [_placed(problem, layer) for problem in problems]
+    if config is None or not all(problem.is_impossible for problem in problems):
+        return None, placed
     plain = config.model_dump(mode="json", by_alias=True)
-    return LoadedConfig(config, _origins(plain, layer), plain, path), []
+    return LoadedConfig(config, _origins(plain, layer), plain, path), placed
 
 
 def show_text(loaded: LoadedConfig) -> str:

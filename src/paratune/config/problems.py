@@ -33,6 +33,8 @@ class Problem:
     """Dotted keys that it is about; the first is the one whose line is shown."""
     place: Place | None = None
     """Where to look; looked up by key when None."""
+    is_impossible: bool = False
+    """Whether each setting is right by itself, and only together they cannot be: a matrix leaves such runs out."""
 
 
 def overlap(key: str, other: str) -> bool:

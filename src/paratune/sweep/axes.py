@@ -9,50 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.config.differences import flatten
-from paratune.config.layers import SHORTHAND, Layer, layer_of, merge
+from paratune.config.layers import SHORTHAND, Layer
 from paratune.config.plain import one_line
 from paratune.config.problems import overlap
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_scalar
+from paratune.sweep.environment import ENV
 from paratune.sweep.matrix_file import MatrixFile
-from paratune.sweep.names import short, show, slug, value_name
-from paratune.sweep_record import NAME, Axis
+from paratune.sweep.names import short
+from paratune.sweep.values import Value, read_listed, read_named
+from paratune.sweep_record import Axis
 
-NPROC = "nproc"
-"""Processes of each run; also a setting of an axis, or an axis by itself."""
 SEED = "run.seed"
 SEEDS = frozenset({SEED, "data.split.seed"})
 """What repetitions of a run differ in."""
 OURS = ("run.name", "run.folder")
 """What the matrix gives each run."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """One value of an axis."""
-
-    name: str
-    """In names of runs."""
-    shown: str
-    """In tables."""
-    plain: Any
-    """As in the file; the name, of settings that go together."""
-    below: Layer
-    """What its settings extend."""
-    own: Layer
-    """What it sets."""
-    num_processes: int | None
-    """None where the axis does not say."""
-
-    @property
-    def above(self) -> dict[str, Any]:
-        """What the matrix itself sets, by dotted key."""
-        return flatten(self.own.values) | ({NPROC: self.num_processes} if self.num_processes else {})
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All that it sets, also through files, by dotted key."""
-        return flatten(merge(self.below, self.own).values) | self.above
 
 
 @dataclass(frozen=True)
@@ -66,6 +38,10 @@ class AxisOfValues:
     def keys(self) -> list[str]:
         """The dotted keys that it sets, also through files."""
         return list(dict.fromkeys(key for each in self.values for key in (*each.below.places, *each.own.places)))
+
+    def by_name(self, name: str) -> Value:
+        """Return the value of that name."""
+        return next(value for value in self.values if value.name == name)
 
     @property
     def varied(self) -> list[str]:
@@ -135,13 +111,20 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
 def _axis(file: MatrixFile, key: str, name: str, found: Any) -> AxisOfValues | None:
     at = f"axes.{key}"
     if isinstance(found, list) and found:
-        values = [_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(found)]
+        values = [read_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(found)]
     elif isinstance(found, dict) and found:
-        values = [_named(file, str(value), settings, f"{at}.{value}") for value, settings in found.items()]
+        values = [read_named(file, str(value), settings, f"{at}.{value}") for value, settings in found.items()]
     else:
         file.refuse(
             f"{at} is {describe_value(found)}; allowed: a list of values of the option {key}, or a mapping of "
             "names to settings, such as {small: {train.learning_rate: 1e-5, train.epochs: 3}}",
+            at,
+        )
+        return None
+    if key == ENV:
+        file.refuse(
+            f"{at}: an axis is of one variable, {ENV}.NAME: [...], or names settings that go together: "
+            f"{{first: {{{ENV}: {{NAME: value}}}}, second: ...}} under a name that is not {ENV}",
             at,
         )
         return None
@@ -166,41 +149,6 @@ def _axis(file: MatrixFile, key: str, name: str, found: Any) -> AxisOfValues | N
     return AxisOfValues(axis, tuple(values))
 
 
-def _listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value:
-    """Return a value of the option `key`."""
-    if key == NPROC:
-        count = file.count(value, at)
-        return Value(f"{NPROC}-{count}", str(count), value, Layer(), Layer(), count)
-    places = {at.replace(f"axes.{key}", key, 1).partition("[")[0]: file.places[at]}
-    inside = {
-        each.replace(at, key, 1): place for each, place in file.places.items() if each.startswith((f"{at}.", f"{at}["))
-    }
-    own = layer_of(key, value, {**places, **inside})
-    shown = show(value)
-    return Value(value_name(value, name), shown, value, Layer(), own, None)
-
-
-def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
-    """Return settings that go together under a name."""
-    if not NAME.fullmatch(name):
-        file.refuse(
-            f"{at}: {name!r} becomes part of the names of runs; allowed: letters, digits, '.', '_' and '-', with a "
-            "letter or digit first",
-            at,
-        )
-        name = slug(name)
-    if not isinstance(settings, dict) or not settings:
-        file.refuse(
-            f"{at} is {describe_value(settings)}; allowed: a mapping of settings, such as "
-            "{train.learning_rate: 1e-5}",
-            at,
-        )
-        return Value(name, name, name, Layer(), Layer(), None)
-    count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
-    below, own = file.layers({key: value for key, value in settings.items() if key != NPROC}, at)
-    return Value(name, name, name, below, own, count)
-
-
 def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
     """Refuse axes that set the same option, of which one would have no effect.
 
@@ -215,9 +163,6 @@ def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
                     "go together on one axis",
                     f"axes.{axis.axis.key}",
                 )
-        if sum(any(value.num_processes for value in each.values) for each in axes[: number + 1]) > 1:
-            file.refuse(f"two axes set {NPROC}; put values that go together on one axis", f"axes.{axis.axis.key}")
-            return
 
 
 def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
@@ -233,7 +178,7 @@ def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
 
 
 def _own_leaves(axis: AxisOfValues) -> list[str]:
-    places = {key.partition("[")[0] for value in axis.values for key in value.own.places}
+    places = {key.partition("[")[0] for value in axis.values for key in (*value.own.places, *value.beside)}
     return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
 
 

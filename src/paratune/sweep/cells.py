@@ -5,95 +5,41 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paratune.config.differences import flatten
-from paratune.config.glue import headline_metrics
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
-from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
-from paratune.config.problems import Place, Problem, failure, overlap
-from paratune.config.sections import Config
+from paratune.config.problems import Place, Problem, overlap
 from paratune.config.sources import local_path, split_of
 from paratune.config.validate import describe_value
-from paratune.errors import ConfigError, did_you_mean
-from paratune.place import global_batch_size
-from paratune.sweep.axes import OURS, Value, find_value
+from paratune.errors import ConfigError
+from paratune.sweep.axes import OURS
+from paratune.sweep.cell import Cell
+from paratune.sweep.choices import check_choices
 from paratune.sweep.matrix import Matrix
+from paratune.sweep.order import repeated
+from paratune.sweep.possible import why_not_here, why_nowhere
+from paratune.sweep.probe import Probe, as_probe
+from paratune.sweep.switch import without_what_is_switched
+from paratune.sweep.values import Value
 from paratune.sweep_record import RUNS_FOLDER
 
 MAX_CELLS = 10_000
 _MAX_NAME = 120
 """Characters of the name of a run; a file system has 255 bytes, and names of files beside the folder are longer."""
-NOT_COMPARED = (
-    "run.name",
-    "run.folder",
-    "data.cache_dir",
-    "data.figures",
-    "measure",
-    "trackers",
-    "evaluate.batch_size",
-    "checkpoint",
-)
-"""What may change without a run being another one: where things are kept, how often, and what trains nothing."""
-_ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "num_best", "null_threshold"}
-"""Of a task: how a model is begun or answers; the rows and the scores of the answers stay comparable."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of the matrix."""
-
-    name: str
-    values: Mapping[str, str]
-    """The name of its value on each axis, by the axis' label."""
-    num_processes: int
-    loaded: LoadedConfig | None
-    """None when it has problems."""
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def config(self) -> Config:
-        assert self.loaded is not None
-        return self.loaded.config
-
-    @property
-    def metric(self) -> str:
-        """By which its validation is judged; see `select_by`."""
-        return self.config.evaluate.best or headline_metrics(self.config.task)[0]
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """What tables show of it."""
-        return tuple(dict.fromkeys([*headline_metrics(self.config.task), self.metric]))
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of all that makes it another run when it changes."""
-        assert self.loaded is not None
-        kept = [self.num_processes, dict(sorted(compared(self.loaded.values).items()))]
-        return hashlib.sha256(one_line(kept).encode()).hexdigest()
-
-
-def compared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, by dotted key, that make a run another one when they change."""
-    return {
-        key: value
-        for key, value in flatten(values).items()
-        if not any(key == each or key.startswith(f"{each}.") for each in NOT_COMPARED)
-    }
-
-
-def cells_of(matrix: Matrix, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
-    """Return every combination that is not excluded, the last axis varying fastest.
+def cells_of(matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True) -> tuple[Cell, ...]:
+    """Return every combination that is not excluded, the last axis varying fastest, and each of its repeats behind it.
 
     Args:
         matrix: The file.
         overrides: `section.key=value` for all cells, on top of what the file says.
+        here: Whether the cells are to run on this machine; without it, what any machine could run is possible.
 
     Raises:
         ConfigError: An override would undo an axis, the exclusions leave nothing or exclude nothing, or there are too
@@ -101,7 +47,7 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
     """
     above = read_overrides(Layer(), overrides)
     _check_overrides(matrix, above)
-    size = math.prod(len(axis.values) for axis in matrix.axes)
+    size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.repeats
     if size > MAX_CELLS:
         raise ConfigError(f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix")
     cells, used = [], set()
@@ -110,7 +56,7 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
         excluding = [number for number, each in enumerate(matrix.exclude) if _matches(names, each)]
         used.update(excluding)
         if not excluding:
-            cells.append(_cell(matrix, names, values, above))
+            cells.append(_cell(matrix, names, values, above, here=here))
     for number, each in enumerate(matrix.exclude):
         if number not in used:
             raise ConfigError(f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(each)}")
@@ -118,9 +64,31 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
         raise ConfigError(f"{matrix.source}: exclude leaves no run of {size}")
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
         raise ConfigError(f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out")
-    _check_names(matrix, cells)
     _check_different(matrix, cells)
-    return tuple(_check_choices(matrix, cells))
+    cells = [_shortened(matrix, cell) for cell in check_choices(matrix, cells)]
+    found = repeated(cells, matrix.repeats)
+    _check_names(matrix, found)
+    return found
+
+
+def _shortened(matrix: Matrix, cell: Cell) -> Cell:
+    """Return a cell that is to be a probe with the configuration of one.
+
+    Last of all, so that what is wrong with the run, and with the choice among runs, is found in its probe too.
+    """
+    if cell.kind == "full" or cell.loaded is None:
+        return cell
+    probe = _probe_of(matrix, [axis.by_name(cell.values[axis.axis.label]) for axis in matrix.axes])
+    assert probe is not None
+    return replace(cell, loaded=as_probe(cell.loaded, probe))
+
+
+def _probe_of(matrix: Matrix, values: Sequence[Value]) -> Probe | None:
+    """Return how long the probe is that a combination is; None for a full run."""
+    said = next((value.probe for value in values if value.probe is not None), None)
+    if matrix.all_are_probes:
+        return said or matrix.probe or Probe()
+    return matrix.probe if said is None else said or None
 
 
 def _check_overrides(matrix: Matrix, above: Layer) -> None:
@@ -141,27 +109,52 @@ def _written(combination: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{label}: {' or '.join(names)}" for label, names in combination.items())
 
 
-def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], above: Layer) -> Cell:
+def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], above: Layer, *, here: bool) -> Cell:
     """Return a cell: what files say lies below, what the matrix says above it, `--set` on top."""
-    name = _name(names)
-    layer = matrix.below
-    for part in (*(value.below for value in values), matrix.own, *(value.own for value in values), above):
-        layer = merge(layer, part)
-    count = next((value.num_processes for value in values if value.num_processes), matrix.num_processes)
+    environment = dict(matrix.environment)
+    for value in values:
+        environment |= value.environment
+    cell = Cell(
+        name=_name(names),
+        values=names,
+        num_processes=next((value.num_processes for value in values if value.num_processes), matrix.num_processes),
+        loaded=None,
+        environment=environment,
+        kind="full" if _probe_of(matrix, values) is None else "probe",
+    )
+    layer = _layer(matrix, values, above)
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
-        return Cell(name, names, count, None, (Problem(message, ("run",), layer.place("run")),))
+        return replace(cell, problems=(Problem(message, ("run",), layer.place("run")),))
     place = Place(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
-    for key, value in (("run.folder", runs), ("run.name", name)):
-        layer = merge(layer, layer_of(key, value, {key: place}))
+    for key, text in (("run.folder", runs), ("run.name", cell.name)):
+        layer = merge(layer, layer_of(key, text, {key: place}))
     # Cells share what they do not set; what a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
-    if loaded is not None:
-        problems = list(_of_the_machine(loaded, count, layer))
-    return Cell(name, names, count, None if problems else loaded, tuple(problems))
+    if loaded is None:
+        return replace(cell, problems=tuple(problems))
+    missing = tuple(_missing_files(loaded, layer))
+    if missing:
+        return replace(cell, problems=missing)
+    together = "; ".join(problem.message for problem in problems)
+    reason = together or why_nowhere(loaded.config, cell.num_processes, matrix.max_processes)
+    if reason is None and here:
+        reason = why_not_here(loaded.config, cell.num_processes, environment)
+    return replace(cell, loaded=loaded, impossible=reason)
+
+
+def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:
+    """Return what a combination says, merged; an axis that switches something replaces the base's own."""
+    layer = matrix.below
+    for value in values:
+        layer = merge(without_what_is_switched(layer, value.below), value.below)
+    layer = merge(layer, matrix.own)
+    for value in values:
+        layer = merge(without_what_is_switched(layer, value.own), value.own)
+    return merge(layer, above)
 
 
 def _name(names: Mapping[str, str]) -> str:
@@ -171,12 +164,8 @@ def _name(names: Mapping[str, str]) -> str:
     return f"{name[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _of_the_machine(loaded: LoadedConfig, num_processes: int, layer: Layer) -> Iterator[Problem]:
-    """Yield what the run would refuse at its start: data files that are not there, a number of processes."""
-    try:
-        global_batch_size(loaded.config, num_processes)
-    except ConfigError as error:
-        yield Problem(str(error).replace("--nproc", "nproc:"))
+def _missing_files(loaded: LoadedConfig, layer: Layer) -> Iterator[Problem]:
+    """Yield the data files that are not there."""
     data = loaded.config.data
     trains = [data.train] if isinstance(data.train, str) else data.train or []
     names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
@@ -207,7 +196,10 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
         if cell.loaded is None:
             continue
         said = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
-        other = seen.setdefault(one_line([cell.num_processes, dict(sorted(said.items()))]), cell)
+        environment = dict(sorted(cell.environment.items()))
+        other = seen.setdefault(
+            one_line([cell.num_processes, environment, cell.kind, dict(sorted(said.items()))]), cell
+        )
         if other is not cell:
             apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
             labels = " and ".join(axis.axis.label for axis in apart)
@@ -217,132 +209,3 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
                 "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
                 f"no effect, or write the settings themselves below {labels}"
             )
-
-
-def _check_choices(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield the cells; those that cannot be chosen among with a problem that says so."""
-    seeds = {each.axis.label for each in matrix.axes if each.axis.is_seed}
-    groups: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        if cell.loaded is not None:
-            groups.setdefault(_group_of(matrix, cell), []).append(cell)
-    wrong = {key: list(_of_a_group(matrix, group, seeds)) for key, group in groups.items()}
-    for cell in cells:
-        found = [] if cell.loaded is None else [*wrong[_group_of(matrix, cell)], *_of_the_metric(matrix, cell)]
-        yield replace(cell, loaded=None, problems=tuple(found)) if found else cell
-
-
-def _group_of(matrix: Matrix, cell: Cell) -> tuple[str, ...]:
-    return tuple(cell.values[label] for label in matrix.select_per)
-
-
-def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
-    known = METRICS[cell.config.task.kind]
-    if matrix.select_by is not None and matrix.select_by not in known:
-        yield Problem(
-            f"select_by: {matrix.select_by} is not a metric of {cell.config.task.kind}"
-            f"{did_you_mean(matrix.select_by, known)}; allowed: {', '.join(known)}"
-        )
-
-
-def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Iterator[Problem]:
-    """Yield why runs, of which one is to be chosen, cannot be put beside each other."""
-    if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
-        return
-    remedy = "name the axis that differs in select_per"
-    kinds = {cell.config.task.kind for cell in group}
-    if len(kinds) > 1:
-        yield Problem(f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}")
-        return
-    metrics = {cell.metric for cell in group}
-    if matrix.select_by is None and len(metrics) > 1:
-        listed = ", ".join(sorted(metrics))
-        yield Problem(f"evaluate.best differs between runs of which one is to be chosen ({listed}); say select_by")
-    measured: dict[tuple[str, ...], set[str]] = {}
-    for cell in group:
-        rows = _validation_rows(cell.config)
-        if rows is None:
-            yield Problem(
-                "one of several runs is to be chosen, and that needs a validation set; give data.validation or "
-                "data.split.validation"
-            )
-            return
-        seed = tuple(cell.values[label] for label in sorted(seeds))
-        measured.setdefault(seed, set()).add(one_line(rows))
-    if any(len(each) > 1 for each in measured.values()):
-        yield Problem(
-            f"runs with different validation sets, or tasks that are scored otherwise, cannot be chosen among; {remedy}"
-        )
-
-
-def _validation_rows(config: Config) -> list[Any] | None:
-    """Return all that decides which rows validate a run and what is right for them; None without a validation set."""
-    data, task = config.data, config.task
-    is_cut = data.split is not None and data.split.validation is not None
-    if data.validation is None and not is_cut:
-        return None
-    return [
-        task.model_dump(exclude=_ANSWERS_ALIKE),
-        data.model_dump(include={"validation", "columns", "missing", "hub_revision"}),
-        data.max_rows.validation,
-        data.model_dump(include={"train", "split"}) if is_cut else None,
-        data.max_length if task.kind == "mlm" else None,  # which is then what text is cut into
-    ]
-
-
-def invalid(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
-    """Return the error that lists all problems of all cells, each once with the cells that it is of; None if none."""
-    of: dict[Problem, list[Cell]] = {}
-    for cell in cells:
-        for problem in cell.problems:
-            of.setdefault(replace(problem, keys=()), []).append(cell)
-    if not of:
-        return None
-    listed = [replace(problem, message=f"{problem.message} (in {names_of(of[problem], len(cells))})") for problem in of]
-    error = failure(matrix.source, listed, matrix.source.name)
-    num_invalid = sum(bool(cell.problems) for cell in cells)
-    return ConfigError(f"{error}\n{num_invalid} of {len(cells)} runs cannot be trained: mend them, or leave them out "
-        "with exclude:; nothing was started")  # fmt: skip
-
-
-def names_of(cells: Sequence[Cell], total: int) -> str:
-    """Return which cells, in words."""
-    if len(cells) == total > 1:
-        return f"all {total} runs"
-    names = ", ".join(cell.name for cell in cells[:3])
-    return f"{names} and {len(cells) - 3} more runs" if len(cells) > 3 else names
-
-
-def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[Cell, ...]:
-    """Return the cells that are asked for.
-
-    Args:
-        matrix: The file.
-        cells: All of them.
-        wanted: All must hold: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
-
-    Raises:
-        ConfigError: There is no such axis, value or cell.
-    """
-    by_label = {key: axis for axis in matrix.axes for key in (axis.axis.key, axis.axis.label)}
-    kept = tuple(cells)
-    for word in wanted:
-        key, equals, values = word.partition("=")
-        if not equals:
-            kept = tuple(cell for cell in kept if fnmatchcase(cell.name, word))
-        elif key not in by_label:
-            known = ", ".join(axis.axis.label for axis in matrix.axes)
-            raise ConfigError(f"--only {word}: {key} is not an axis{did_you_mean(key, by_label)}; there are: {known}")
-        else:
-            axis = by_label[key]
-            names = {value: find_value(axis, value) for value in values.split(",")}
-            for value, name in names.items():
-                if name is None:
-                    raise ConfigError(
-                        f"--only {word}: {value or 'nothing'} is not on the axis {key}; it has: "
-                        f"{', '.join(axis.axis.values.values())}"
-                    )
-            kept = tuple(cell for cell in kept if cell.values[axis.axis.label] in names.values())
-    if not kept:
-        raise ConfigError(f"--only {' '.join(wanted)}: none of the {len(cells)} runs is meant; --dry-run lists them")
-    return kept

@@ -1,7 +1,7 @@
 """A matrix file: a configuration, the axes along which it varies, and what is left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,13 @@ from paratune.config.layers import EXTENDS, Layer
 from paratune.config.problems import failure, overlap
 from paratune.config.validate import describe_value
 from paratune.errors import did_you_mean
-from paratune.sweep.axes import NPROC, AxisOfValues, find_value, read_axes
+from paratune.sweep.axes import AxisOfValues, find_value, read_axes
+from paratune.sweep.environment import ENV, read_environment
 from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug
+from paratune.sweep.order import ORDERS, Order
+from paratune.sweep.probe import PROBE, Probe, read_probe
+from paratune.sweep.values import NPROC
 from paratune.sweep_record import NAME
 
 KEYS = {
@@ -22,6 +26,14 @@ KEYS = {
     "exclude": "combinations to leave out",
     "baseline": "values of axes that name the runs which tables compare the others with; the first when not given",
     NPROC: "processes of each run; 1 when not given",
+    ENV: "environment variables of all runs; null unsets one",
+    PROBE: "runs of a few steps, to be timed: {steps: 20, warmup_steps: 5}",
+    "repeats": "how often each run is made, for its speed; 1 when not given",
+    "order": "shuffled or given; shuffled when not given",
+    "warmup_runs": "probes that are thrown away before the first run",
+    "timeout_s": "seconds after which a run is ended",
+    "max_nproc": "most processes of a run; those with more are skipped",
+    "price_per_device_hour": "of one device, for the cost of runs",
     "select_per": "axes for each of whose values the best is chosen; those that change task, data or model",
     "select_by": "metric on validation by which to choose; evaluate.best, or the first of the task",
 }
@@ -44,6 +56,19 @@ class Matrix:
     exclude: tuple[Mapping[str, Any], ...]
     """By label, the values (or lists of them) to leave out together."""
     num_processes: int
+    environment: Mapping[str, str | None]
+    """Of all runs, below what axes give."""
+    probe: Probe | None
+    """How long the probes are that its runs are; None for full runs. Values of axes may say otherwise."""
+    all_are_probes: bool
+    """Whether values of axes that ask for full runs are not heard."""
+    repeats: int
+    order: Order
+    warmup_runs: int | None
+    """None where the file does not say; see `paratune.sweep.warmup`."""
+    timeout_s: float | None
+    max_processes: int | None
+    price_per_device_hour: float | None
     select_per: tuple[str, ...]
     select_by: str | None
     baseline: Mapping[str, str] = field(default_factory=dict)
@@ -89,10 +114,39 @@ def _read(file: MatrixFile) -> Matrix | None:
         axes=axes,
         exclude=tuple(_exclude(file, found.get("exclude"), axes, labels)),
         num_processes=file.count(found.get(NPROC, 1), NPROC),
+        environment=read_environment(file, found.get(ENV), ENV),
+        probe=read_probe(file, found.get(PROBE), PROBE),
+        all_are_probes=False,
+        repeats=file.count(found.get("repeats", 1), "repeats"),
+        order=_order(file, found.get("order", "shuffled")),
+        warmup_runs=file.count(found["warmup_runs"], "warmup_runs", least=0) if "warmup_runs" in found else None,
+        timeout_s=file.amount(found, "timeout_s"),
+        max_processes=file.count(found["max_nproc"], "max_nproc") if "max_nproc" in found else None,
+        price_per_device_hour=file.amount(found, "price_per_device_hour", zero=True),
         select_per=_select_per(file, found, axes, labels),
         select_by=file.text(found, "select_by", None),
         baseline=dict(_baseline(file, found.get("baseline"), axes, labels)),
     )
+
+
+def all_probes(matrix: Matrix) -> Matrix:
+    """Return the same matrix with a probe in the place of each run, in a folder of its own: NAME.probe.
+
+    One of probes already is returned as it is.
+    """
+    says_full = any(value.probe is False for axis in matrix.axes for value in axis.values)
+    if matrix.probe is not None and not says_full:
+        return matrix
+    name = f"{matrix.name}.{PROBE}"
+    return replace(matrix, name=name, folder=matrix.folder.with_name(name), all_are_probes=True)
+
+
+def _order(file: MatrixFile, found: Any) -> Order:
+    for order in ORDERS:
+        if found == order:
+            return order
+    file.refuse(f"order is {describe_value(found)}; allowed: {' or '.join(ORDERS)}", "order")
+    return "given"
 
 
 def _unknown(file: MatrixFile, key: Any) -> None:

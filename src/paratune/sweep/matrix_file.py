@@ -1,5 +1,6 @@
 """A matrix file while it is read: its lines, and what is wrong with it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,12 +42,24 @@ class MatrixFile:
             return default
         return value
 
-    def count(self, value: Any, key: str) -> int:
-        """Return a whole number of at least 1; 1 where it is something else."""
-        if type(value) is not int or value < 1:
-            self.refuse(f"{key} is {describe_value(value)}; allowed: a whole number, at least 1", key)
-            return 1
+    def count(self, value: Any, key: str, *, least: int = 1) -> int:
+        """Return a whole number of at least `least`; that where it is something else."""
+        if type(value) is not int or value < least:
+            self.refuse(f"{key} is {describe_value(value)}; allowed: a whole number, at least {least}", key)
+            return least
         return value
+
+    def amount(self, found: Mapping[Any, Any], key: str, *, zero: bool = False) -> float | None:
+        """Return a finite number above 0, or also 0; None where there is none or it is something else."""
+        value = found.get(key)
+        if value is None:
+            return None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not is_number or value < 0 or (value == 0 and not zero):
+            allowed = "0 or more" if zero else "above 0"
+            self.refuse(f"{key} is {describe_value(value)}; allowed: a number {allowed}", key)
+            return None
+        return float(value)
 
     def layers(self, settings: Mapping[Any, Any], at: str) -> tuple[Layer, Layer]:
         """Return what settings extend, and what they say themselves."""

@@ -7,11 +7,14 @@ from paratune.config.plain import one_line
 
 
 def show(value: Any) -> str:
-    """Return a value as tables show it: numbers short, all else as YAML."""
+    """Return a value as tables show it: numbers short, a kind with its options behind it, all else as YAML."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(show(each) for each in value)}]"
+    if _has_kind(value):
+        rest = ", ".join(f"{key}: {show(each)}" for key, each in value.items() if key != "kind")
+        return f"{value['kind']} ({rest})" if rest else str(value["kind"])
     return value if isinstance(value, str) and value else one_line(value)
 
 
@@ -19,6 +22,10 @@ def value_name(value: Any, axis: str) -> str:
     """Return a value as part of the name of a run: text by itself, all else behind the name of its axis."""
     text = slug(show(value)) if isinstance(value, str | dict) else ""
     return text or slug(f"{axis}-{show(value)}")
+
+
+def _has_kind(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("kind"), str)
 
 
 def slug(text: str) -> str:

@@ -10,12 +10,16 @@ from paratune import records
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
 from paratune.run_folder import is_in_use
-from paratune.sweep.cells import Cell, compared
+from paratune.sweep.cell import Cell
+from paratune.sweep.environment import ENV
 from paratune.sweep.matrix import Matrix
+from paratune.sweep.order import in_order
 from paratune.sweep_record import (
     SWEEP_FILE,
     CellRecord,
     SweepRecord,
+    compared,
+    given_environment,
     holds_sweep,
     read_sweep,
     run_folder_of,
@@ -37,6 +41,8 @@ class Step:
 
     def runs(self, *, retry_failed: bool) -> bool:
         """Return whether it is to be trained now."""
+        if self.record.state == "skipped":
+            return False
         return bool(self.changed) or self.record.state in ("pending", "interrupted", "running") or (
             retry_failed and self.record.state == "failed"
         )  # fmt: skip
@@ -47,7 +53,13 @@ class Plan:
     """All cells, and the record of the matrix as it would be written now."""
 
     steps: tuple[Step, ...]
+    """In the order of the file."""
     record: SweepRecord
+
+    def in_order(self) -> list[Step]:
+        """Return the steps in the order in which they run."""
+        at = {name: number for number, name in enumerate(self.record.order)}
+        return sorted(self.steps, key=lambda step: at[step.cell.name])
 
 
 def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Plan:
@@ -76,6 +88,8 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Pl
                     each for each in past if each not in names and run_folder_of(matrix.folder, each).exists()
                 )
             ),
+            order=tuple(cell.name for cell in in_order(cells, matrix.name, matrix.order)),
+            price_per_device_hour=matrix.price_per_device_hour,
         ),
     )
 
@@ -138,14 +152,19 @@ def _step(matrix: Matrix, cell: Cell, before: SweepRecord | None) -> Step:
         metrics=tuple(dict.fromkeys([*cell.metrics, matrix.select_by or cell.metric])),
         fingerprint=cell.fingerprint,
         attempts=old.attempts if old else (),
+        kind=cell.kind,
+        repeat=cell.repeat,
+        environment=dict(cell.environment),
     )
     folder = run_folder_of(matrix.folder, cell.name)
     is_begun = (folder / records.RUN_FILE).exists()
     changed = tuple(_changes(folder, cell)) if is_begun else ()
+    if not changed and records.is_finished(folder):  # also of what another machine has trained that this one could not
+        return Step(cell, replace(record, state="finished"), is_begun=is_begun)
+    if cell.impossible is not None:
+        return Step(cell, replace(record, state="skipped", reason=cell.impossible), is_begun=is_begun)
     if changed:
         return Step(cell, record, changed, is_begun)
-    if records.is_finished(folder):
-        return Step(cell, replace(record, state="finished"), is_begun=is_begun)
     if is_same and old is not None and old.state == "failed" and not is_in_use(folder):
         return Step(
             cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
@@ -168,10 +187,9 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
     run = records.read_json(folder / records.RUN_FILE)
     assert cell.loaded is not None
     try:
-        then, world_size = compared(run["config"]), run["world_size"]
-        sessions = run["sessions"]
-        if sessions:  # a run may have been gone on with otherwise, by hand
-            then, world_size = compared(sessions[-1]["config"]), sessions[-1]["world_size"]
+        last = run["sessions"][-1] if run["sessions"] else run  # it may have been gone on with otherwise, by hand
+        then, world_size = compared(last["config"]), last["world_size"]
+        given = given_environment(last, cell.environment) or {}
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / records.RUN_FILE} is damaged: it is no record of a run ({error!r})"
@@ -184,7 +202,14 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
     ]
     if world_size != cell.num_processes:
         found.append(f"nproc: {world_size} then, {cell.num_processes} now")
+    for name, value in given.items():
+        if value != cell.environment[name]:
+            found.append(f"{ENV}.{name}: {_set_to(value)} then, {_set_to(cell.environment[name])} now")
     return found
+
+
+def _set_to(value: str | None) -> str:
+    return "unset" if value is None else value
 
 
 def _plain(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +11,10 @@ from filelock import FileLock, Timeout
 
 from paratune import records
 from paratune.config.load import show_text
-from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, CheckpointError
+from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
 from paratune.run_folder import LOOK_S, is_in_use
+from paratune.sweep.cell import Cell
+from paratune.sweep.environment import for_a_run
 from paratune.sweep.plan import IN_USE, Step, now
 from paratune.sweep_record import (
     CONFIGS_FOLDER,
@@ -31,8 +33,9 @@ _INTERRUPTED = {EXIT_STOPPED, 130, 143}
 """Exit codes of a run that a signal ended; negative ones are of a run that it killed."""
 _MAX_REASON = 500
 
-Start = Callable[[Sequence[str], Path], int]
-"""Runs `paratune ARGUMENTS`, with its output added to a file, and returns the exit code."""
+Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
+"""Runs `paratune ARGUMENTS`, with its output added to a file and the variables that it gets, and returns the exit code.
+None unsets a variable."""
 
 
 def take(folder: Path) -> FileLock:
@@ -71,18 +74,15 @@ def run_step(
     """
     cell = replace(step.record, state="running", reason=None, exit_code=None)
     run = run_folder_of(folder, cell.name)
-    config = folder / CONFIGS_FOLDER / f"{cell.name}.yaml"
     log = folder / LOGS_FOLDER / f"{cell.name}.txt"
-    assert step.cell.loaded is not None
     record = record.with_cell(cell)
     write_sweep(folder, record)
     log.parent.mkdir(exist_ok=True)
-    _write(config, f"# {cell.name} of {plain(record.matrix)}\n{show_text(step.cell.loaded)}")
+    write_cell(folder, record.matrix, step.cell)
     began = now()
-    words = ["train", str(config), "--nproc", str(cell.num_processes), "--overwrite" if step.changed else "--resume"]
     if _is_free(run, stopped):
         position = log.stat().st_size if log.exists() else 0
-        code = start(words, log)
+        code = start(words_of(folder, step), log, for_a_run(cell.environment))
         cell = _ended(cell, run, code, _said(log, position), was_stopped=stopped())
     else:  # by hand, say: it is no failure, and the next call looks again
         cell = replace(cell, state="interrupted", reason=IN_USE)
@@ -90,6 +90,27 @@ def run_step(
     record = record.with_cell(replace(cell, attempts=(*cell.attempts, attempt)))
     write_sweep(folder, record)
     return record
+
+
+def config_of(folder: Path, name: str) -> Path:
+    """Return the file of a cell's whole configuration."""
+    return folder / CONFIGS_FOLDER / f"{name}.yaml"
+
+
+def words_of(folder: Path, step: Step) -> list[str]:
+    """Return the arguments with which `paratune` trains a cell, from its configuration alone."""
+    how = "--overwrite" if step.changed else "--resume"
+    return ["train", str(config_of(folder, step.cell.name)), "--nproc", str(step.cell.num_processes), how]
+
+
+def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
+    """Write the whole configuration of a cell.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    assert cell.loaded is not None
+    write_text(config_of(folder, cell.name), f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
 
 
 def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
@@ -103,8 +124,13 @@ def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
 
 
 def _ended(cell: CellRecord, run: Path, code: int, said: str, *, was_stopped: bool) -> CellRecord:
-    if code == EXIT_OK and records.is_finished(run):
-        return replace(cell, state="finished", exit_code=code)
+    if code in (EXIT_OK, EXIT_TIMED_OUT) and records.is_finished(run):
+        return replace(cell, state="finished", exit_code=EXIT_OK)
+    if code == EXIT_TIMED_OUT:
+        reason = "it took longer than timeout_s of the matrix, and was ended"
+        return replace(
+            cell, state="failed", exit_code=code, reason=f"{reason}; its last words: {said}" if said else reason
+        )
     if code == EXIT_OK:
         return replace(cell, state="failed", exit_code=code, reason="it ended well, but its record is not finished")
     if code < 0 or code in _INTERRUPTED or was_stopped:
@@ -126,8 +152,12 @@ def _said(log: Path, position: int) -> str:
     return last if len(last) <= _MAX_REASON else f"{last[:_MAX_REASON]}..."
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def write_text(path: Path, text: str) -> None:
+    """Write a file, and its folder, whole or not at all.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
     aside = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)
@@ -142,8 +172,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:
-    """Return how the command ends: 0 when all that was asked for is finished, 75 after a signal, else 1."""
+    """Return how the command ends: 0 when all that was asked for is finished, 75 after a signal, else 1.
+
+    What cannot run here is no part of it.
+    """
     states = {cell.name: cell.state for cell in record.cells}
-    if all(states[name] == "finished" for name in asked):
+    if all(states[name] in ("finished", "skipped") for name in asked):
         return EXIT_OK
     return EXIT_STOPPED if was_stopped else EXIT_FAILED

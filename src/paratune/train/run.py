@@ -461,34 +461,15 @@ class _Run:
         return step == self._num_steps or is_due(step, section.every, section.steps, self._steps_per_epoch)
 
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
-        """Load the best weights, evaluate them, and write predictions, model and, last, the summary."""
-        config = self._config
-        if self._config.measure.probe:
-            return self._finish_probe(recorder, progress)
-        kept_step = keeper.load_best(progress)
-        if self._prepared.labelled.keys() - {"train"}:
-            keeper.import_scorers(progress)
-        begin = time.perf_counter()
-        results = self._final_evaluations(keeper, kept_step)
-        progress.seconds["evaluate"] += time.perf_counter() - begin
+        """Write what the run leaves: its kept model with scores, which a probe has not, and, last, the summary."""
+        config, is_probe = self._config, self._config.measure.probe
+        results = {} if is_probe else self._evaluated(keeper, progress)
         peaks = self._peaks()
         devices = gather_texts(self._strategy, device_name(self._prepared.device))
-        self._memory.begins("writing the model")
-        weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
+        if not is_probe:
+            self._write_model(model, results)
         summary: dict[str, Any] = {}
         if self._is_writer:
-            tokenizer = self._prepared.tokenizer
-            for split, (evaluation, _) in results.items():
-                part = self._prepared.splits[split]
-                self._recipe.write_predictions(self._folder, part, evaluation.outputs, tokenizer)
-            write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
-            save_model(
-                self._folder / records.MODEL_FOLDER,
-                model,
-                tokenizer,
-                {name: value for name, value in weights.items() if value is not None},
-                task_record(self._prepared, self._recipe.task),
-            )
             summary = self._summary(results, recorder, progress, peaks)
             summary["flops"] = flops_record(
                 self._work,
@@ -505,16 +486,34 @@ class _Run:
         self._strategy.close()
         return summary
 
-    def _finish_probe(self, recorder: Recorder, progress: Progress) -> dict[str, Any]:
-        """Write the summary of a run that was only to be timed."""
-        peaks = self._peaks()
-        summary: dict[str, Any] = {}
-        if self._is_writer:
-            summary = self._summary({}, recorder, progress, peaks)
-            records.write_json(self._folder / records.SUMMARY_FILE, summary)
-        self._strategy.reduce(torch.zeros(1), "max")
-        self._strategy.close()
-        return summary
+    def _evaluated(self, keeper: RunKeeper, progress: Progress) -> dict[str, Any]:
+        """Load the best weights and evaluate them. Collective."""
+        kept_step = keeper.load_best(progress)
+        if self._prepared.labelled.keys() - {"train"}:
+            keeper.import_scorers(progress)
+        begin = time.perf_counter()
+        results = self._final_evaluations(keeper, kept_step)
+        progress.seconds["evaluate"] += time.perf_counter() - begin
+        return results
+
+    def _write_model(self, model: TaskModel, results: Mapping[str, Any]) -> None:
+        """Write predictions and the model. Collective, for its weights."""
+        self._memory.begins("writing the model")
+        weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
+        if not self._is_writer:
+            return
+        tokenizer = self._prepared.tokenizer
+        for split, (evaluation, _) in results.items():
+            part = self._prepared.splits[split]
+            self._recipe.write_predictions(self._folder, part, evaluation.outputs, tokenizer)
+        write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
+        save_model(
+            self._folder / records.MODEL_FOLDER,
+            model,
+            tokenizer,
+            {name: value for name, value in weights.items() if value is not None},
+            task_record(self._prepared, self._recipe.task),
+        )
 
     def _final_evaluations(
         self, keeper: RunKeeper, kept_step: int

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from paratune.errors import LaunchError
+from paratune.errors import EXIT_TIMED_OUT, LaunchError
+from paratune.launch import one
 from paratune.launch.one import OneByOne
 
 SLOW = """
@@ -94,3 +95,44 @@ def test_it_is_asked_to_end_when_this_process_is_killed(tmp_path: Path):
     parent.kill()
     parent.wait()
     wait_for(lambda: "heard SIGTERM" in (tmp_path / "log.txt").read_text())
+
+
+def test_variables_are_given_and_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("INHERITED", "yes")
+    monkeypatch.setenv("GONE", "no")
+    show = "import os; print(os.environ.get('INHERITED'), os.environ.get('GONE'), os.environ.get('GIVEN'))"
+    with OneByOne(program(tmp_path, show)) as children:
+        assert children.run([], tmp_path / "out", {"GONE": None, "GIVEN": "a b"}) == 0
+    assert (tmp_path / "out").read_text() == "yes None a b\n"
+
+
+def test_a_run_that_takes_too_long_is_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with OneByOne(program(tmp_path, SLOW)) as children:
+        assert children.run([], tmp_path / "out", timeout_s=3.0) == EXIT_TIMED_OUT
+        assert children.signal is None
+    assert "heard SIGTERM" in (tmp_path / "out").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which processes a run has started")
+def test_one_that_hears_nothing_is_killed_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(one, "GRACE_S", 0.2)
+    deaf = """
+        import os, signal, subprocess, sys, time
+        from pathlib import Path
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if len(sys.argv) < 3:
+            words = [sys.executable, "-S", "-E", sys.argv[0], *sys.argv[1:], "deeper"]
+            subprocess.Popen(words, start_new_session=True)
+        Path(f"process{len(sys.argv)}").write_text(str(os.getpid()))
+        time.sleep(60)
+    """
+    with OneByOne(program(tmp_path, deaf)) as children:
+        assert children.run([], tmp_path / "out", timeout_s=3.0) == EXIT_TIMED_OUT
+    for path in (tmp_path / "process1", tmp_path / "process2", tmp_path / "process3"):
+        wait_for(lambda path=path: not Path("/proc", path.read_text(), "cmdline").exists() or is_zombie(path))
+
+
+def is_zombie(path: Path) -> bool:
+    return Path("/proc", path.read_text(), "stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from paratune.errors import ConfigError
-from paratune.sweep.cells import Cell, cells_of, invalid, only
+from paratune.sweep.asked import invalid, only
+from paratune.sweep.cell import Cell
+from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
 
 

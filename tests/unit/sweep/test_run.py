@@ -1,7 +1,7 @@
 """Running cells: what is started, how its end is told, and what the record says; no run is made."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +19,15 @@ from paratune.sweep.run import exit_code, run_step, take
 from paratune.sweep_record import CellRecord, read_sweep, run_folder_of, write_sweep
 
 FOLDER = Path("runs/m")
-Trainer = Callable[[Sequence[str], Path], int]
+LATE = "it took longer than timeout_s of the matrix, and was ended"
+Trainer = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
 
 
 def ends(code: int, text: str = "", *, finished: bool = False) -> Trainer:
     """Return what stands in for `paratune train`: it writes its run, says something, and ends."""
 
-    def start(words: Sequence[str], log: Path) -> int:
-        start.words = list(words)
+    def start(words: Sequence[str], log: Path, environment: Mapping[str, str | None]) -> int:
+        start.words, start.environment = list(words), dict(environment)
         with log.open("a") as file:
             file.write(text)
         folder = run_folder_of(FOLDER, Path(words[1]).stem)
@@ -58,6 +59,9 @@ def run_first(path: Path, start: Trainer, *, stopped: bool = False) -> CellRecor
         (ends(75, "stopped by SIGTERM at step 3\n"), "interrupted", "stopped by SIGTERM at step 3"),
         (ends(-9), "interrupted", "killed by signal 9"),
         (ends(130, "interrupted\n"), "interrupted", "interrupted"),
+        (ends(124, "stopped\n"), "failed", f"{LATE}; its last words: stopped"),
+        (ends(124), "failed", LATE),
+        (ends(124, finished=True), "finished", None),  # just in time
     ],
 )
 def test_how_a_run_ended(start: Trainer, state: str, reason: str | None, matrix_file: Path):
@@ -138,3 +142,39 @@ def test_exit_codes(matrix_file: Path):
     assert exit_code(record, names[:1], was_stopped=True) == 0
     assert exit_code(record, names, was_stopped=False) == 1
     assert exit_code(record, names, was_stopped=True) == 75
+
+
+def test_a_run_gets_its_variables(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text() + "env: {A: 1, B: null}\n")
+    start = ends(0, finished=True)
+    cell = run_first(matrix_file, start)
+    assert start.environment == {"A": "1", "B": None, "PARATUNE_RECORD_ENVIRONMENT": "A,-B"}
+    assert cell.environment == {"A": "1", "B": None}
+
+
+def test_what_cannot_run_is_skipped_and_no_failure(matrix_file: Path):
+    axes = "  run.seed: [41, 42]\n  batch.global: [4, 5]\nnproc: 2\n"
+    text = matrix_file.read_text().replace("  run.seed: [41, 42]\n", axes)
+    matrix_file.write_text(text.replace("  batch: {global: 4}\n", "  strategy: ddp\n"))
+    matrix = read_matrix(matrix_file)
+    plan = plan_of(matrix, cells_of(matrix), [])
+    states = [(step.record.state, step.runs(retry_failed=True)) for step in plan.steps]
+    assert states == [("pending", True), ("skipped", False)] * 4
+    assert "batch.global is 5, which 2 ranks cannot share evenly" in (plan.record.cells[1].reason or "")
+    assert exit_code(plan.record, [plan.record.cells[1].name], was_stopped=False) == 0
+    assert exit_code(plan.record, [cell.name for cell in plan.record.cells], was_stopped=False) == 1
+
+
+def test_what_another_machine_has_trained_is_finished_though_this_one_cannot(
+    matrix_file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    matrix = read_matrix(matrix_file)
+    cells = [replace(cell, impossible="no GPU here") for cell in cells_of(matrix)]
+    folder = run_folder_of(FOLDER, cells[0].name)
+    FOLDER.mkdir(parents=True)
+    write_sweep(FOLDER, plan_of(matrix, cells, []).record)
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"config": cells[0].loaded.values, "world_size": 1, "sessions": []}))
+    (folder / "summary.json").write_text("{}")
+    states = [step.record.state for step in plan_of(matrix, cells, []).steps]
+    assert states == ["finished", "skipped", "skipped", "skipped"]

@@ -16,7 +16,7 @@ from paratune import records
 from paratune.config.metric_names import direction
 from paratune.errors import CheckpointError
 from paratune.report.systems.model import Systems
-from paratune.sweep_record import CellRecord, SweepRecord, read_sweep, run_folder_of
+from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def read_outcomes(folder: Path) -> SweepReport:
     Raises:
         CheckpointError: sweep.json is absent, damaged or of another schema version.
     """
-    record = read_sweep(folder)
+    record = as_found(folder, read_sweep(folder))
     outcomes = tuple(_outcome(folder, cell) for cell in record.cells)
     return SweepReport(record, folder, outcomes, _groups(record, outcomes))
 

@@ -1,0 +1,89 @@
+"""What is wrong with the cells of a matrix, in one text; and which of them a command line asks for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from paratune.config.problems import Problem, failure
+from paratune.errors import ConfigError, did_you_mean
+from paratune.sweep.axes import find_value
+from paratune.sweep.cell import Cell
+from paratune.sweep.matrix import Matrix
+
+
+def invalid(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
+    """Return the error that lists all problems of all cells, each once with the cells that it is of.
+
+    None where nothing is wrong and some cell is possible; where none is, the error says why.
+    """
+    if any(cell.problems for cell in cells):
+        error = failure(matrix.source, list(_listed(cells)), matrix.source.name)
+        num_invalid = sum(bool(cell.problems) for cell in cells)
+        return ConfigError(f"{error}\n{num_invalid} of {len(cells)} runs cannot be trained: mend them, or leave them "
+            "out with exclude:; nothing was started")  # fmt: skip
+    return none_possible(matrix, cells)
+
+
+def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
+    """Return the error that says why no cell can run; None where one can."""
+    of: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.impossible is None:
+            return None
+        of.setdefault(cell.impossible, []).append(cell)
+    lines = [f"  {reason} (in {names_of(found, len(cells))})" for reason, found in of.items()]
+    return ConfigError("\n".join([f"{matrix.source}: none of its runs is possible here", *lines]))
+
+
+def _listed(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Yield each problem once, with the cells that it is of; of repeats, which have the same, the first alone."""
+    of: dict[Problem, list[Cell]] = {}
+    firsts = [cell for cell in cells if cell.repeat == 1]
+    for cell in firsts:
+        for problem in cell.problems:
+            of.setdefault(replace(problem, keys=()), []).append(cell)
+    for problem, found in of.items():
+        yield replace(problem, message=f"{problem.message} (in {names_of(found, len(firsts))})")
+
+
+def names_of(cells: Sequence[Cell], total: int) -> str:
+    """Return which cells, in words."""
+    if len(cells) == total > 1:
+        return f"all {total} runs"
+    names = ", ".join(cell.name for cell in cells[:3])
+    return f"{names} and {len(cells) - 3} more runs" if len(cells) > 3 else names
+
+
+def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the cells that are asked for.
+
+    Args:
+        matrix: The file.
+        cells: All of them.
+        wanted: All must hold: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
+
+    Raises:
+        ConfigError: There is no such axis, value or cell.
+    """
+    by_label = {key: axis for axis in matrix.axes for key in (axis.axis.key, axis.axis.label)}
+    kept = tuple(cells)
+    for word in wanted:
+        key, equals, values = word.partition("=")
+        if not equals:
+            kept = tuple(cell for cell in kept if fnmatchcase(cell.name, word))
+        elif key not in by_label:
+            known = ", ".join(axis.axis.label for axis in matrix.axes)
+            raise ConfigError(f"--only {word}: {key} is not an axis{did_you_mean(key, by_label)}; there are: {known}")
+        else:
+            axis = by_label[key]
+            names = {value: find_value(axis, value) for value in values.split(",")}
+            for value, name in names.items():
+                if name is None:
+                    raise ConfigError(
+                        f"--only {word}: {value or 'nothing'} is not on the axis {key}; it has: "
+                        f"{', '.join(axis.axis.values.values())}"
+                    )
+            kept = tuple(cell for cell in kept if cell.values[axis.axis.label] in names.values())
+    if not kept:
+        raise ConfigError(f"--only {' '.join(wanted)}: none of the {len(cells)} runs is meant; --dry-run lists them")
+    return kept

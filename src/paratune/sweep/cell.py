@@ -1,0 +1,50 @@
+"""One cell of a matrix: a combination of values of its axes, with its whole configuration or what is wrong with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paratune.config.glue import headline_metrics
+from paratune.config.load import LoadedConfig
+from paratune.config.problems import Problem
+from paratune.config.sections import Config
+from paratune.sweep_record import Kind, run_fingerprint
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the matrix."""
+
+    name: str
+    values: Mapping[str, str]
+    """The name of its value on each axis, by the axis' label."""
+    num_processes: int
+    loaded: LoadedConfig | None
+    """None when it has problems."""
+    problems: tuple[Problem, ...] = ()
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables that the matrix gives it; None unsets one."""
+    kind: Kind = "full"
+    repeat: int = 1
+    impossible: str | None = None
+    """Why it cannot run, which is no mistake in the file; None when it can."""
+
+    @property
+    def config(self) -> Config:
+        assert self.loaded is not None
+        return self.loaded.config
+
+    @property
+    def metric(self) -> str:
+        """By which its validation is judged; see `select_by`."""
+        return self.config.evaluate.best or headline_metrics(self.config.task)[0]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What tables show of it."""
+        return tuple(dict.fromkeys([*headline_metrics(self.config.task), self.metric]))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that makes it another run when it changes."""
+        assert self.loaded is not None
+        return run_fingerprint(self.loaded.values, self.num_processes, self.environment)

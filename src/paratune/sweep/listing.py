@@ -1,0 +1,58 @@
+"""The runs of a matrix as a list of commands, each of which can be started by itself, on a cluster or by hand.
+
+Each writes where the matrix looks: a later `paratune sweep` or `paratune report` finds what has become of it.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paratune.sweep.environment import for_a_run
+from paratune.sweep.plan import Step
+from paratune.sweep.run import config_of, words_of, write_cell
+from paratune.sweep_record import LOGS_FOLDER, SweepRecord, run_folder_of, write_sweep
+
+PROGRAM = "paratune"
+
+
+def write_listed(folder: Path, record: SweepRecord, steps: Sequence[Step]) -> None:
+    """Write the record of the matrix, and the configurations of the runs that are listed.
+
+    Raises:
+        CheckpointError: They cannot be written.
+    """
+    write_sweep(folder, record)
+    for step in steps:
+        write_cell(folder, record.matrix, step.cell)
+
+
+def listed(folder: Path, step: Step) -> dict[str, Any]:
+    """Return one run as plain data: what to start, with which variables, and where it writes.
+
+    Args:
+        folder: Of the matrix.
+        step: The cell.
+    """
+    environment = for_a_run(step.cell.environment)
+    command = [PROGRAM, *words_of(folder, step)]
+    return {
+        "name": step.cell.name,
+        "kind": step.cell.kind,
+        "repeat": step.cell.repeat,
+        "num_processes": step.cell.num_processes,
+        "environment": environment,
+        "config": str(config_of(folder, step.cell.name)),
+        "folder": str(run_folder_of(folder, step.cell.name)),
+        "log": str(folder / LOGS_FOLDER / f"{step.cell.name}.txt"),
+        "state": step.record.state,
+        "command": command,
+        "line": shell_line(command, environment),
+    }
+
+
+def shell_line(command: Sequence[str], environment: Mapping[str, str | None]) -> str:
+    """Return a command as a shell takes it, with its variables in front."""
+    unset = [word for name, value in environment.items() if value is None for word in ("-u", name)]
+    given = [f"{name}={value}" for name, value in environment.items() if value is not None]
+    return shlex.join([*(["env", *unset, *given] if environment else []), *command])

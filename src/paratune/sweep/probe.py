@@ -1,0 +1,98 @@
+"""Probes: the first steps of a run, taken to be timed and for nothing else."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.config.check import check
+from paratune.config.differences import flatten
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config
+from paratune.config.validate import describe_value
+from paratune.errors import did_you_mean
+from paratune.sweep.matrix_file import MatrixFile
+
+PROBE = "probe"
+_ORIGIN = "probe"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How long a probe is."""
+
+    steps: int = 20
+    """Optimizer steps, warm-up included."""
+    warmup_steps: int = 5
+    """The first of them, which are left out of medians and rates."""
+
+
+_KEYS = ("steps", "warmup_steps")
+
+
+def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
+    """Return what stands below `probe`; None for a full run. Notes what is wrong with it.
+
+    Args:
+        file: Takes what is wrong.
+        found: A mapping; true for the defaults, false or null for a full run.
+        at: Its dotted key.
+    """
+    if found is None or found is False:
+        return None
+    if found is True:
+        return Probe()
+    if not isinstance(found, dict):
+        allowed = "{steps: 20, warmup_steps: 5}, true or false"
+        file.refuse(f"{at} is {describe_value(found)}; allowed: {allowed}", at)
+        return None
+    for key in found:
+        if key not in _KEYS:
+            near = did_you_mean(str(key), _KEYS) or f"; it has: {', '.join(_KEYS)}"
+            file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}")
+    probe = Probe(
+        file.count(found.get("steps", Probe.steps), f"{at}.steps"),
+        file.count(found.get("warmup_steps", Probe.warmup_steps), f"{at}.warmup_steps", least=0),
+    )
+    if probe.warmup_steps >= probe.steps:
+        file.refuse(
+            f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more",
+            at,
+        )
+    return probe
+
+
+def as_probe(loaded: LoadedConfig, probe: Probe, *, reads_all: bool = False) -> LoadedConfig:
+    """Return a configuration that takes the first steps of a run, and neither evaluates nor saves anything.
+
+    A warm-up of the learning rate that is longer is cut to the probe's length: its rate rises in all of the steps, and
+    stays below the peak, as in the run.
+
+    Args:
+        loaded: The run.
+        probe: How long.
+        reads_all: Whether also the sets are read that a probe has no use for, so that their tokens are kept.
+    """
+    values = deepcopy(loaded.values)
+    train, evaluate, data = values["train"], values["evaluate"], values["data"]
+    warmup = None if train["warmup_steps"] is None else min(train["warmup_steps"], probe.steps)
+    train |= {"epochs": None, "max_steps": probe.steps, "warmup_steps": warmup}
+    evaluate |= {"every": "never", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
+    values["checkpoint"] |= {"every": "never", "steps": None}
+    values["measure"] |= {"probe": True, "warmup_steps": probe.warmup_steps}
+    if not reads_all:
+        data |= {"validation": None, "test": None, "extra": {}, "predict": {}}
+        cut: Mapping[str, Any] = data["split"] or {}
+        data["max_rows"] |= {name: None for name in ("validation", "test") if cut.get(name) is None}
+    config = Config.model_validate(values)
+    if not reads_all and check(config):  # an option of the sets that are left out now, such as the revision of one
+        return as_probe(loaded, probe, reads_all=True)
+    plain = config.model_dump(mode="json", by_alias=True)
+    return replace(loaded, config=config, values=plain, origin=_origin(loaded, plain))
+
+
+def _origin(loaded: LoadedConfig, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return where values came from, with the probe named for those that it has changed."""
+    before, after = flatten(loaded.values), flatten(values)
+    changed = {key: _ORIGIN for key, value in after.items() if before.get(key) != value}
+    return {**{key: origin for key, origin in loaded.origin.items() if key in after}, **changed}

@@ -1,0 +1,125 @@
+"""One value of an axis: its name in the names of runs, and what it sets."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from paratune.config.differences import flatten
+from paratune.config.layers import Layer, layer_of, merge
+from paratune.config.validate import describe_value
+from paratune.sweep.environment import ENV, Environment, read_environment, read_variable, variable_of
+from paratune.sweep.matrix_file import MatrixFile
+from paratune.sweep.names import show, slug, value_name
+from paratune.sweep.probe import PROBE, Probe, read_probe
+from paratune.sweep_record import NAME
+
+NPROC = "nproc"
+"""Processes of each run; also a setting of an axis, or an axis by itself."""
+UNSET = "unset"
+"""How an environment variable without a value is shown."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an axis."""
+
+    name: str
+    """In names of runs."""
+    shown: str
+    """In tables."""
+    plain: Any
+    """As in the file; the name, of settings that go together."""
+    below: Layer = field(default_factory=Layer)
+    """What its settings extend."""
+    own: Layer = field(default_factory=Layer)
+    """What it sets."""
+    num_processes: int | None = None
+    """None where the axis does not say."""
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables that it gives; None unsets one."""
+    probe: Probe | Literal[False] | None = None
+    """How long the probe is that its runs are; False for full runs, None where the axis does not say."""
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What it sets of a run besides options, by dotted key."""
+        count: dict[str, Any] = {NPROC: self.num_processes} if self.num_processes else {}
+        count |= {} if self.probe is None else {PROBE: asdict(self.probe) if self.probe else False}
+        return count | {f"{ENV}.{name}": text for name, text in self.environment.items()}
+
+    @property
+    def above(self) -> dict[str, Any]:
+        """What the matrix itself sets, by dotted key."""
+        return flatten(self.own.values) | self.beside
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that it sets, also through files, by dotted key."""
+        return flatten(merge(self.below, self.own).values) | self.above
+
+
+def read_listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value:
+    """Return a value of the option, or the variable, that the axis `key` is of.
+
+    Args:
+        file: Takes what is wrong.
+        key: Of the axis.
+        name: How the axis is called in names of runs.
+        value: As in the file.
+        at: Its dotted key.
+    """
+    if key == NPROC:
+        count = file.count(value, at)
+        return Value(f"{NPROC}-{count}", str(count), value, num_processes=count)
+    variable = variable_of(key)
+    if variable is not None:
+        environment: Environment = {variable: read_variable(file, variable, value, at)}
+        if value is None:
+            return Value(slug(f"{name}-{UNSET}"), UNSET, value, environment=environment)
+        return Value(value_name(value, name), show(value), value, environment=environment)
+    places = {at.replace(f"axes.{key}", key, 1).partition("[")[0]: file.places[at]}
+    inside = {
+        each.replace(at, key, 1): place for each, place in file.places.items() if each.startswith((f"{at}.", f"{at}["))
+    }
+    own = layer_of(key, value, {**places, **inside})
+    return Value(value_name(value, name), show(value), value, own=own)
+
+
+def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
+    """Return settings that go together under a name; arguments as those of `read_listed`."""
+    if not NAME.fullmatch(name):
+        file.refuse(
+            f"{at}: {name!r} becomes part of the names of runs; allowed: letters, digits, '.', '_' and '-', with a "
+            "letter or digit first",
+            at,
+        )
+        name = slug(name)
+    if not isinstance(settings, dict) or not settings:
+        file.refuse(
+            f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}",
+            at,
+        )
+        return Value(name, name, name)
+    count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
+    environment = _environment(file, settings, at)
+    below, own = file.layers({key: value for key, value in settings.items() if not _is_beside(key)}, at)
+    probe: Probe | Literal[False] | None = None
+    if PROBE in settings:
+        probe = read_probe(file, settings[PROBE], f"{at}.{PROBE}") or False
+    return Value(name, name, name, below, own, count, environment, probe)
+
+
+def _is_beside(key: Any) -> bool:
+    return key in (NPROC, ENV, PROBE) or variable_of(str(key)) is not None
+
+
+def _environment(file: MatrixFile, settings: Mapping[Any, Any], at: str) -> Environment:
+    """Return the variables among settings: below `env`, or each as `env.NAME`."""
+    found = read_environment(file, settings.get(ENV), f"{at}.{ENV}")
+    for key, value in settings.items():
+        variable = variable_of(str(key))
+        if variable is not None:
+            if variable in found:
+                file.refuse(f"{at}.{key} is also given below {ENV}; keep one of them", f"{at}.{key}")
+            found[variable] = read_variable(file, variable, value, f"{at}.{key}")
+    return found
