@@ -20,7 +20,7 @@ def begin(folder: Path, *, world_size: int = 1, traits: dict[str, Any] | None = 
     session = {
         "world_size": world_size,
         "device": "cpu",
-        "strategy": {"kind": "ddp", "traits": {"ranks_per_replica": 1, "gathers_per_micro_step": 0, **(traits or {})}},
+        "strategy": {"kind": "ddp", "traits": {"own_phases": ["get_batch", "forward"], **(traits or {})}},
         "hardware": [{"hostname": host}] if host else [],
         "config": {"measure": {"log_every": 1}},
     }

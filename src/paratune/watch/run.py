@@ -168,11 +168,9 @@ class RunWatch:
         )
 
     def _own_phases(self) -> tuple[str, ...]:
-        """Return the phases in which no rank waits for another: all-gathers of sharded weights are in forward."""
-        traits = mapping(mapping(self._session().get("strategy")).get("traits"))
-        if traits.get("ranks_per_replica") not in (1, None):
-            return ()  # stages of a pipeline have different work
-        return ("get_batch",) if traits.get("gathers_per_micro_step") else ("get_batch", "forward")
+        """Return the phases in which no rank waits for another, as the strategy's traits say; records of old do not."""
+        found = mapping(mapping(self._session().get("strategy")).get("traits")).get("own_phases")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
 
     def _state(self, in_use: bool, heard: float | None, now: float, host: str | None) -> tuple[State, str | None]:
         first = self._histories[0]

@@ -100,7 +100,9 @@ def _fitted(blocks: Sequence[tuple[list[Text], Text]], room: int) -> list[list[T
 def _head(view: BoardView, width: int) -> list[Text]:
     """Return what there is in all, in words."""
     counts: dict[str, int] = {}
-    for state, count in [*((_word(run), 1) for run in view.runs), *view.others.items()]:
+    at_work = sum(cell.run is not None for sweep in view.sweeps for cell in sweep.cells)
+    running = [("running", at_work)] if at_work else []
+    for state, count in [*((_word(run), 1) for run in view.runs), *running, *view.others.items()]:
         counts[state] = counts.get(state, 0) + count
     items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
     items += [_count(state, count) for state, count in counts.items()]
@@ -154,7 +156,7 @@ def _progress(run: RunView) -> list[str]:
         items.append(f"step {run.step:,} of {run.num_steps:,} ({share})")
     elif run.step:
         items.append(f"step {run.step:,}")
-    if run.left_s is not None:
+    if run.left_s:
         items.append(f"about {format_duration(run.left_s)} left")
     if run.total_s is not None:
         items.append(f"took {format_duration(run.total_s)}")

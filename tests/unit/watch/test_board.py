@@ -5,16 +5,18 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from watched import event, finish, held, log, step, training
 
 from paratune.errors import CheckpointError
-from paratune.sweep_record import Axis, CellRecord, SweepRecord, run_folder_of, write_sweep
+from paratune.sweep_record import Axis, CellRecord, State, SweepRecord, run_folder_of, write_sweep
 from paratune.watch import board as module
 from paratune.watch.board import Board
 from paratune.watch.run import RunWatch
-from paratune.watch.sweep import SweepWatch
+from paratune.watch.screen import _FIRST
+from paratune.watch.sweep import _STATES, SweepWatch
 
 
 def cell(name: str, state: str = "pending", **values) -> CellRecord:
@@ -113,6 +115,11 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
     assert view.counts()["running"] == 1
     assert view.cells[1].run is not None
     assert view.cells[3].reason == "the loss is nan"
+
+
+def test_every_state_of_a_cell_is_one_that_is_shown():
+    assert set(get_args(State)) == _STATES.keys()
+    assert set(_STATES.values()) <= set(_FIRST)
 
 
 def test_a_cell_without_a_folder_is_at_what_it_said_last(tmp_path: Path):

@@ -141,9 +141,9 @@ def test_the_rank_whose_own_work_takes_longer_lags(tmp_path: Path):
         assert [rank.slower for rank in view.ranks] == [None, None, pytest.approx(1.0)]
         assert [rank.behind for rank in view.ranks] == [50, 50, 0]
         # Where forward gathers weights from others, it says nothing of the rank itself; 40 ms against 10 do.
-        begin(folder, world_size=3, traits={"gathers_per_micro_step": 2})
+        begin(folder, world_size=3, traits={"own_phases": ["get_batch"]})
         assert [rank.slower for rank in look(folder).ranks] == [None, None, pytest.approx(3.0)]
-        begin(folder, world_size=3, traits={"ranks_per_replica": 3})
+        begin(folder, world_size=3, traits={"own_phases": None})
         assert [rank.slower for rank in look(folder).ranks] == [None] * 3
 
 

@@ -116,6 +116,7 @@ def test_a_matrix_shows_what_needs_a_look_first():
     done = tuple(CellView(f"done{number}", "finished", seconds=60.0) for number in range(40))
     cells = (*done, CellView("bad", "failed", "the loss is nan\ntry less"), CellView("now", "training", run=RUN))
     lines = drawn(board(sweeps=(SweepView("table6", "runs/table6", True, cells, 600.0),)))
+    assert "1 running" in lines[0]
     assert "table6   matrix running   40 finished   1 failed   1 running   about 10 min 00 s left" in lines
     assert lines.index("  bad     failed     the loss is nan") > next(
         number for number, line in enumerate(lines) if line.startswith("  imdb-ddp   training")
