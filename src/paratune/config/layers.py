@@ -13,6 +13,8 @@ from paratune.errors import ConfigError, did_you_mean
 EXTENDS = "extends"
 OPAQUE = frozenset({"task.labels"})
 """Mappings that are values, not sections: a layer above replaces them whole."""
+MAPPINGS = frozenset({"data.extra", "data.predict", "model.overrides", "strategy.options"})
+"""Mappings to which a layer above adds; an empty one there takes away all that is below."""
 SHORTHAND = ("task", "strategy")
 """Sections that may be written as a word, their kind: `strategy: ddp`."""
 
@@ -125,7 +127,8 @@ def _merge(
         if isinstance(value, dict) and dotted in SHORTHAND and isinstance(values.get(key), str):
             _expand_shorthand(values, places, key)
         below = values.get(key)
-        if isinstance(value, dict) and isinstance(below, dict) and dotted not in OPAQUE:
+        is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value)
+        if isinstance(value, dict) and isinstance(below, dict) and not is_whole:
             values[key] = _merge(below, value, f"{dotted}.", places, above)
             inside: tuple[str, ...] = ()
         else:

@@ -1,11 +1,16 @@
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paratune.config.layers import Layer, merge, read_layers
+from paratune.config.layers import MAPPINGS, Layer, merge, read_layers
+from paratune.config.options import options_of
 from paratune.config.problems import SET, Place
+from paratune.config.section import Section
+from paratune.config.sections import Config
 from paratune.errors import ConfigError
 
 
@@ -122,6 +127,33 @@ def test_shorthand_is_the_whole_section_and_a_mapping_adds_to_it(tmp_path):
 def test_labels_are_replaced_whole(tmp_path):
     write(tmp_path, base="task: {labels: {0: a, 1: b}}\n", top="extends: base.yaml\ntask: {labels: {x: c, y: d}}\n")
     assert read_layers(tmp_path / "top.yaml", []).values == {"task": {"labels": {"x": "c", "y": "d"}}}
+
+
+@pytest.mark.parametrize("key", sorted(MAPPINGS))
+def test_an_empty_mapping_takes_away_what_is_below(tmp_path, key):
+    section, _, option = key.partition(".")
+    write(
+        tmp_path,
+        base=f"{section}: {{other: 1, {option}: {{a: 1, b: 2}}}}\n",
+        adds=f"extends: base.yaml\n{section}: {{{option}: {{c: 3}}}}\n",
+        clears=f"extends: base.yaml\n{section}: {{{option}: {{}}}}\n",
+    )
+    assert read_layers(tmp_path / "adds.yaml", []).values[section] == {"other": 1, option: {"a": 1, "b": 2, "c": 3}}
+    for layer in (read_layers(tmp_path / "clears.yaml", []), read_layers(tmp_path / "adds.yaml", [f"{key}={{}}"])):
+        assert layer.values[section] == {"other": 1, option: {}}
+        assert f"{key}.a" not in layer.places
+    again = read_layers(tmp_path / "adds.yaml", [f"{key}={{}}", f"{key}.d=4"])
+    assert again.values[section][option] == {"d": 4}
+
+
+def test_the_mappings_are_those_of_the_sections():
+    def of(section: type[Section], path: str) -> Iterator[str]:
+        for key, option in options_of(section).items():
+            yield from (each for inner in option.sections for each in of(inner, f"{path}{key}."))
+            if key in section.model_fields and get_origin(section.model_fields[key].annotation) is dict:
+                yield f"{path}{key}"
+
+    assert set(of(Config, "")) == MAPPINGS
 
 
 @pytest.mark.parametrize(
