@@ -9,6 +9,7 @@ from pathlib import Path
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, ConfigError
 from paratune.report import holds_report, make, terminal_table
+from paratune.report.canvas import can_draw
 from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
 from paratune.report.sweep.export import as_dict
 from paratune.report.targets import parse_target
@@ -45,6 +46,8 @@ def report_command(
     print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_table(report))
     for line in _file_lines(report.files, out):
         print(plain(line))  # noqa: T201
+    if out is not None and (missing := can_draw()) is not None:
+        print(plain(f"without figures and report.pdf: {missing}"), file=sys.stderr)  # noqa: T201
     return EXIT_OK
 
 

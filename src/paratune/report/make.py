@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.report.canvas import drawing_files
+from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.contents import contents
 from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.model import Report, build_report
 from paratune.report.page import to_html
 from paratune.report.read import read_runs
+from paratune.report.run_paper import run_pdf
 from paratune.report.table_files import table_files
 from paratune.report.targets import Target
 from paratune.report.write import MARKER, check_folder, write_files
 
 PAGE = "index.html"
-FILES = (PAGE, "report.md", "report.csv", MARKER)
+PAPER = "report.pdf"
+FILES = (PAGE, PAPER, "report.md", "report.csv", MARKER)
 
 
 def make(
@@ -54,6 +56,8 @@ def make(
         **table_files(found.tables.values()),
         **drawing_files(found.drawings),
     }
+    if can_draw() is None:
+        files[PAPER] = run_pdf(report, found)
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     write_files(out, {**files, MARKER: to_json(report)})
     return report

@@ -92,12 +92,13 @@ def notes(report: Report) -> Html:
 
 def _commands(run: RunRecord) -> Html:
     """Return the command of each session in order."""
-    parts = [tag("code", _command(command)) for command in run.course("run.command")]
-    return Html(", then ".join(parts))
+    return Html(", then ".join(tag("code", command) for command in command_texts(run)))
 
 
-def _command(command: Any) -> str:
-    return " ".join(str(word) for word in command) if isinstance(command, list) else written(command)
+def command_texts(run: RunRecord) -> list[str]:
+    """Return the commands that a run was made with, in order."""
+    commands = run.course("run.command")
+    return [" ".join(map(str, each)) if isinstance(each, list) else written(each) for each in commands]
 
 
 def _by_value(values: Mapping[str, Any]) -> Html:

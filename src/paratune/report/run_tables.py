@@ -88,8 +88,10 @@ def every_run(report: Report) -> Table:
 def _run_column(row: Row) -> Column:
     is_text = any(isinstance(cell.value, str) for cell in row.cells)
     label = row.label
-    if row.group.endswith("scores") or row.key.startswith("peak_memory"):
-        label = f"{row.group.removesuffix(' scores')}: {row.label[0].lower()}{row.label[1:]}"
+    if row.group.endswith("scores"):
+        label = f"{row.group.removesuffix(' scores')}: {row.label}"
+    elif row.key.startswith("peak_memory"):
+        label = f"{row.group}, {row.label[0].lower()}{row.label[1:]}"
     return Column(label, row.key, is_text=is_text)
 
 

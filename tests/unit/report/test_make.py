@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import importlib
 import io
 import json
 import re
@@ -22,8 +23,8 @@ from paratune.report import canvas
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SCRIPT = "<script>alert(1)</script>"
-FILES = {"index.html", "report.md", "report.csv", "report.json"}
-FOLDERS = {"tables", "figures"}
+FILES = {"index.html", "report.md", "report.csv", "report.json", "report.pdf"}
+TEXTS = FILES - {"report.pdf"}
 
 
 class Page(HTMLParser):
@@ -39,6 +40,14 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Leave out what is drawn for files and paper, which takes most of the time; the page has its figures."""
+    module = importlib.import_module("paratune.report.make")
+    monkeypatch.setattr(module, "drawing_files", lambda drawings: {})
+    monkeypatch.setattr(module, "run_pdf", lambda report, found: b"%PDF-")
 
 
 @pytest.fixture
@@ -77,7 +86,8 @@ def files_in(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_path):
+def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_path, monkeypatch):
+    monkeypatch.undo()
     out = tmp_path / "out" / "deep"
     made = report.make([make_run(tmp_path / "a")], out)
     found = set(files_in(out))
@@ -297,7 +307,7 @@ def test_an_unfinished_run_is_listed_in_every_format(tmp_path):
     made = report.make(folders, tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
     console.print(report.terminal_table(made))
-    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in FILES - {"report.csv"})):
+    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"report.csv"})):
         assert "cut-off" in text
         assert "step 112 of 225" in text
 
@@ -333,7 +343,7 @@ def test_a_record_of_little_still_makes_a_report(tmp_path):
         (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
     (folder / "events.rank0000.jsonl").unlink()
     report.make([folder], tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | FOLDERS
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"tables"}
 
 
 def test_values_that_json_cannot_say_become_null(tmp_path):
@@ -346,6 +356,7 @@ def test_values_that_json_cannot_say_become_null(tmp_path):
 def test_page_without_matplotlib_says_what_to_install_and_keeps_the_tables(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     report.make([make_run(tmp_path / "a")], tmp_path / "out")
+    assert not (tmp_path / "out" / "report.pdf").exists()
     text = (tmp_path / "out" / "index.html").read_text()
     assert "paratune[plots]" in text
     assert "Real tokens/s" in text

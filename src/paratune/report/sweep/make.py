@@ -3,17 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.report.canvas import drawing_files
+from paratune.report.canvas import can_draw, drawing_files
+from paratune.report.make import FILES, PAGE, PAPER
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.outcomes import SweepReport, read_outcomes
 from paratune.report.sweep.page import to_html
+from paratune.report.sweep.paper import sweep_pdf
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
-
-PAGE = "index.html"
-FILES = (PAGE, "report.md", "report.csv", MARKER)
 
 
 def make_sweep(folder: Path, out: Path | None) -> SweepReport:
@@ -40,6 +39,8 @@ def make_sweep(folder: Path, out: Path | None) -> SweepReport:
         **table_files(table for section in sections for table in section.tables),
         **drawing_files(drawing for section in sections for drawing in section.drawings),
     }
+    if can_draw() is None:
+        files[PAPER] = sweep_pdf(report)
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     write_files(out, {**files, MARKER: to_json(report)})
     return report

@@ -1,0 +1,167 @@
+"""A report as a PDF: A4 sheets with its texts, tables and figures, drawn by matplotlib, so that no browser is needed.
+
+Tables are broken between lines, their headings said again on the next sheet; those too wide fall into blocks of columns
+beside the same labels. Figures are vectors. Lengths are in inches from the upper left corner.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune import __version__
+from paratune.report.canvas import Drawing, draw_on, figure_style, num_legend_rows
+from paratune.report.letters import Letters, broken, put_letters, width
+from paratune.report.paper_tables import Grid, grids, note_of_rest
+from paratune.report.tabular import Table
+from paratune.text import plain
+
+WIDTH, HEIGHT = 8.27, 11.69
+LEFT, TOP, BOTTOM = 0.75, 0.8, 0.85
+ROOM = WIDTH - 2 * LEFT
+_BODY, _SMALL, _HEADING, _TITLE = 9.5, 8.0, 13.0, 19.0
+_WHOLE = 5.0
+_MUTED, _RULE = "#555555", "#999999"
+
+
+@dataclass(frozen=True)
+class PaperSection:
+    """A part of the report under its heading; a text is a paragraph."""
+
+    heading: str
+    parts: Sequence[str | Table | Drawing]
+
+
+def to_pdf(title: str, lead: Sequence[str], sections: Sequence[PaperSection]) -> bytes:
+    """Return a report as a PDF; the same to the byte for the same contents.
+
+    Args:
+        title: Of the document.
+        lead: Paragraphs below the title: what was trained, and verdicts.
+        sections: What follows.
+    """
+    with figure_style({"pdf.fonttype": 42, "font.size": 9.0}):
+        sheets = _Sheets()
+        sheets.paragraph(title, _TITLE, is_bold=True)
+        for text in lead:
+            sheets.paragraph(text, _BODY)
+        for section in sections:
+            sheets.section(section)
+        return sheets.written(title)
+
+
+class _Sheets:
+    """The sheets so far, and how far down the last one is filled."""
+
+    def __init__(self) -> None:
+        self._figures: list[Any] = []
+        self._letters: list[list[Letters]] = []
+        self._new()
+
+    def section(self, section: PaperSection) -> None:
+        """Put a section below what is there."""
+        self._space(0.28)
+        self._keep(1.6)
+        self.paragraph(section.heading, _HEADING, is_bold=True)
+        for part in section.parts:
+            if isinstance(part, Table):
+                self._table(part, is_titled=part.title != section.heading)
+            elif isinstance(part, Drawing):
+                self._drawing(part)
+            else:
+                self.paragraph(part, _BODY)
+
+    def paragraph(self, text: str, size: float, *, is_bold: bool = False, colour: str = "#000000") -> None:
+        """Put a text below what is there."""
+        for line in broken(plain(text), ROOM, size, is_bold=is_bold):
+            self._keep(size / 72)
+            self._y += 1.32 * size / 72
+            self._letters[-1].append(Letters(line, LEFT, self._y, size, is_bold, colour))
+        self._space(0.4 * size / 72)
+
+    def _table(self, table: Table, *, is_titled: bool) -> None:
+        blocks = grids(table, ROOM)
+        for number, grid in enumerate(blocks):
+            # A short table stays whole, a long one begins with three lines at least.
+            lines = grid.heights if sum(grid.heights) < _WHOLE else grid.heights[:3]
+            self._keep(grid.height_of_head + sum(lines) + 0.5)
+            more = f" ({number + 1} of {len(blocks)})" if len(blocks) > 1 else ""
+            if is_titled or more:
+                self._space(0.06)
+                self.paragraph(table.title + more, _BODY, is_bold=True)
+            self._grid(grid)
+        for note in (*table.notes, *note_of_rest(table, blocks)):
+            self.paragraph(note, _SMALL, colour=_MUTED)
+        self._space(0.1)
+
+    def _grid(self, grid: Grid) -> None:
+        """Put the lines of a table below each other, on as many sheets as they take, each with the headings on top."""
+        self._head(grid)
+        for line, height in enumerate(grid.heights):
+            if self._y + height > HEIGHT - BOTTOM:
+                self._rule(grid)
+                self._new()
+                self._head(grid)
+            self._letters[-1] += grid.letters(line, LEFT, self._y)
+            self._y += height
+        self._rule(grid)
+        self._space(0.08)
+
+    def _head(self, grid: Grid) -> None:
+        self._rule(grid)
+        self._letters[-1] += grid.head(LEFT, self._y)
+        self._y += grid.height_of_head
+        self._rule(grid, thickness=0.5)
+
+    def _rule(self, grid: Grid, thickness: float = 0.9) -> None:
+        from matplotlib.lines import Line2D
+
+        at = 1 - self._y / HEIGHT
+        line = Line2D([LEFT / WIDTH, (LEFT + grid.width) / WIDTH], [at, at], color=_RULE, linewidth=thickness)
+        line.set_in_layout(False)
+        self._figures[-1].add_artist(line)
+
+    def _drawing(self, drawing: Drawing) -> None:
+        if drawing.note is not None:
+            self.paragraph(drawing.note, _BODY)
+            return
+        height = min(drawing.height + 0.2 * num_legend_rows(drawing.legend), HEIGHT - TOP - BOTTOM - 1.2)
+        self._keep(height + 0.7)
+        places = {"width_ratios": [LEFT, ROOM, LEFT], "height_ratios": [self._y, height, HEIGHT - self._y - height]}
+        part = self._figures[-1].add_subfigure(self._figures[-1].add_gridspec(3, 3, **places)[1, 1])
+        draw_on(drawing, part, {}, with_legend=True)
+        self._y += height
+        self.paragraph(drawing.caption, _SMALL, colour=_MUTED)
+        self._space(0.12)
+
+    def _space(self, height: float) -> None:
+        if self._y > TOP:
+            self._y += height
+
+    def _keep(self, height: float) -> None:
+        """Begin another sheet where so much does not fit on this one."""
+        if self._y + height > HEIGHT - BOTTOM and self._y > TOP:
+            self._new()
+
+    def _new(self) -> None:
+        from matplotlib.figure import Figure
+
+        self._figures.append(Figure(figsize=(WIDTH, HEIGHT), layout="constrained"))
+        self._letters.append([])
+        self._y = TOP
+
+    def written(self, title: str) -> bytes:
+        """Return the file, with a line at the foot of each sheet."""
+        from matplotlib.backends.backend_pdf import PdfPages
+
+        file = io.BytesIO()
+        facts = {"Title": plain(title), "Creator": f"paratune {__version__}", "CreationDate": None}
+        with PdfPages(file, metadata=facts) as pdf:
+            for number, (figure, letters) in enumerate(zip(self._figures, self._letters, strict=True), start=1):
+                place, y = f"{number} / {len(self._figures)}", HEIGHT - 0.5
+                name = broken(plain(title), ROOM - 1, _SMALL)[0]
+                letters.append(Letters(name, LEFT, y, _SMALL, colour=_MUTED))
+                letters.append(Letters(place, WIDTH - LEFT - width(place, _SMALL), y, _SMALL, colour=_MUTED))
+                put_letters(figure, letters)
+                pdf.savefig(figure)
+        return file.getvalue()

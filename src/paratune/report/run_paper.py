@@ -1,0 +1,46 @@
+"""A report of runs as a PDF."""
+
+from collections.abc import Iterator
+
+from paratune.report.canvas import Drawing
+from paratune.report.contents import Contents
+from paratune.report.model import Report
+from paratune.report.page_tables import command_texts, subject
+from paratune.report.paper import PaperSection, to_pdf
+from paratune.report.tabular import Table
+
+
+def run_pdf(report: Report, found: Contents) -> bytes:
+    """Return the report as a PDF."""
+    lead = [subject(report)]
+    if len(report.runs) > 1:
+        lead.append(report.sameness.sentence)
+    return to_pdf(report.title, lead, list(_sections(report, found)))
+
+
+def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
+    """Yield what the page has, in its order."""
+    tables = found.tables
+    for key in ("unfinished", "comparison", "runs"):
+        if key in tables:
+            yield PaperSection(tables[key].title, [tables[key]])
+    if report.certificates:
+        yield PaperSection("Certificates", list(found.tables_of("certificate")))
+    if "baseline" in tables:
+        yield PaperSection(tables["baseline"].title, [tables["baseline"]])
+    if report.seed_groups:
+        yield PaperSection("Spread over seeds", list(found.tables_of("seeds")))
+    yield PaperSection("Loss", [*found.loss, *found.tables_of("losses")])
+    yield PaperSection("Where a step's time goes", [*found.phases, tables["phases"]])
+    if found.memory:
+        yield PaperSection("Memory", [*found.memory, tables["memory"]])
+    predictions: list[Drawing | Table | str] = [*found.predictions.values(), *found.missing.values()]
+    predictions += [*found.tables_of("errors"), *found.tables_of("confusion")]
+    if predictions:
+        yield PaperSection("Predictions", predictions)
+    if "settings" in tables:
+        yield PaperSection(tables["settings"].title, [tables["settings"]])
+    commands = [f"{run.name}: {command}" for run in report.runs for command in command_texts(run)]
+    yield PaperSection("Hardware and software", [tables["hardware"], tables["software"]])
+    yield PaperSection("Commands", commands)
+    yield PaperSection("Notes", list(report.notes))

@@ -1,0 +1,12 @@
+"""A matrix of runs as a PDF."""
+
+from paratune.report.paper import PaperSection, to_pdf
+from paratune.report.sweep.content import sections_of
+from paratune.report.sweep.export import subject, title
+from paratune.report.sweep.outcomes import SweepReport
+
+
+def sweep_pdf(report: SweepReport) -> bytes:
+    """Return the report as a PDF."""
+    sections = [PaperSection(each.heading, each.parts) for each in sections_of(report)]
+    return to_pdf(title(report), [subject(report)], sections)

@@ -1,0 +1,106 @@
+"""The PDF: what breaks where, that nothing is cut, and how many sheets there are."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from make_run import make_run
+
+from paratune.report.contents import contents
+from paratune.report.letters import broken, width
+from paratune.report.model import build_report
+from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, to_pdf
+from paratune.report.paper_tables import grids, note_of_rest
+from paratune.report.read import read_runs
+from paratune.report.run_paper import run_pdf
+from paratune.report.tabular import Column, Entry, Table
+
+pytest.importorskip("matplotlib")
+HOSTILE = "$\\frac{(Tj) <b> \x1b[31m 日本 %"
+
+
+def table(num_columns, num_lines, *, text="figure", is_text=False, **more):
+    columns = (
+        Column("Label", is_text=True),
+        *(Column(f"Column {at}", is_text=is_text) for at in range(1, num_columns)),
+    )
+    lines = tuple((Entry(f"line {line}"), *(Entry(text) for _ in range(1, num_columns))) for line in range(num_lines))
+    return Table("t", "A table", columns, lines, **more)
+
+
+def num_sheets(pdf):
+    assert pdf.startswith(b"%PDF-")
+    assert pdf.rstrip().endswith(b"%%EOF")
+    return len(re.findall(rb"/Type /Page\b", pdf))
+
+
+def placed(grid):
+    """Return all texts of a grid with where they begin and end, and how far down the last is."""
+    letters = [*grid.head(LEFT, 1.0)]
+    y = 1.0 + grid.height_of_head
+    for line, height in enumerate(grid.heights):
+        letters += grid.letters(line, LEFT, y)
+        y += height
+    return letters, y
+
+
+def test_a_width_is_that_of_matplotlib_s_own_layout():
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    words, properties = "Training 0123", FontProperties(family="DejaVu Sans", size=10)
+    inches = TextToPath().get_text_width_height_descent(words, properties, ismath=False)[0] / 72
+    assert width(words, 10) == pytest.approx(inches, rel=0.03)  # theirs is of the ink and knows pairs of letters
+
+
+def test_lines_break_between_words_and_inside_those_that_are_wider():
+    lines = broken("two words and unbelievably-long-single-word", width("two words", 9) + 0.02, 9)
+    assert lines[0] == "two words"
+    assert "".join(lines).replace(" ", "") == "twowordsandunbelievably-long-single-word"
+    assert all(width(line, 9) <= width("two words", 9) + 0.02 for line in lines)
+
+
+@pytest.mark.parametrize("num_columns", [2, 9, 40])
+@pytest.mark.parametrize("is_text", [True, False])
+def test_no_table_is_cut(num_columns, is_text):
+    one = table(num_columns, 3, text="words that may be broken", is_text=is_text, groups=((0, "Group " * 40),))
+    found = grids(one, ROOM)
+    for grid in found:
+        letters, bottom = placed(grid)
+        assert grid.width <= ROOM + 1e-6
+        ends = [each.x + width(each.text, each.size, is_bold=each.is_bold) for each in letters]
+        assert min(each.x for each in letters) >= LEFT - 0.01
+        assert max(ends) <= LEFT + ROOM + 0.02
+        assert max(each.y for each in letters) <= bottom
+    shown = {at for grid in found for at in grid.columns}
+    assert shown == set(range(num_columns)) or "columns; tables/t.csv has all" in next(note_of_rest(one, found))
+
+
+def test_texts_of_a_line_do_not_run_into_each_other():
+    one = table(6, 4, text="words that may be broken or not")
+    for grid in grids(one, ROOM):
+        letters, _ = placed(grid)
+        for y in {each.y for each in letters}:
+            row = sorted((each for each in letters if each.y == y), key=lambda each: each.x)
+            for left, right in pairwise(row):
+                assert left.x + width(left.text, left.size, is_bold=left.is_bold) < right.x
+
+
+def test_a_long_table_goes_on_over_sheets_and_says_what_is_left_out():
+    assert num_sheets(to_pdf("T", [], [PaperSection("A table", [table(4, 20)])])) == 1
+    # A line is 8 points * 1.28 / 72 + 0.077 = 0.22 inches; some 45 fit on a sheet of 10 inches: 300 on seven.
+    long = table(4, 1000)
+    assert num_sheets(to_pdf("T", [], [PaperSection("A table", [long])])) in (7, 8)
+    assert list(note_of_rest(long, grids(long, ROOM))) == ["The first 300 of 1,000 lines; tables/t.csv has all."]
+
+
+def test_a_report_of_runs_is_a_pdf_that_is_the_same_each_time(tmp_path):
+    folders = [make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={"run_id": HOSTILE})]
+    report = build_report(read_runs(folders))
+    pdf = run_pdf(report, contents(report))
+    assert num_sheets(pdf) >= 3
+    assert b"/Title (2 runs compared)" in pdf
+    assert b"/Subtype /Image" not in pdf, "a figure is not in vectors"
+    assert pdf == run_pdf(report, contents(report))
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf)
+    assert [float(each) / 72 for each in box.groups()] == pytest.approx([WIDTH, HEIGHT], abs=0.01)
