@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install quickstart test test-slow test-all lint format clean
+.PHONY: install chromium quickstart test test-slow test-all lint format clean
 
 install: $(STAMP)
 
@@ -22,6 +22,16 @@ quickstart: install
 	$(BIN)/paratune train configs/quickstart/single.yaml --set run.name=quickstart-single --overwrite
 	$(BIN)/paratune train configs/quickstart/ddp.yaml --set run.name=quickstart-ddp --nproc 2 --overwrite
 	$(BIN)/paratune report runs/quickstart-single runs/quickstart-ddp --out report/quickstart
+
+# For the tests of pages in a browser; without it they are skipped, and say so.
+chromium:
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "no chromium here, and only root may install it (apt-get install chromium): tests of pages are skipped"; \
+	else \
+	  apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	fi
 
 test: install
 	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal

@@ -123,7 +123,9 @@ function makeTips() {
   const over = (event) => show(event.target.closest && event.target.closest(TIPS));
   for (const name of ["pointerover", "focusin", "click"]) document.addEventListener(name, over);
   document.addEventListener("keydown", onKey);
-  document.addEventListener("scroll", () => show(null), true);
+  // What has the focus keeps its value: the page may have scrolled to bring it into view.
+  const focused = () => (document.activeElement.matches("td, th, [data-point]") ? document.activeElement : null);
+  document.addEventListener("scroll", () => tip.hidden || show(focused()), true);
 }
 
 // Light or dark: as the system has it until the reader says otherwise.

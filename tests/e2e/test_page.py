@@ -1,0 +1,184 @@
+"""The page of a report in headless Chromium: what a reader sees, presses, prints; and that nothing is asked for."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, Browser, browser
+from make_run import make_run
+
+from paratune.report import make
+from paratune.report.page import page, section
+from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular_page import table_html
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium here: `make chromium` as root, or apt-get install chromium"
+    ),
+]
+SCRIPT = "<script>document.title='owned'</script>"
+TABLE = "document.querySelector('#runs table')"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of four runs of different speed, one of a hostile name, one a regression."""
+    folder = tmp_path_factory.mktemp("report")
+    runs = [
+        make_run(folder / "a", step_ms=90.0),
+        make_run(folder / "b", step_ms=8.0, seed=1),
+        make_run(folder / "c", step_ms=700.0, run_changes={"run_id": SCRIPT}),
+        make_run(folder / "d", task="regression", summary_changes={"time.train_s": None}),
+    ]
+    make(runs, folder / "out")
+    return folder / "out" / "index.html"
+
+
+@pytest.fixture(scope="module")
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture
+def opened(one_browser: Browser, report: Path) -> Browser:
+    one_browser.events.clear()
+    one_browser.look()
+    one_browser.open(report)
+    return one_browser
+
+
+def column(opened: Browser, at: int) -> list[str]:
+    return opened.js(f"[...{TABLE}.tBodies[0].rows].map(row => row.cells[{at}].textContent)")
+
+
+def test_nothing_is_asked_for_and_the_console_says_nothing(opened: Browser, report: Path):
+    opened.look(dark=True)
+    opened.js("document.querySelectorAll('button, summary').forEach(each => each.click())")
+    opened.js("document.querySelectorAll('td[title], [data-point]').forEach(each => each.focus())")
+    assert opened.complaints() == [f"request: {report.as_uri()}"]
+
+
+def test_names_of_others_stay_text(opened: Browser):
+    assert opened.js("document.title") == "4 runs compared"
+    assert opened.js("document.scripts.length") == 1
+    assert SCRIPT in opened.js("document.body.innerText")
+
+
+def test_no_other_script_runs(opened: Browser):
+    opened.js("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
+    opened.js("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = 1\">')")
+    assert opened.js("new Promise(done => setTimeout(() => done(window.ran === undefined), 200))")
+    assert any("Content Security Policy" in each for each in opened.complaints())
+
+
+def test_a_table_is_sorted_by_keyboard(opened: Browser):
+    heads = opened.js(f"[...{TABLE}.tHead.rows[0].cells].map(cell => cell.textContent)")
+    at = heads.index("Training time")
+    assert column(opened, 0) == ["a", "b", SCRIPT, "d"]
+    opened.js(f"{TABLE}.tHead.rows[0].cells[{at}].querySelector('button').focus()")
+    opened.press("Enter")
+    # 225 steps of 90, 8 and 700 ms; what is not known stands last in both orders.
+    assert column(opened, 0) == ["b", "a", SCRIPT, "d"]
+    opened.press("Enter")
+    assert column(opened, 0) == [SCRIPT, "a", "b", "d"]
+    orders = opened.js(f"[...{TABLE}.tHead.rows[0].cells].map(cell => cell.ariaSort)")
+    assert orders[at] == "descending"
+    assert set(orders[:at] + orders[at + 1 :]) == {"none"}
+
+
+def test_every_stop_of_the_tab_key_can_be_seen(opened: Browser):
+    seen = []
+    for _ in range(14):
+        opened.press("Tab")
+        element, style, width = opened.js(
+            "(e => [e.tagName + e.className, getComputedStyle(e).outlineStyle, getComputedStyle(e).outlineWidth])"
+            "(document.activeElement)"
+        )
+        seen.append(element)
+        assert (style, width) == ("solid", "2px"), element
+    assert seen[0] == "Askip"
+    assert "BUTTONtheme" in seen
+
+
+def test_values_show_by_keyboard_and_go_away(opened: Browser):
+    tip = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').textContent"
+    opened.js("document.querySelector('#comparison td[tabindex]').focus()")
+    opened.press("ArrowRight")
+    opened.press("ArrowDown")
+    assert opened.js(tip) == "b: run.world_size"
+    opened.press("Escape")
+    assert opened.js(tip) is None
+    opened.js("document.querySelector('#phases svg [data-point][tabindex]').focus()")
+    assert re.fullmatch(r"a: get batch [\d.]+ ms of a mean step", opened.js(tip))
+    opened.press("ArrowRight")
+    assert re.fullmatch(r"b: get batch [\d.]+ ms of a mean step", opened.js(tip))
+    assert opened.js("document.activeElement.getAttribute('aria-label')") == opened.js(tip)
+
+
+def test_light_and_dark_are_the_system_s_until_the_reader_says_otherwise(opened: Browser):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark, light = "rgb(21, 23, 26)", "rgb(255, 255, 255)"
+    assert opened.js(paper) == light
+    opened.look(dark=True)
+    assert opened.js(paper) == dark
+    opened.js("document.querySelector('button.theme').click()")  # dark was not in force when the page came: to dark
+    opened.look()
+    assert opened.js(paper) == dark
+    opened.js("document.querySelector('button.theme').click()")
+    assert opened.js(paper) == light
+
+
+def test_a_narrow_window_scrolls_tables_and_not_the_page(opened: Browser):
+    opened.look(width=400, height=800)
+    assert opened.js("document.documentElement.scrollWidth") <= 400
+    small = "[...document.querySelectorAll('td, th, p, li')].filter(e => parseFloat(getComputedStyle(e).fontSize) < 12)"
+    assert opened.js(f"{small}.map(e => e.textContent)") == []
+
+
+def test_it_prints_whole_with_page_numbers(opened: Browser):
+    pdf = opened.pdf()
+    num_pages = len(re.findall(rb"/Type /Page\b", pdf))
+    assert 6 <= num_pages <= 14
+    # A4 in points; the table with a line a run lies across.
+    boxes = {tuple(map(float, box.split())) for box in re.findall(rb"/MediaBox \[([\d. ]+)\]", pdf)}
+    sizes = {(round(right), round(top)) for _, _, right, top in boxes}
+    assert sizes == {(595, 842), (842, 595)}
+    # On paper that is 180 mm wide inside its margins, 267 mm across, no table is wider: 1 mm is 96 / 25.4 px.
+    opened.call("Emulation.setEmulatedMedia", media="print", features=[])
+    for where, millimetres in ((":not(.wide) > table", 180), (".wide > table", 267)):
+        opened.call(
+            "Emulation.setDeviceMetricsOverride", width=round(millimetres * 96 / 25.4), height=1000,
+            deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+        widest = opened.js(
+            f"Math.max(...[...document.querySelectorAll('{where}')].map(e => e.getBoundingClientRect().right))"
+        )
+        assert widest <= millimetres * 96 / 25.4 + 1
+    opened.call("Emulation.setEmulatedMedia", media="", features=[])
+
+
+def test_a_thousand_lines_are_sorted_at_once(one_browser: Browser, tmp_path: Path):
+    columns = (Column("Run", is_text=True), *(Column(f"Figure {at}") for at in range(10)))
+    lines = tuple(
+        (Entry(f"run {line}"), *(Entry(f"{line * 7919 % 1000:,}", line * 7919 % 1000, (f"run {line}",), "x")
+         for _ in range(10)))
+        for line in range(1000)
+    )  # fmt: skip
+    table = Table("runs", "Every run", columns, lines)
+    file = tmp_path / "index.html"
+    file.write_text(page("many", [section("runs", "Every run", table_html(table))], num_columns=9, first="runs"))
+    one_browser.events.clear()
+    one_browser.look()
+    one_browser.open(file)
+    took_ms = one_browser.js(
+        "(() => { const begin = performance.now();"
+        f"{TABLE}.tHead.rows[0].cells[1].querySelector('button').click(); document.body.offsetHeight;"
+        "return performance.now() - begin; })()"
+    )
+    assert column(one_browser, 1)[:3] == ["0", "1", "2"]
+    assert column(one_browser, 1)[-1] == "999"
+    assert took_ms < 2000  # 60 ms on an idle core
