@@ -256,12 +256,13 @@ def report(
         list[str] | None,
         Parameter(negative=(), help="score, such as f1>=0.88: the time after which validation first reached it"),
     ] = None,
+    price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
     json: Json = False,
 ) -> int:
     """Put finished runs, or those of a matrix, beside each other: a table here, a page with figures in --out."""
     from paratune.commands.report import report_command
 
-    return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [])
+    return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
 
 
 @app.command

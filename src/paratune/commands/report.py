@@ -1,5 +1,6 @@
 """`paratune report`: finished runs beside each other."""
 
+import math
 import os
 import sys
 from collections import Counter
@@ -24,8 +25,11 @@ def report_command(
     as_json: bool,
     baseline: Path | None = None,
     targets: Sequence[str] = (),
+    price: float | None = None,
 ) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
+    if price is not None and not (math.isfinite(price) and price >= 0):
+        raise ConfigError(f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5")
     if not runs:
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
     wanted = [parse_target(text) for text in dict.fromkeys(targets)]
@@ -37,7 +41,7 @@ def report_command(
         raise ConfigError(f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
     if sweeps and wanted:
         raise ConfigError(f"--target is for runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
-    report = make_sweep(runs[0], out) if sweeps else make(runs, out, baseline, wanted)
+    report = make_sweep(runs[0], out, price) if sweeps else make(runs, out, baseline, wanted, price)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

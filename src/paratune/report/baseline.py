@@ -15,9 +15,12 @@ LOWER_IS_BETTER = frozenset(
         "step_median_ms",
         "peak_memory_largest_bytes",
         "peak_memory_sum_bytes",
+        "energy_j",
+        "device_hours",
+        "cost",
     }
 )
-HIGHER_IS_BETTER = frozenset({"samples_per_s", "tokens_per_s", "goodput"})
+HIGHER_IS_BETTER = frozenset({"samples_per_s", "tokens_per_s", "goodput", "mfu"})
 
 
 @dataclass(frozen=True)

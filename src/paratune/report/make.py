@@ -21,7 +21,11 @@ FILES = (PAGE, PAPER, "report.md", "report.csv", MARKER)
 
 
 def make(
-    runs: Sequence[Path], out: Path | None, baseline: Path | None = None, targets: Sequence[Target] = ()
+    runs: Sequence[Path],
+    out: Path | None,
+    baseline: Path | None = None,
+    targets: Sequence[Target] = (),
+    price: float | None = None,
 ) -> Report:
     """Compare finished runs, and write the report where `out` says.
 
@@ -31,6 +35,7 @@ def make(
         baseline: Run folder whose figures the others are compared with in per cent; shown first where it is not among
             `runs`.
         targets: Scores; when runs reached them is shown.
+        price: Of a device-hour, where it has one.
 
     Returns:
         The report; `files` names what was written.
@@ -45,7 +50,7 @@ def make(
     folders = [Path(run) for run in runs]
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
         folders.insert(0, baseline)
-    report = build_report(read_runs(folders), baseline, targets)
+    report = build_report(read_runs(folders), baseline, targets, price)
     if out is None:
         return report
     found = contents(report)

@@ -10,6 +10,7 @@ from paratune.records import ALL_PHASES
 from paratune.report.baseline import Against, against
 from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
+from paratune.report.device_rows import unknown_reasons
 from paratune.report.efficiency_rows import why_unknown
 from paratune.report.read import Found, RunRecord, Unfinished
 from paratune.report.rows import Row
@@ -96,13 +97,16 @@ class Report:
         }
 
 
-def build_report(found: Found, baseline: Path | None = None, targets: Sequence[Target] = ()) -> Report:
+def build_report(
+    found: Found, baseline: Path | None = None, targets: Sequence[Target] = (), price: float | None = None
+) -> Report:
     """Return the report of runs that were read; writes nothing.
 
     Args:
         found: The runs.
         baseline: Folder of the one that the others are compared with in per cent.
         targets: Scores; when they were reached is shown.
+        price: Of a device-hour, where it has one.
 
     Raises:
         CheckpointError: The baseline is not finished, or no run beside it is.
@@ -111,7 +115,7 @@ def build_report(found: Found, baseline: Path | None = None, targets: Sequence[T
     certificates, of_others = find_certificates(found.runs, found.certificates)
     base = None if baseline is None else _name_of(baseline, found)
     reference = next((run for run in found.runs if run.name == base), found.runs[0])
-    rows = build_rows(found.runs, certificates, reference=reference, targets=targets)
+    rows = build_rows(found.runs, certificates, reference=reference, targets=targets, price=price)
     return Report(
         runs=found.runs,
         unfinished=found.unfinished,
@@ -195,6 +199,7 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     cost, share = run.number("summary.recorder.cost_ms_per_step"), run.number("summary.recorder.cost_share")
     if cost is not None and share is not None:
         yield f"measuring itself cost {cost:.3f} ms a step ({100 * share:.2f}%)."
+    yield from unknown_reasons(run)
     if run.get("summary.stop_reason") == "early_stopping":
         yield f"stopped early, after {_count(steps)} steps, because validation did not improve."
 

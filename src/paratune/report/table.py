@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from paratune.report.certificates import Certificate, certified
+from paratune.report.device_rows import device_rows
 from paratune.report.efficiency_rows import efficiency_rows
 from paratune.report.read import RunRecord
 from paratune.report.rows import Cell, Row, count_text, make_row, number_row, texts_of
@@ -30,6 +31,7 @@ def build_rows(
     *,
     reference: RunRecord | None = None,
     targets: Sequence[Target] = (),
+    price: float | None = None,
 ) -> tuple[Row, ...]:
     """Return the rows of the comparison table, in their order.
 
@@ -38,6 +40,7 @@ def build_rows(
         certificates: Of `find_certificates`.
         reference: Whose global batch statistical efficiency is held against; the first run when not given.
         targets: Scores whose times are shown.
+        price: Of a device-hour, where it has one.
     """
     rows = [
         *_setup(runs),
@@ -47,6 +50,7 @@ def build_rows(
         *efficiency_rows(runs, reference or runs[0]),
         *phases_rows(runs),
         *memory_rows(runs),
+        *device_rows(runs, price),
         *quality_rows(runs),
         *constant_rows(runs),
     ]

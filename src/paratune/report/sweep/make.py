@@ -15,12 +15,13 @@ from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
 
 
-def make_sweep(folder: Path, out: Path | None) -> SweepReport:
+def make_sweep(folder: Path, out: Path | None, price: float | None = None) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
     Args:
         folder: Of the matrix, with sweep.json.
         out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
+        price: Of a device-hour, in place of the matrix's own.
 
     Raises:
         CheckpointError: The folder holds no matrix, or a damaged one; or the files cannot be written.
@@ -28,6 +29,8 @@ def make_sweep(folder: Path, out: Path | None) -> SweepReport:
     if out is not None:
         check_folder(out, list(FILES))
     report = read_outcomes(folder)
+    if price is not None:
+        report = replace(report, record=replace(report.record, price_per_device_hour=price))
     report = replace(report, systems=build_systems(folder, report.record))
     if out is None:
         return report

@@ -11,6 +11,7 @@ from typing import Literal
 
 from paratune.config.metric_names import direction
 from paratune.records import ALL_PHASES
+from paratune.report.device_rows import device_hours
 from paratune.report.read import RunRecord
 from paratune.report.score_rows import metric_name
 from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
@@ -96,13 +97,6 @@ def phase_total_s(run: RunRecord, phase: str) -> float | None:
         return statistics.fmean(known)
     mean_ms, steps = step_parts_ms(run)[phase], run.number("summary.num_steps")
     return None if mean_ms is None or steps is None else mean_ms * steps / 1000
-
-
-def device_hours(run: RunRecord) -> float | None:
-    """Return the hours of a run times its devices; None of one that changed their number."""
-    total_s, course = run.number("summary.time.total_s"), run.course("run.world_size")
-    size = run.number("run.world_size")
-    return None if total_s is None or size is None or len(course) > 1 else total_s * size / 3600
 
 
 TRAIN_S = _number("train_s", "Training time", "seconds", -1, "summary.time.train_s")

@@ -1,0 +1,110 @@
+"""Rows of the comparison table about what devices did: how busy they were, what they drew, what a run took of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paratune.report.read import RunRecord
+from paratune.report.rows import Row, make_row, number_row, numbers, texts_of
+from paratune.units import format_number, format_share
+
+GROUP = "Devices"
+KINDS = {
+    "nvml": "Of a GPU, the share of time in which some kernel ran (NVML); MFU says how well it was used.",
+    "cpu": "On a CPU, the CPU time of a rank over that of the cores that it has.",
+}
+
+
+def device_rows(runs: Sequence[RunRecord], price: float | None = None) -> Iterator[Row]:
+    """Yield utilisation, work, power, energy, device-hours and, where a device-hour has a price, the cost."""
+    yield from _utilisation(runs)
+    yield from _work(runs)
+    source = "summary.utilisation.devices[].power_w"
+    powers = [_mean_power_w(run) for run in runs]
+    yield make_row(runs, "power_w", GROUP, "Power of a device, mean (W)", source, powers, numbers(powers))
+    yield from _energy(runs)
+    yield from _cost(runs, price)
+
+
+def device_hours(run: RunRecord) -> float | None:
+    """Return the hours of a run times its devices; None of one that changed their number."""
+    total_s, size = run.number("summary.time.total_s"), run.number("run.world_size")
+    return None if total_s is None or size is None or len(run.course("run.world_size")) > 1 else total_s * size / 3600
+
+
+def unknown_reasons(run: RunRecord) -> Iterator[str]:
+    """Yield why figures of this group are n/a, of a run whose devices are GPUs; of a CPU most of them always are."""
+    on_gpu = run.get("run.device") == "cuda"
+    busy, energy = (run.number(f"summary.utilisation.{key}") for key in ("mean", "energy_j"))
+    reason = run.get("summary.utilisation.reason")
+    if reason is not None and (busy is None or (on_gpu and energy is None)):
+        yield f"utilisation, power or energy is n/a: {reason}."
+    reason = run.get("summary.flops.reason")
+    if reason is not None and on_gpu and run.number("summary.flops.mfu") is None:
+        yield f"MFU is n/a: {reason}."
+
+
+def _utilisation(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    share = texts_of(format_share)
+    kinds = [run.get("summary.utilisation.kind") for run in runs]
+    meant = " ".join(text for kind, text in KINDS.items() if kind in kinds)
+    row = number_row(runs, "utilisation", GROUP, "Utilisation **", "summary.utilisation.mean", share)
+    yield replace(row, footnote=f"** {meant}")
+    yield make_row(runs, "utilisation_kind", GROUP, "Utilisation by", "summary.utilisation.kind", kinds, shown=False)
+    for key, name, label in (
+        ("utilisation_p10", "p10", "Utilisation, p10"),
+        ("utilisation_p90", "p90", "Utilisation, p90"),
+        ("machine_utilisation", "machine_mean", "All cores, whoever uses them"),
+    ):
+        yield number_row(runs, key, GROUP, label, f"summary.utilisation.{name}", share, shown=False)
+
+
+def _cost(runs: Sequence[RunRecord], price: float | None) -> Iterator[Row]:
+    """Yield device-hours, shown where a device-hour has a price or is one of a GPU, and their price."""
+    source = "summary.time.total_s times run.world_size"
+    hours = [device_hours(run) for run in runs]
+    texts = [format_number(each, 3) for each in hours]
+    is_shown = price is not None or any(run.get("run.device") == "cuda" for run in runs)
+    yield make_row(runs, "device_hours", GROUP, "Device-hours, whole run", source, hours, texts, shown=is_shown)
+    if price is not None:
+        costs = [None if each is None else each * price for each in hours]
+        texts = [format_number(each, 3) for each in costs]
+        label = f"Cost at {price:g} a device-hour"
+        yield make_row(runs, "cost", GROUP, label, f"{source}, times {price:g}", costs, texts)
+
+
+def _work(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    source = "summary.flops.model_flops_per_s"
+    rates = [run.number(source) for run in runs]
+    largest = max((rate for rate in rates if rate is not None), default=0.0)
+    unit, size = ("TFLOP/s", 1e12) if largest >= 1e12 else ("GFLOP/s", 1e9)
+    texts = numbers([None if rate is None else rate / size for rate in rates])
+    yield make_row(runs, "model_flops_per_s", GROUP, f"Work of real tokens ({unit})", source, rates, texts)
+    yield number_row(runs, "mfu", GROUP, "MFU", "summary.flops.mfu", texts_of(format_share))
+    peaks = [run.get("summary.flops.peak_source") for run in runs]
+    yield make_row(runs, "peak_source", GROUP, "Peak by", "summary.flops.peak_source", peaks, shown=False)
+
+
+def _energy(runs: Sequence[RunRecord]) -> Iterator[Row]:
+    source = "summary.utilisation.energy_j"
+    energies = [run.number(source) for run in runs]
+    largest = max((energy for energy in energies if energy is not None), default=0.0)
+    unit, size = ("kJ", 1000.0) if largest >= 10_000 else ("J", 1.0)
+    texts = numbers([None if energy is None else energy / size for energy in energies])
+    yield make_row(runs, "energy_j", GROUP, f"Energy of all steps ({unit})", source, energies, texts)
+    sources = [run.get("summary.utilisation.energy_source") for run in runs]
+    yield make_row(runs, "energy_source", GROUP, "Energy by", "summary.utilisation.energy_source", sources, shown=False)
+
+
+def _mean_power_w(run: RunRecord) -> float | None:
+    """Return the mean of the devices' mean power, in watts; None where one of them is unknown."""
+    devices = run.get("summary.utilisation.devices")
+    powers = [_power_w(device) for device in devices] if isinstance(devices, list) else []
+    known = [power for power in powers if power is not None]
+    return sum(known) / len(known) if known and len(known) == len(powers) else None
+
+
+def _power_w(device: Any) -> float | None:
+    power = device.get("power_w") if isinstance(device, Mapping) else None
+    mean = power.get("mean") if isinstance(power, Mapping) else None
+    return float(mean) if isinstance(mean, int | float) and not isinstance(mean, bool) else None
