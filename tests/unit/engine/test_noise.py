@@ -1,6 +1,7 @@
 """Which steps are sampled, and what their events say; that all strategies see the same is held in tests/dist."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from looping import Bench, single
 
 from paratune.batch import Batch
 from paratune.config.sections import Train
+from paratune.efficiency import noise_summary
 from paratune.engine.noise import NoiseMeter, noise_event
 from paratune.engine.optim import OptimizerFactory
 from paratune.strategies.single import SingleStrategy
@@ -60,6 +62,39 @@ def test_a_step_of_one_micro_batch_tells_nothing(tmp_path: Path):
     bench.run()
     (step,) = bench.steps()
     assert step["noise_scale"] is None
+
+
+class Quadratic(torch.nn.Module):
+    """0.5 (theta - x)^2 with the target of a row as x: the gradient of a sample is theta - x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = torch.nn.Parameter(torch.tensor([1.0]))
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.theta.expand(len(batch.index), 1)
+
+    def loss_sum(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return 0.5 * (outputs[:, 0] - batch.labels).square().sum()
+
+
+def test_the_known_noise_of_a_quadratic_is_found_by_the_loop(tmp_path: Path):
+    random = torch.Generator().manual_seed(5)
+    # x ~ N(0, 4), theta = 1: G = 1, tr(Sigma) = 4. Micro-batches of 2 and 6.
+    sizes = [[row_batch(range(2), 8, num_outputs=1), row_batch(range(6), 8, num_outputs=1)]] * 1000
+    batches = [
+        [replace(each, labels=2 * torch.randn(each.num_samples, generator=random)) for each in step] for step in sizes
+    ]
+    bench = Bench(tmp_path, num_steps=1000, model=Quadratic(), batches=batches, log_every=100, noise_scale_every=1)
+    bench.train = Train(learning_rate=1e-12)
+    bench.run()
+    found = noise_summary(bench.steps(), global_batch_size=8, reason=None)
+    # One degree of freedom a step: the trace is known to sqrt(2 / 1000) = 4.5%. |G|^2 is the product of both means, of
+    # variances 2 and 2/3: to sqrt((2 + 2/3 + 4/3) / 1000) = 6.3%. So their ratio to at most 11% of 4.
+    assert found["trace"] == pytest.approx(4.0, rel=0.14)
+    assert found["squared_norm"] == pytest.approx(1.0, rel=0.2)
+    assert found["value"] == pytest.approx(4.0, abs=3 * found["standard_error"])
+    assert 0.2 < found["standard_error"] < 0.8
 
 
 def test_hooks_go_with_the_step_also_when_it_fails():

@@ -147,7 +147,7 @@ class PipelineStrategy:
     def watch_gradients(self) -> GradientWatch:
         if self._num_split:
             raise NotImplementedError(
-                f"{self._num_split} weights are used by several stages, each of which sees a part of their gradients"
+                f"several stages use the same weights ({self._num_split} of them), each seeing a part of the gradients"
             )
         return GradientWatch(self._own.values(), scale=scale_of(self._scaler))
 
