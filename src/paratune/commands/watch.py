@@ -35,7 +35,7 @@ def watch_command(paths: Sequence[Path], *, once: bool, interval: float, as_json
         print_json(board.look().as_dict(), indent=1)
         return EXIT_OK
     console = Console()
-    if once or not console.is_terminal:
+    if once or not console.is_terminal or console.is_dumb_terminal:
         console.print(Screen(board.look()))
         return EXIT_OK
     _live(board, console, interval)

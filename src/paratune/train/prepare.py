@@ -46,7 +46,6 @@ from paratune.strategies.protocol import Layout, Strategy
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
-from paratune.trackers.session import check_installed
 from paratune.train.batch_layout import BatchLayout, choose_batch_layout
 
 log = logging.getLogger(__name__)
@@ -100,7 +99,6 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     check_world_size(traits, place.world_size)
     if traits.package is not None:
         require_installed(traits.package, extra=traits.package)
-    check_installed(config.trackers)
     device = choose_device(config.device, place)
     check_offload(traits, strategy_options(config.strategy), device)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())

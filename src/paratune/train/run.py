@@ -45,7 +45,7 @@ from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.tasks.baseline import constant_baseline
 from paratune.trackers.protocol import About
-from paratune.trackers.session import TrackerSession
+from paratune.trackers.session import TrackerSession, check_installed
 from paratune.train.batch_layout import BatchLayout
 from paratune.train.flops import WorkCount, flops_record
 from paratune.train.measured import why_no_noise, why_no_profile
@@ -101,6 +101,7 @@ def train(
         Stopped: A signal ended the run in good order.
     """
     began = time.perf_counter() if began is None else began
+    check_installed(loaded.config.trackers)
     stop = stop or StopRequest().install()
     place = place_from_environment()
     display = Display(speaks=place.rank == 0)

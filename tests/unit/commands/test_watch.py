@@ -75,11 +75,11 @@ def test_bad_input_is_named(tmp_path: Path):
 class Terminal:
     """`paratune watch` in a terminal of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, kind: str = "xterm-256color") -> None:
         self._end, inside = pty.openpty()
         self.resize(100, 40)
         words = [sys.executable, "-c", CODE, "watch", *arguments]
-        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}
+        environment = {**os.environ, "TERM": kind, "COLUMNS": "", "LINES": ""}
         del environment["COLUMNS"], environment["LINES"]
         self.process = subprocess.Popen(
             words, stdin=inside, stdout=inside, stderr=inside, env=environment, start_new_session=True
@@ -96,18 +96,32 @@ class Terminal:
             assert time.monotonic() < end, self.text[-2000:]
             self.read(0.2)
 
-    def read(self, seconds: float) -> None:
-        if select.select([self._end], [], [], seconds)[0]:
-            try:
-                self.text += os.read(self._end, 65536).decode("utf-8", "replace")
-            except OSError:  # the other side is closed
-                time.sleep(0.05)
+    def read(self, seconds: float) -> bool:
+        """Take in a piece of what it prints (a terminal gives no more at once); return whether there was any."""
+        if not select.select([self._end], [], [], seconds)[0]:
+            return False
+        try:
+            piece = os.read(self._end, 65536)
+        except OSError:  # the other side is closed
+            time.sleep(0.05)
+            return False
+        self.text += piece.decode("utf-8", "replace")
+        return bool(piece)
 
     def end(self) -> int:
         code = self.process.wait(20)
-        self.read(0.5)
+        while self.read(0.5):
+            pass
         os.close(self._end)
         return code
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_one_view(tmp_path: Path):
+    with held(fresh(tmp_path / "r")):
+        terminal = Terminal(str(tmp_path / "r"), kind="dumb")
+        assert terminal.end() == EXIT_OK
+    assert "step 11 of 100" in terminal.text
+    assert "\x1b" not in terminal.text
 
 
 LEAVES_THE_SCREEN = "\x1b[?1049l"

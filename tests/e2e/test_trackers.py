@@ -1,0 +1,110 @@
+"""A run with trackers: what they do, it is the run that has none; and it goes on in the same run there."""
+
+import json
+import time
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any
+
+import pytest
+from harness import Cli
+from hooks import SignalAt, WithPackages
+from outcome import outcome
+
+from paratune.errors import EXIT_MISSING, EXIT_OK, EXIT_STOPPED
+
+LOOP = "paratune.engine.loop:_step"
+NOTES = """
+import json, time
+from types import SimpleNamespace
+
+def note(call, /, *values, **named):
+    with open("{file}", "a") as file:
+        file.write(json.dumps([call, values, named], default=str) + "\\n")
+"""
+WANDB = (
+    NOTES
+    + """
+class Run:
+    id = "w1"
+    summary = SimpleNamespace(update=lambda values: note("summary", values))
+    def define_metric(self, *names, **named): pass
+    def log(self, values): note("log", values); {log}
+    def finish(self, exit_code): note("finish", exit_code); {finish}
+
+def Settings(**named): return named
+
+def init(**named):
+    note("init", **named)
+    return Run()
+"""
+)
+
+
+class Packages:
+    """A folder of packages that stand in for those of trackers, and what they were asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, name: str, text: str, **parts: str) -> None:
+        package = self.folder / name
+        package.mkdir(parents=True)
+        for key, value in {"file": str(self.folder / f"{name}.txt"), "log": "pass", "finish": "pass", **parts}.items():
+            text = text.replace(f"{{{key}}}", value)
+        (package / "__init__.py").write_text(text)
+
+    def asked(self, name: str) -> list[list[Any]]:
+        return [json.loads(line) for line in (self.folder / f"{name}.txt").read_text().splitlines()]
+
+
+@pytest.fixture
+def packages(world: Path) -> Packages:
+    return Packages(world / "packages")
+
+
+def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, packages: Packages):
+    plain = cli("train", "c.yaml", "--set", "run.name=plain")
+    assert plain.code == EXIT_OK, plain.stderr
+    packages.put("wandb", WANDB, finish="time.sleep(1000)")
+    packages.put("trackio", "raise RuntimeError('trackio is broken')")
+    words = ["train", "c.yaml", "--set", "run.name=told", "--set", "trackers={wandb: {}, trackio: {}}"]
+    begin = time.monotonic()
+    told = cli(*words, hook=WithPackages(str(packages.folder), finish_s=1.0))
+    assert told.code == EXIT_OK, told.stderr
+    assert time.monotonic() - begin < 100
+    assert (
+        "trackers.trackio is switched off, the run goes on without it: RuntimeError: trackio is broken" in told.stderr
+    )
+    assert "trackers.wandb: it did not end in time and was left behind" in told.stderr
+    assert "accuracy" in told.stdout.lower()
+    assert outcome(world / "runs" / "told") == outcome(world / "runs" / "plain")
+    asked = packages.asked("wandb")
+    assert [name for name, *_ in asked].count("log") >= 30  # each step
+    assert asked[0][2]["config"]["train.learning_rate"] == 3e-3
+    assert [name for name, *_ in asked[-2:]] == ["summary", "finish"]
+
+
+def test_a_stopped_run_goes_on_in_the_same_run_there(world: Path, cli: Cli, packages: Packages):
+    packages.put("wandb", WANDB)
+    words = ["train", "c.yaml", "--set", "trackers.wandb.mode=online"]
+    stopped = cli(*words, hook=WithPackages(str(packages.folder), then=SignalAt(SIGTERM, LOOP, 6)))
+    assert stopped.code == EXIT_STOPPED, stopped.stderr
+    resumed = cli(*words, "--resume", hook=WithPackages(str(packages.folder)))
+    assert resumed.code == EXIT_OK, resumed.stderr
+    asked = packages.asked("wandb")
+    first, second = (named for name, _, named in asked if name == "init")
+    assert (first.get("id"), second["id"], second["resume"]) == (None, "w1", "allow")
+    steps = [values[0]["step"] for name, values, _ in asked if name == "log" and "train/loss" in values[0]]
+    assert steps == list(range(1, 31))
+    assert [values for name, values, _ in asked if name == "finish"] == [[75], [0]]
+
+
+def test_a_missing_package_is_said_before_the_data_is_read(world: Path, cli: Cli):
+    (world / "data.csv").unlink()
+    (world / "trackio").mkdir()
+    result = cli("train", "c.yaml", "--set", "trackers.trackio={}")
+    if result.code != EXIT_MISSING:
+        pytest.skip("trackio is installed")
+    assert "pip install 'paratune[trackio]'" in result.stderr
+    assert not (world / "runs").exists()
