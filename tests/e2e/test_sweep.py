@@ -16,6 +16,7 @@ base:
 axes:
   train.learning_rate: [3e-3, 1e-4]
   run.seed: [1]
+order: given
 """
 RUNS = ["learning_rate-0.003_seed-1", "learning_rate-0.0001_seed-1"]
 

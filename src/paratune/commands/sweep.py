@@ -88,21 +88,22 @@ def _todo(plan: Plan, asked: set[str], *, retry_failed: bool) -> list[Step]:
 def _run(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_json: bool) -> int:
     set_up_logging(speaks=True)
     todo = _todo(plan, asked, retry_failed=retry_failed)
+    total = sum(step.cell.name in asked and step.record.state != "skipped" for step in plan.steps)
     record = plan.record
     write_sweep(matrix.folder, record)
     _say(f"{matrix.name}: {counts(plan, asked)}; {len(todo)} to train now")
-    with OneByOne() as children, Display(speaks=True).bar("runs", len(asked)) as bar:
+    with OneByOne() as children, Display(speaks=True).bar("runs", total) as bar:
         start = partial(children.run, timeout_s=matrix.timeout_s)
         _warm_up(matrix, todo, start, children)
-        for number, step in enumerate(todo, start=len(asked) - len(todo)):
+        for number, step in enumerate(todo, start=total - len(todo)):
             if children.signal is not None:
                 break
             if sys.stderr.isatty():  # elsewhere the lines below say it
                 bar.update(number, step.cell.name)
-            _say(f"[{number + 1}/{len(asked)}] {step.cell.name}{_how(step)}")
+            _say(f"[{number + 1}/{total}] {step.cell.name}{_how(step)}")
             record = run_step(matrix.folder, record, step, start, stopped=lambda: children.signal is not None)
             cell = next(each for each in record.cells if each.name == step.cell.name)
-            _say(f"[{number + 1}/{len(asked)}] {_ended(cell)}{_score(matrix, cell)}")
+            _say(f"[{number + 1}/{total}] {_ended(cell)}{_score(matrix, cell)}")
         signal = children.signal
     report = make_sweep(matrix.folder, matrix.folder / REPORT_FOLDER)
     if as_json:

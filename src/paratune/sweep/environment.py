@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
 from paratune.environment import RECORD_VARIABLE, record_words, why_not_to_set
 from paratune.sweep.matrix_file import MatrixFile
@@ -40,7 +41,7 @@ def read_variable(file: MatrixFile, name: str, value: Any, at: str) -> str | Non
     """Return the value of a variable as text, None where it is to be unset; notes what is wrong with either."""
     reason = why_not_to_set(name)
     if reason is not None:
-        file.refuse(f"{at}: {name} {reason}", at)
+        file.refuse(f"{at}: {one_line(name)} {reason}", at)
         return None
     if isinstance(value, bool):
         file.refuse(

@@ -69,7 +69,8 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Pl
         CheckpointError: The folder holds something else, or a damaged record.
     """
     before = _before(matrix.folder)
-    steps = tuple(_step(matrix, cell, before) for cell in cells)
+    of = {each.name: each for each in before.cells} if before else {}
+    steps = tuple(_step(matrix, cell, of.get(cell.name)) for cell in cells)
     past = list(before.past) + [each.name for each in before.cells] if before else []
     names = {cell.name for cell in cells}
     return Plan(
@@ -140,8 +141,7 @@ def _before(folder: Path) -> SweepRecord | None:
     return None
 
 
-def _step(matrix: Matrix, cell: Cell, before: SweepRecord | None) -> Step:
-    old = next((each for each in before.cells if each.name == cell.name), None) if before else None
+def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
     is_same = old is not None and old.fingerprint == cell.fingerprint
     record = CellRecord(
         name=cell.name,

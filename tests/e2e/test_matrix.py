@@ -1,0 +1,108 @@
+"""A matrix of systems: what cannot run is skipped, probes leave no scores, and listed runs are found again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Cli, wait_for
+
+MATRIX = """\
+name: m
+base: {extends: c.yaml}
+probe: {steps: 4, warmup_steps: 1}
+warmup_runs: 0
+order: given
+env: {NCCL_DEBUG: WARN, TOKENIZERS_PARALLELISM: null}
+axes:
+  nproc: [1, 2]
+  strategy: [single, {kind: pipeline, stages: 2}]
+  precision: [fp32, fp16]
+"""
+ONE, TWO = "nproc-1_single_fp32", "nproc-2_pipeline-stages-2_fp32"
+
+
+def cells(world: Path) -> dict[str, dict]:
+    return {cell["name"]: cell for cell in json.loads((world / "runs/m/sweep.json").read_text())["cells"]}
+
+
+@pytest.mark.slow
+def test_what_is_possible_is_probed_and_the_rest_skipped(cli: Cli, world: Path):
+    (world / "m.yaml").write_text(MATRIX)
+
+    result = cli("sweep", "m.yaml", "--set", "device=cpu", timeout_s=300)
+
+    assert result.code == 0, result.stderr
+    found = cells(world)
+    assert {name for name, cell in found.items() if cell["state"] == "finished"} == {ONE, TWO}
+    assert {cell["state"] for name, cell in found.items() if name not in (ONE, TWO)} == {"skipped"}
+    assert found["nproc-1_single_fp16"]["reason"] == "precision: fp16 is for GPUs, and device is cpu"
+    assert "needs 2 processes or more" in found["nproc-1_pipeline-stages-2_fp32"]["reason"]
+    for name, world_size in ((ONE, 1), (TWO, 2)):
+        folder = world / "runs/m/runs" / name
+        run, summary = (json.loads((folder / file).read_text()) for file in ("run.json", "summary.json"))
+        assert (run["kind"], summary["kind"], run["world_size"], summary["num_steps"]) == (
+            "probe",
+            "probe",
+            world_size,
+            4,
+        )
+        assert (run["environment"]["NCCL_DEBUG"], run["environment_unset"]) == ("WARN", ["TOKENIZERS_PARALLELISM"])
+        assert summary["scores"] == {}
+        assert summary["throughput"]["num_steps_measured"] == 3
+        assert not {"model", "checkpoints"} & {path.name for path in folder.iterdir()}
+        assert not list(folder.glob("predictions*"))
+    page = (world / "runs/m/report/report.md").read_text()
+    assert "2 of 8 runs finished, 6 cannot run here" in page
+    again = cli("sweep", "m.yaml", "--set", "device=cpu")
+    assert (again.code, "0 to train now" in again.stderr) == (0, True)
+    alone = cli("report", f"runs/m/runs/{ONE}")
+    assert alone.code == 0, alone.stderr
+
+
+@pytest.mark.slow
+def test_listed_runs_are_started_by_others_and_found(cli: Cli, world: Path):
+    (world / "m.yaml").write_text(MATRIX)
+    runs = cli("sweep", "m.yaml", "--list", "--only", "precision=fp32", "--json").json["runs"]
+    assert [run["name"] for run in runs] == [ONE, TWO]
+    lines = cli("sweep", "m.yaml", "--list", "--only", "precision=fp32").stdout.splitlines()
+    assert lines == [run["line"] for run in runs]
+
+    (world / "paratune").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m paratune "$@"\n')
+    (world / "paratune").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{world}:{os.environ['PATH']}", "PARATUNE_CACHE": str(world / "cache")}
+    subprocess.run(["sh", "-c", lines[0]], cwd=world, env=environment, check=True, stdin=subprocess.DEVNULL)
+
+    report = cli("report", "runs/m", "--json").json
+    assert {run["name"] for run in report["runs"] if run["state"] == "finished"} == {ONE}
+    assert cells(world)[ONE]["state"] == "pending"  # nobody has told the matrix
+    left = cli("sweep", "m.yaml", "--list", "--only", "precision=fp32").stdout.splitlines()
+    assert left == lines[1:]
+    assert cells(world)[ONE]["state"] == "finished"
+
+
+@pytest.mark.slow
+def test_a_probe_that_is_stopped_saves_nothing(cli: Cli, world: Path):
+    long = ["--set", "train.max_steps=100000", "--set", "train.epochs=null", "--set", "measure.probe=true"]
+    quiet = ["--set", "evaluate.best=null", "--set", "checkpoint={every: never, steps: null}"]
+    process = cli.start("train", "c.yaml", *long, *quiet, "--set", "run.name=p")
+    wait_for(lambda: (world / "runs/p/run.json").exists())
+    process.send(signal.SIGTERM)
+    result = process.wait()
+    assert result.code == 75, result.stderr
+    assert "nothing is saved of a probe: start it again" in result.stderr or "nothing to save" in result.stderr
+    assert not list((world / "runs/p").glob("checkpoints/*"))
+
+
+def test_nothing_possible_is_an_error(cli: Cli, world: Path):
+    (world / "m.yaml").write_text("base: c.yaml\naxes: {nproc: [2, 3]}\n")
+    result = cli("sweep", "m.yaml")
+    assert result.code == 2
+    assert "none of its runs is possible here" in result.stderr
+    assert "single runs in 1 process, and 3 were started" in result.stderr
+    both = cli("sweep", "m.yaml", "--list", "--dry-run")
+    assert (both.code, "say one of them" in both.stderr) == (2, True)
+    assert not (world / "runs").exists()
