@@ -57,9 +57,9 @@ class Estimate:
     def degrees_of_freedom(self) -> float:
         """Satterthwaite's, of the sum of the sides' variances and the shared one; infinite where there is no variance.
 
-        With the sides alone it is Welch's, and n - 1 of pairs. The shared variance counts (n - 1)/(n + 1) of its size,
-        because the inverse of a variance estimated from few runs is too large on average; without that, intervals of 3
-        seeds cover as little as 92%. Of two runs it does not count.
+        With the sides alone it is Welch's, and n - 1 of pairs. Of the shared variance ((n - 1)/(n + 1))^2 counts: the
+        ratio of it to a variance estimated from few runs comes out too large, and with all of it, intervals of 3 seeds
+        cover as little as 92%.
 
         Source: Satterthwaite, Biometrics Bulletin 2(6), 1946; Hillis, Statistics in Medicine 26(3), 2007, for runs that
         are scored on the same samples. The factor: docs/verdicts.md.
@@ -69,7 +69,7 @@ class Estimate:
         if not self.sides:
             return self.num_samples - 1
         least = min(side.num_runs for side in self.sides)
-        counted = self.shared * ((least - 1) / (least + 1) if least > 2 else 0.0)
+        counted = self.shared * ((least - 1) / (least + 1)) ** 2
         per_side = [side.variance**2 / (side.num_runs - 1) for side in self.sides]
         below = sum(per_side) + (counted**2 / (self.num_samples - 1) if counted else 0.0)
         above = (sum(side.variance for side in self.sides) + counted) ** 2

@@ -19,20 +19,41 @@ _MINUS, _DASH = "\u2212", "\u2013"
 
 
 def sentence_of(verdict: "Verdict") -> str:
-    """Return a verdict in a sentence or two."""
-    who = f"{plain(verdict.label)} against {plain(verdict.baseline)}: "
-    if verdict.differs.refused:
-        return f"{who}no verdict: not the same experiment; they differ in {'; '.join(verdict.differs.refused)}."
-    parts = [speed_words(verdict.speed), quality_words(verdict.quality, verdict.task)]
-    if all(one.outcome == "equal" for one in verdict.quality):
-        parts = [", ".join(parts)]
-    if verdict.differs.allowed:
-        parts.append(f"they differ in {'; '.join(verdict.differs.allowed)}, which is what is compared")
-    if verdict.differs.elsewhere:
-        parts.append("they ran on different machines, of which times and memory tell as well")
-    if verdict.differs.unknown:
-        parts.append(f"whether they trained the same thing is not recorded ({'; '.join(verdict.differs.unknown)})")
-    return f"{who}{'; '.join(part for part in parts if part)}."
+    """Return a verdict in one sentence."""
+    return f"{head_of(verdict)}: {'; '.join(text for text, _ in parts_of(verdict))}."
+
+
+def head_of(verdict: "Verdict") -> str:
+    """Return which configurations a verdict is of."""
+    return f"{plain(verdict.label)} against {plain(verdict.baseline)}"
+
+
+def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
+    """Return the parts of a verdict: speed, quality, and what differs; each with whether it is good news.
+
+    True is a part that is told and no worse than the baseline, False one that is worse, None one that is not told.
+    """
+    differs = verdict.differs
+    if differs.refused:
+        return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
+    parts = [(speed_words(verdict.speed), _is_good(verdict.speed))]
+    if verdict.quality and all(one.outcome == "equal" for one in verdict.quality):
+        parts = [(f"{parts[0][0]}, {quality_words(verdict.quality, verdict.task)}", parts[0][1])]
+    elif not verdict.quality:
+        parts.append((quality_words((), verdict.task), None))
+    else:
+        parts += [(quality_words((one,), verdict.task), _is_good(one)) for one in verdict.quality]
+    if differs.allowed:
+        parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
+    if differs.elsewhere:
+        parts.append(("they ran on different machines, of which times and memory tell as well", None))
+    if differs.unknown:
+        parts.append((f"whether they trained the same thing is not recorded ({'; '.join(differs.unknown)})", None))
+    return parts
+
+
+def _is_good(found: Finding) -> bool | None:
+    return {"equal": True, "different": found.is_better}.get(found.outcome)
 
 
 def speed_words(found: Finding) -> str:
@@ -44,9 +65,8 @@ def speed_words(found: Finding) -> str:
     if found.outcome == "equal":
         return f"same {found.measure} within {100 * (found.margin or 0):g}%"
     if found.outcome == "cannot tell":
-        return (
-            f"{found.measure}: cannot tell ({change_words(found)} {signed_interval_words(found)}): {needs_words(found)}"
-        )
+        change = f"{change_words(found)} {signed_interval_words(found)}"
+        return f"{found.measure}: {_cannot_tell(found)} ({change}): {needs_words(found)}"
     return f"{_ratio_words(found)}, interval {NOT_AVAILABLE} ({_short(found)})"
 
 
@@ -71,13 +91,19 @@ def _one_score(found: Finding, task: str) -> str:
         return f"{name} {amount_words(found, abs(found.change), task)} {side} ({interval_words(found, task)})"
     change = change_words(found, task)
     if found.outcome == "cannot tell":
-        return f"{name}: cannot tell ({change} {signed_interval_words(found, task)}): {needs_words(found)}"
+        return f"{name}: {_cannot_tell(found)} ({change} {signed_interval_words(found, task)}): {needs_words(found)}"
     return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(found)})"
 
 
 def _short(found: Finding) -> str:
     """Return a reason without its explanation, which stands after a colon."""
     return (found.reason or "").partition(":")[0]
+
+
+def _cannot_tell(found: Finding) -> str:
+    """Return "cannot tell", and of an interval that by itself leaves out 0, why."""
+    by_itself = found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
+    return "cannot tell among so many" if by_itself and found.scope != "samples" else "cannot tell"
 
 
 def needs_words(found: Finding) -> str:
@@ -107,7 +133,7 @@ def interval_words(found: Finding, task: str = "") -> str:
         return NOT_AVAILABLE
     if found.low == found.high:
         return "always"
-    if found.is_ratio and found.low >= 1:
+    if found.is_ratio and (found.change or 0) >= 1:
         return f"{1 + found.low:.2f}{_DASH}{1 + found.high:.2f}×"
     low, high = (
         _percent(found, end) if found.is_ratio else _plain_amount(found, end, task) for end in (found.low, found.high)

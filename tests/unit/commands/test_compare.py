@@ -140,3 +140,18 @@ def test_hostile_names_do_not_act(tmp_path):
     assert "\\x1b[31m[bold]x\\u202e" in found.stdout
     assert "\x1b" not in found.stdout
     assert "\u202e" not in found.stdout
+
+
+def test_many_configurations_have_a_line_each(tmp_path):
+    words = []
+    for number in range(6):
+        changes = {"config.strategy.bucket_cap_mb": number}
+        words += make_runs(tmp_path / f"with{number}", steps=(("ddp", 60.0 + number),), **changes)
+    found = command(*words)
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert lines[0] == "Against with0/ddp:"
+    assert lines[1].startswith("with1/ddp: same speed within 2%")
+    assert max(map(len, lines)) <= 80
+    assert "Backward" not in found.stdout
+    assert any("with5/ddp" in line and "−7.62% [" in line for line in lines), found.stdout

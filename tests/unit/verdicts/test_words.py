@@ -34,6 +34,10 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
             "speed: cannot tell (+3% [−2, +8]): more than 200 runs needed, or a wider margin",
         ),
         (
+            speed(0.08, 0.02, 0.14, "cannot tell", num_runs_needed=7),
+            "speed: cannot tell among so many (+8% [+2, +14]): 4 more runs needed",
+        ),
+        (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
             "27.0% faster, interval n/a (one run each)",
         ),

@@ -12,14 +12,17 @@ from paratune.report.rows import byte_unit, numbers
 from paratune.report.text import shorten
 from paratune.report.versus.figures import FigureRow
 from paratune.report.versus.make import Compared, Comparison
+from paratune.report.versus.overview import overview
 from paratune.text import plain
 from paratune.units import NOT_AVAILABLE
 from paratune.verdicts import Finding, Verdict
-from paratune.verdicts.words import change_words, count_words, signed_interval_words
+from paratune.verdicts.words import change_words, count_words, head_of, parts_of, signed_interval_words
 
 _NAME_WIDTH = 26
 _GAP = 2
 _BASELINE = "baseline"
+_MOST_IN_FULL = 4
+"""Configurations beside a baseline up to which all figures are shown; of more a line each."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,14 @@ class TerminalComparison:
         for each in self.comparison.families:
             if each.family.title:
                 yield Text(plain(each.family.title), style="bold")
+            is_long = len(each.verdicts) > _MOST_IN_FULL
+            if is_long:
+                yield Text(f"Against {plain(each.family.baseline)}:", style="bold")
             for verdict in each.verdicts:
-                yield Text(verdict.sentence, style=_style(verdict))
+                yield from _sentence(verdict, is_alone=not is_long)
             yield Text()
-            yield from _tables(each, options.max_width)
+            yield from (overview(each),) if is_long else _tables(each, options.max_width)
+            yield Text()
         yield from _remarks(self.comparison)
 
 
@@ -44,14 +51,16 @@ def terminal_comparison(comparison: Comparison) -> TerminalComparison:
     return TerminalComparison(comparison)
 
 
-def _style(verdict: Verdict) -> str:
-    """Return yellow where there is no verdict, red where quality is worse, green where all is told."""
-    found = (verdict.speed, *verdict.quality)
-    if any(one.outcome == "different" and not one.is_better for one in verdict.quality):
-        return "bold red"
-    if any(one.outcome in {"n/a", "cannot tell"} for one in found):
-        return "bold yellow"
-    return "bold green"
+_STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
+
+
+def _sentence(verdict: Verdict, *, is_alone: bool) -> Iterator[Text | Padding]:
+    """Yield the first part behind the names, and the others below it."""
+    (first, is_good), *others = parts_of(verdict)
+    head = head_of(verdict) if is_alone else plain(verdict.label)
+    yield Text(f"{head}: ", style="bold").append(first, style=_STYLES[is_good])
+    for text, good in others:
+        yield Padding(Text(text, style=_STYLES[good]), (0, 0, 0, 2), expand=False)
 
 
 def _tables(each: Compared, width: int) -> Iterator[Table | Text | Padding | Group]:
@@ -70,8 +79,9 @@ def _tables(each: Compared, width: int) -> Iterator[Table | Text | Padding | Gro
             if used + wide > width + _GAP and end > start:
                 break
             used, end = used + wide, end + 1
+        if start:
+            yield Text()
         yield _table(each, rows, counts, range(start, end))
-        yield Text()
         start = end
 
 

@@ -1,0 +1,262 @@
+"""Made-up experiments whose true answer is known, and what the procedures of `paratune.verdicts` say of them.
+
+A part of `verdicts.py`. Each run has an effect of its seed; each sample has an effect that all models share, one that
+the models of a configuration share, and noise. Scores are computed on what is drawn; the true change is the mean over
+seeds of the score on samples without end.
+
+Dimensions: `R` seeds, `N` samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from paratune.verdicts.estimate import ALPHA, Estimate, paired, unpaired
+from paratune.verdicts.jackknife import Floats, Scored, of_mean, of_sums
+from paratune.verdicts.quality import over_samples, over_seeds_and_samples
+
+SHARED, OWN, NOISE = 1.0, 0.3, 0.8
+"""Standard deviations of a sample's effects: of all models, of a configuration's, of one run's."""
+SPREAD = float(np.sqrt(SHARED**2 + OWN**2 + NOISE**2))
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score, and how samples and seeds make it."""
+
+    name: str
+    num_samples: int
+    score: Callable[[Floats, Floats], Scored | None]
+    """From what the samples are, (N,), and what the model makes of them, (N,), to a score."""
+    true: Callable[[npt.ArrayLike], Floats]
+    """The score on samples without end, of a level of the model."""
+    samples: Callable[[np.random.Generator, int], Floats]
+    outputs: Callable[[Floats, npt.ArrayLike, Floats], Floats]
+    """From samples, the model's level and effects of standard deviation `SPREAD` to what the model makes of them."""
+    level: float
+    step: float
+    """How much the level of the second configuration is above that of the first, where they differ."""
+    heavy: bool = False
+    """Whether the noise has heavy tails: Student's t of 5 degrees of freedom, of the same variance."""
+
+
+def _accuracy(_: Floats, right: Floats) -> Scored:
+    return of_mean(right)
+
+
+def _f1(labels: Floats, given: Floats) -> Scored | None:
+    sums = np.stack([labels * given, labels + given], axis=1)
+    return of_sums(sums, lambda found: 2 * found[..., 0] / found[..., 1])
+
+
+def _pearson(x: Floats, y: Floats) -> Scored | None:
+    sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+    def score(found: Floats) -> Floats:
+        n, a, b, aa, bb, ab = np.moveaxis(found, -1, 0)
+        return (ab - a * b / n) / np.sqrt((aa - a * a / n) * (bb - b * b / n))
+
+    return of_sums(sums, score)
+
+
+def _rmse(x: Floats, y: Floats) -> Scored | None:
+    sums = np.stack([np.ones_like(x), (x - y) ** 2], axis=1)
+    return of_sums(sums, lambda found: np.sqrt(found[..., 1] / found[..., 0]))
+
+
+def _true_f1(share: float) -> Callable[[npt.ArrayLike], Floats]:
+    def true(level: npt.ArrayLike) -> Floats:
+        hit, false = share * ndtr(np.asarray(level) / SPREAD), (1 - share) * ndtr(-np.asarray(level) / SPREAD)
+        return 2 * hit / (hit + false + share)
+
+    return true
+
+
+def _labels(share: float) -> Callable[[np.random.Generator, int], Floats]:
+    return lambda rng, num: (rng.random(num) < share).astype(float)
+
+
+def _classify(labels: Floats, level: npt.ArrayLike, effects: Floats) -> Floats:
+    return np.where(labels == 1, level + effects > 0, effects - level > 0).astype(float)
+
+
+def _regress(targets: Floats, level: npt.ArrayLike, effects: Floats) -> Floats:
+    return targets + np.exp(-np.asarray(level)) * effects / SPREAD
+
+
+METRICS = (
+    Metric("accuracy, 1,000 rows", 1000, _accuracy, lambda level: ndtr(np.asarray(level) / SPREAD),
+           lambda rng, num: np.zeros(num), lambda _, level, effects: (level + effects > 0).astype(float), 1.2, 0.1),
+    Metric("F1, 400 rows", 400, _f1, _true_f1(0.3), _labels(0.3),
+           _classify, 1.2, 0.15),
+    Metric("F1, 400 rows, 10% positive", 400, _f1, _true_f1(0.1), _labels(0.1),
+           _classify, 1.6, 0.2),
+    Metric("Pearson r, 500 rows", 500, _pearson, lambda level: 1 / np.sqrt(1 + np.exp(-2 * np.asarray(level))),
+           lambda rng, num: rng.normal(size=num), _regress, 0.7, 0.1),
+    Metric("RMSE, 500 rows, heavy tails", 500, _rmse, lambda level: np.exp(-np.asarray(level)),
+           lambda rng, num: rng.normal(size=num), _regress, 0.7, 0.05, heavy=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An experiment: which score, of how many seeds, and how much these vary."""
+
+    metric: Metric
+    num_seeds: int
+    ratio: float
+    """Standard deviation of a score over seeds, over that from its samples."""
+    is_paired: bool = True
+    differ: bool = True
+    """Whether the configurations differ at all."""
+
+
+def seed_deviation(setting: Setting) -> float:
+    """Return the standard deviation of a run's level that gives the setting's ratio."""
+    metric = setting.metric
+    if not setting.ratio:
+        return 0.0
+    rng = np.random.default_rng(0)
+    samples = metric.samples(rng, 40_000)
+    scored = metric.score(
+        samples, metric.outputs(samples, metric.level, _effects(rng, (40_000,), metric.heavy) * SPREAD)
+    )
+    assert scored is not None
+    error = float(scored.pseudovalues.std()) / np.sqrt(metric.num_samples)
+    slope = (metric.true(metric.level + 0.01) - metric.true(metric.level - 0.01)) / 0.02
+    return abs(setting.ratio * error / float(slope))
+
+
+def true_change(setting: Setting, deviation: float) -> float:
+    """Return the mean score of the second configuration over seeds less that of the first, on samples without end."""
+    if not setting.differ:
+        return 0.0
+    low, high = (
+        float(WEIGHTS @ setting.metric.true(level + deviation * NODES) / WEIGHTS.sum())
+        for level in (setting.metric.level, setting.metric.level + setting.metric.step)
+    )
+    return high - low
+
+
+def draw(setting: Setting, deviation: float, rng: np.random.Generator) -> tuple[list[Scored], list[Scored]] | None:
+    """Return the scores of all runs of both configurations; None where one is undefined.
+
+    Half of the variance of a seed is shared by the runs of that seed where they are paired.
+    """
+    metric, num = setting.metric, setting.num_seeds
+    samples = metric.samples(rng, metric.num_samples)
+    of_all = SHARED * rng.normal(size=metric.num_samples)
+    of_seed = deviation * np.sqrt(0.5) * rng.normal(size=(2, num))
+    if setting.is_paired:
+        of_seed[1] = of_seed[0]
+    found: tuple[list[Scored], list[Scored]] = ([], [])
+    for side in (0, 1):
+        of_side = OWN * rng.normal(size=metric.num_samples)
+        level = metric.level + (metric.step if side and setting.differ else 0.0)
+        for seed in range(num):
+            effects = of_all + of_side + NOISE * _effects(rng, (metric.num_samples,), metric.heavy)
+            own = level + of_seed[side, seed] + deviation * np.sqrt(0.5) * rng.normal()
+            scored = metric.score(samples, metric.outputs(samples, own, effects))
+            if scored is None:
+                return None
+            found[side].append(scored)
+    return found
+
+
+def _effects(rng: np.random.Generator, shape: tuple[int, ...], heavy: bool) -> Floats:
+    """Return effects of standard deviation 1."""
+    return rng.standard_t(5, shape) / np.sqrt(5 / 3) if heavy else rng.normal(size=shape)
+
+
+Procedure = Callable[[list[Scored], list[Scored], bool], Estimate]
+
+
+def ours(first: list[Scored], second: list[Scored], is_paired: bool) -> Estimate:
+    """Return what paratune says."""
+    if len(first) == 1:
+        return over_samples(first, second)
+    return over_seeds_and_samples(first, second, is_paired=is_paired)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How often, of so many trials, an interval covered the truth and an outcome was found."""
+
+    num_trials: int
+    covered: float
+    different: float
+    equal: float
+    """At the edge of a wide margin: each end of the margin is taken to be the true change, and the worse one counts."""
+    half_width: float
+
+    def error(self, share: float) -> float:
+        """Return the standard error of a share of the trials."""
+        return float(np.sqrt(share * (1 - share) / self.num_trials))
+
+
+def try_quality(setting: Setting, num_trials: int, seed: int, procedure: Procedure = ours) -> Rates:
+    """Draw experiments, and count what a procedure says of them."""
+    rng = np.random.default_rng(seed)
+    deviation = seed_deviation(setting)
+    true = true_change(setting, deviation)
+    return _count(
+        lambda: (None if (drawn := draw(setting, deviation, rng)) is None else procedure(*drawn, setting.is_paired)),
+        true, num_trials,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Runs of two configurations: logarithms of their rates."""
+
+    num_runs: tuple[int, int]
+    deviations: tuple[float, float] = (0.01, 0.01)
+    of_pair: float = 0.0
+    """Standard deviation of what runs of one seed share."""
+    is_paired: bool = True
+    slow: float = 0.0
+    """Chance that a run is slowed down by 3%, whatever its configuration."""
+    change: float = 0.05
+
+
+def try_speed(speeds: Speeds, num_trials: int, seed: int) -> Rates:
+    """Draw experiments, and count what the interval of paratune says of them."""
+    rng = np.random.default_rng(seed)
+
+    def trial() -> Estimate:
+        shared = speeds.of_pair * rng.normal(size=max(speeds.num_runs))
+        sides = []
+        for num, deviation, change in zip(speeds.num_runs, speeds.deviations, (0.0, speeds.change), strict=True):
+            logs = change + deviation * rng.normal(size=num) - 0.03 * (rng.random(num) < speeds.slow)
+            sides.append((logs + shared[:num] if speeds.is_paired else logs).tolist())
+        return (paired if speeds.is_paired else unpaired)(sides[0], sides[1], scope="runs")
+
+    return _count(trial, speeds.change, num_trials)
+
+
+FAR = 1e9
+
+
+def _count(trial: Callable[[], Estimate | None], true: float, num_trials: int) -> Rates:
+    covered, different, below, above, widths, num = 0, 0, 0, 0, 0.0, 0
+    while num < num_trials:
+        estimate = trial()
+        if estimate is None:
+            continue
+        num += 1
+        low, high = estimate.interval()
+        covered += low <= true <= high
+        different += estimate.p_different() <= ALPHA
+        below += estimate.p_equal(-FAR, true) <= ALPHA
+        above += estimate.p_equal(true, FAR) <= ALPHA
+        widths += (high - low) / 2
+    return Rates(num, covered / num, different / num, max(below, above) / num, widths / num)
+
+
+def without_change(setting: Setting) -> Setting:
+    """Return the setting with two configurations that are the same."""
+    return replace(setting, differ=False)

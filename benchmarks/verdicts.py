@@ -1,0 +1,222 @@
+"""Do the intervals of `paratune compare` cover, and how often is it wrong? By simulation; prints Markdown.
+
+    python benchmarks/verdicts.py --out verdicts.jsonl [--trials 2000]
+
+Each line of --out is a setting; those that are there are not simulated again.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from verdict_models import (
+    METRICS,
+    Rates,
+    Setting,
+    Speeds,
+    draw,
+    ours,
+    seed_deviation,
+    true_change,
+    try_quality,
+    try_speed,
+)
+
+from paratune.verdicts.estimate import Estimate, holm, paired
+from paratune.verdicts.jackknife import Floats, Scored
+
+RATIOS = (0.0, 0.5, 2.0)
+SEEDS = (3, 5, 10)
+SPEEDS = {
+    "pairs": Speeds((0, 0), of_pair=0.01),
+    "pairs, nothing in common": Speeds((0, 0)),
+    "no pairs": Speeds((0, 0), is_paired=False),
+    "no pairs, one side 3 times as wild": Speeds((0, 0), deviations=(0.01, 0.03), is_paired=False),
+    "pairs, 1 run of 10 is slowed by 3%": Speeds((0, 0), slow=0.1),
+    "no pairs, 1 run of 10 is slowed by 3%": Speeds((0, 0), is_paired=False, slow=0.1),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("verdicts.jsonl"))
+    parser.add_argument("--trials", type=int, default=2000, help="experiments with, and as many without, a change")
+    options = parser.parse_args()
+    done = read(options.out)
+    for number, (name, simulate) in enumerate(everything(options.trials)):
+        if name in done:
+            continue
+        began = time.perf_counter()
+        done[name] = simulate(number)
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, **done[name], "took_s": time.perf_counter() - began}) + "\n")
+    print(tables(done, options.trials))
+
+
+def read(path: Path) -> dict[str, dict[str, float]]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return {one.pop("name"): one for one in map(json.loads, lines)}
+
+
+Simulate = Callable[[int], dict[str, float]]
+
+
+def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
+    """Yield every setting by name, with what simulates it from a random seed."""
+    for kind, speeds in SPEEDS.items():
+        for num in SEEDS:
+            yield f"speed|{kind}|{num}", speed_of(replace(speeds, num_runs=(num, num)), trials)
+    for metric in METRICS:
+        for num in SEEDS:
+            for ratio in RATIOS:
+                yield f"quality|{metric.name}|{num}|{ratio}", quality_of(Setting(metric, num, ratio), trials)
+    for metric in METRICS[:2]:
+        for num in SEEDS:
+            for ratio in RATIOS:
+                setting = Setting(metric, num, ratio, is_paired=False)
+                yield f"unpaired|{metric.name}|{num}|{ratio}", quality_of(setting, trials)
+    for metric in METRICS:
+        yield f"samples|{metric.name}", quality_of(Setting(metric, 1, 0.0), trials)
+    for name in OTHERS:
+        for num in SEEDS:
+            for ratio in RATIOS[1:]:
+                yield f"other|{name}|{num}|{ratio}", other_of(name, Setting(METRICS[0], num, ratio), trials)
+    for num in (2, 4, 9):
+        yield f"several|{num}", lambda seed, num=num: several(num, trials, seed)
+
+
+def speed_of(speeds: Speeds, trials: int) -> Simulate:
+    return lambda seed: both(
+        try_speed(speeds, trials, 2 * seed), try_speed(replace(speeds, change=0.0), trials, 2 * seed + 1)
+    )
+
+
+def quality_of(setting: Setting, trials: int) -> Simulate:
+    same = replace(setting, differ=False)
+    return lambda seed: both(try_quality(setting, trials, 2 * seed), try_quality(same, trials, 2 * seed + 1))
+
+
+def both(changed: Rates, same: Rates) -> dict[str, float]:
+    """Return coverage over all experiments, false "different" without a change, false "equal" with one."""
+    covered = (changed.covered + same.covered) / 2
+    return {"covered": covered, "different": same.different, "equal": changed.equal, "half_width": changed.half_width}
+
+
+def several(num_others: int, trials: int, seed: int) -> dict[str, float]:
+    """Return how often any of several configurations that are the baseline in truth is said to be different."""
+    rng = np.random.default_rng(seed)
+    plain = adjusted = 0
+    for _ in range(trials):
+        base = rng.normal(size=5).tolist()
+        p_values = [paired(base, rng.normal(size=5).tolist(), scope="runs").p_different() for _ in range(num_others)]
+        plain += min(p_values) <= 0.05
+        adjusted += min(holm(p_values)) <= 0.05
+    return {"plain": plain / trials, "holm": adjusted / trials}
+
+
+def percentile_bootstrap(values: Floats, rng: np.random.Generator, *, over_seeds: bool) -> tuple[float, float]:
+    """Return the 95% interval of the mean of (R, N) values: seeds, then samples, are drawn with replacement."""
+    num_seeds, num_samples = values.shape
+    means = np.empty(400)
+    for place in range(len(means)):
+        rows = rng.integers(0, num_seeds, num_seeds) if over_seeds else np.arange(num_seeds)
+        counts = np.bincount(rng.integers(0, num_samples, num_samples), minlength=num_samples)
+        means[place] = values[rows].mean(axis=0) @ counts / num_samples
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _of_seeds(first: Sequence[Scored], second: Sequence[Scored]) -> Estimate:
+    return paired([one.score for one in first], [one.score for one in second], scope="seeds")
+
+
+def _of_hillis(first: list[Scored], second: list[Scored]) -> tuple[float, float]:
+    from scipy import special
+
+    found = ours(first, second, True)
+    side = found.sides[0]
+    freedom = (found.variance / side.variance) ** 2 * (side.num_runs - 1) if side.variance else np.inf
+    half = float(special.stdtrit(freedom, 0.975)) * found.standard_error
+    return found.value - half, found.value + half
+
+
+OTHERS = {
+    "what is shipped": lambda first, second, _: ours(first, second, True).interval(),
+    "percentile bootstrap over seeds and samples": lambda first, second, rng: percentile_bootstrap(
+        np.stack([b.pseudovalues - a.pseudovalues for a, b in zip(first, second, strict=True)]), rng, over_seeds=True
+    ),
+    "percentile bootstrap over samples, seeds averaged": lambda first, second, rng: percentile_bootstrap(
+        np.stack([b.pseudovalues - a.pseudovalues for a, b in zip(first, second, strict=True)]), rng, over_seeds=False
+    ),
+    "paired t test over seeds": lambda first, second, _: _of_seeds(first, second).interval(),
+    "Hillis's degrees of freedom (κ = 1)": lambda first, second, _: _of_hillis(first, second),
+}
+
+
+def other_of(name: str, setting: Setting, trials: int) -> Simulate:
+    def simulate(seed: int) -> dict[str, float]:
+        rng = np.random.default_rng(seed)
+        deviation = seed_deviation(setting)
+        true, covered = true_change(setting, deviation), 0
+        for _ in range(trials):
+            drawn = draw(setting, deviation, rng)
+            assert drawn is not None
+            low, high = OTHERS[name](*drawn, rng)
+            covered += low <= true <= high
+        return {"covered": covered / trials}
+
+    return simulate
+
+
+def tables(done: dict[str, dict[str, float]], trials: int) -> str:
+    lines = [
+        f"{trials:,} experiments with a change, {trials:,} without, in each line. Monte-Carlo error of a coverage "
+        f"of 95%: {_error(0.95, 2 * trials)}; of a false alarm of 5%: {_error(0.05, trials)}. All in per cent.",
+        "",
+    ]
+    for kind, title in (
+        ("speed", "Speed"),
+        ("quality", "Quality, runs paired by seed"),
+        ("unpaired", "Quality, other seeds on both sides"),
+        ("samples", "Quality over samples alone, one model each"),
+    ):
+        rows = {name: one for name, one in done.items() if name.startswith(f"{kind}|")}
+        worst = [min(one["covered"] for one in rows.values()), max(one["covered"] for one in rows.values())]
+        lines += [f"## {title}", "", f"Coverage from {_share(worst[0])} to {_share(worst[1])}.", ""]
+        names = {"speed": "experiment | runs a side", "samples": "score"}.get(kind, "score | seeds | seeds / samples")
+        lines += [f"| {names} | covered | false different | false equal | half width |"]
+        lines += ["|---" * (names.count("|") + 1) + "|---:|---:|---:|---:|"]
+        for name, one in rows.items():
+            cells = " | ".join(name.split("|")[1:])
+            figures = " | ".join(_share(one[key]) for key in ("covered", "different", "equal"))
+            lines += [f"| {cells} | {figures} | {100 * one['half_width']:.2f} |"]
+        lines += [""]
+    lines += ["## Other procedures", "", f"Coverage; accuracy on 1,000 rows, {trials:,} experiments.", ""]
+    columns = [(num, ratio) for ratio in RATIOS[1:] for num in SEEDS]
+    lines += ["| procedure | " + " | ".join(f"{num} seeds, {ratio}" for num, ratio in columns) + " |"]
+    lines += ["|---" + "|---:" * len(columns) + "|"]
+    for name in OTHERS:
+        covered = [done[f"other|{name}|{num}|{ratio}"]["covered"] for num, ratio in columns]
+        lines += [f"| {name} | " + " | ".join(map(_share, covered)) + " |"]
+    lines += ["", "## Several configurations that are the baseline in truth", "", "5 runs of each.", ""]
+    lines += ["| configurations beside the baseline | any false different | the same without Holm |", "|---|---:|---:|"]
+    for num in (2, 4, 9):
+        one = done[f"several|{num}"]
+        lines += [f"| {num} | {_share(one['holm'])} | {_share(one['plain'])} |"]
+    return "\n".join(lines)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _error(share: float, trials: int) -> str:
+    return f"{100 * (share * (1 - share) / trials) ** 0.5:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Whether intervals cover and outcomes are right as often as they say, in experiments whose truth is known.
+
+The larger simulation is benchmarks/verdicts.py; its results are in benchmarks/verdicts_202611.md.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from verdict_models import METRICS, Setting, Speeds, draw, seed_deviation, true_change, try_quality, try_speed
+
+BAND = (0.93, 0.97)
+MOST_FALSE = 0.06
+
+
+def check(changed, same):
+    """Hold rates to the band, with two standard errors of the simulation to either side."""
+    slack = 2 * changed.error(0.05)
+    assert BAND[0] - slack <= changed.covered <= BAND[1] + slack
+    assert changed.equal <= MOST_FALSE + slack
+    assert same.different <= MOST_FALSE + slack
+
+
+@pytest.mark.parametrize("is_paired", [True, False])
+@pytest.mark.parametrize("num_runs", [3, 5, 10])
+def test_intervals_of_speed(num_runs, is_paired):
+    speeds = Speeds((num_runs, num_runs), is_paired=is_paired)
+    check(try_speed(speeds, 2000, 1), try_speed(replace(speeds, change=0.0), 2000, 2))
+
+
+@pytest.mark.parametrize(("num_seeds", "ratio"), [(2, 0.5), (3, 1.0), (5, 0.0)])
+def test_intervals_of_quality(num_seeds, ratio):
+    setting = Setting(METRICS[0], num_seeds, ratio)
+    check(try_quality(setting, 600, 13), try_quality(replace(setting, differ=False), 600, 14))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_paired", [True, False])
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("num_seeds", [3, 5, 10])
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_intervals_of_all_scores(metric, num_seeds, ratio, is_paired):
+    setting = Setting(metric, num_seeds, ratio, is_paired=is_paired)
+    check(try_quality(setting, 1000, 5), try_quality(replace(setting, differ=False), 1000, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("speeds", [
+    Speeds((3, 5), is_paired=False),
+    Speeds((3, 3), deviations=(0.01, 0.03), is_paired=False),
+    Speeds((5, 5), of_pair=0.02),
+    Speeds((5, 5), slow=0.1),
+])  # fmt: skip
+def test_intervals_of_rates_that_vary_otherwise(speeds):
+    check(try_speed(speeds, 8000, 7), try_speed(replace(speeds, change=0.0), 8000, 8))
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_the_truth_is_what_many_experiments_come_to(metric):
+    setting = Setting(metric, 3, 1.0)
+    deviation = seed_deviation(setting)
+    rng = np.random.default_rng(8)
+    changes = [
+        np.mean([b.score - a.score for a, b in zip(*drawn, strict=True)])
+        for drawn in (draw(setting, deviation, rng) for _ in range(400))
+        if drawn is not None
+    ]
+    assert np.mean(changes) == pytest.approx(true_change(setting, deviation), abs=4 * np.std(changes) / 20)
