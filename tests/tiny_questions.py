@@ -10,8 +10,8 @@ from transformers import BertForQuestionAnswering
 
 from paratune.data.loader import Collator
 from paratune.data.token_store import TokenStore
+from paratune.data.window_batches import WindowCollator
 from paratune.data.windows import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
-from paratune.tasks.question_answering import WindowCollator
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 THINGS = ["film", "book", "food", "place", "phone", "story"]

@@ -27,11 +27,14 @@ _MOST_MORE = 8
 
 
 class How(TypedDict, total=False):
-    """Keyword arguments of `Collate`, for those that only hand them on."""
+    """Keyword arguments of `Collate`; None is as not given."""
 
     epoch: int | None
+    """Counted from 0; not given in an evaluation, which is the same whenever it is made."""
     num_rows: int | None
+    """B; filler rows are added. As many as there are samples, or one, when not given."""
     length: int | None
+    """S; that of the longest sample when not given."""
 
 
 class Collate(Protocol):
@@ -42,23 +45,13 @@ class Collate(Protocol):
         """Tokens of the split."""
         ...
 
-    def __call__(
-        self,
-        indices: IntArray,
-        loss_denominator: float,
-        *,
-        epoch: int | None = None,
-        num_rows: int | None = None,
-        length: int | None = None,
-    ) -> Batch:
-        """Return the samples at `indices` as one batch; see `Collator`.
+    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
+        """Return the samples at `indices` as one batch, padded on the right.
 
         Args:
             indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
-            loss_denominator: Of the whole optimizer step, or of the whole split in an evaluation.
-            epoch: Counted from 0; None in an evaluation, which is the same whenever it is made.
-            num_rows: B; filler rows are added.
-            length: S; that of the longest sample when not given.
+            loss_denominator: Of the whole optimizer step, over all ranks, or of the whole split in an evaluation.
+            how: See `How`.
         """
         ...
 
@@ -81,31 +74,15 @@ class Collator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
 
-    def __call__(
-        self,
-        indices: IntArray,
-        loss_denominator: float,
-        *,
-        epoch: int | None = None,
-        num_rows: int | None = None,
-        length: int | None = None,
-    ) -> Batch:
-        """Return the samples at `indices` as one batch, padded on the right to the longest of them.
-
-        Args:
-            indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
-            loss_denominator: Samples of the whole optimizer step, over all ranks.
-            epoch: Samples are the same in every epoch.
-            num_rows: B; filler rows are added. As many as there are samples, or one, when not given.
-            length: S; that of the longest sample when not given.
-        """
+    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
+        """Return the samples at `indices` as one batch, the same in every epoch; see `Collate`."""
         num_samples = len(indices)
-        num_filler = (num_rows or max(1, num_samples)) - num_samples
+        num_filler = (how.get("num_rows") or max(1, num_samples)) - num_samples
         rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)])
         starts = self.store.offsets[rows]
         lengths = self.store.offsets[rows + 1] - starts
         lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
-        length = length or int(lengths.max())
+        length = how.get("length") or int(lengths.max())
         ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
         types_BS = None
         if self.store.type_ids is not None:

@@ -8,6 +8,7 @@ Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its c
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import torch
 
 from paratune.batch import Batch
 from paratune.data.documents import Tokens, Vocabulary
-from paratune.data.loader import Collator, IntArray
+from paratune.data.loader import Collator, How, IntArray
 from paratune.data.token_store import TokenStore
 
 IGNORED = -100
@@ -80,18 +81,10 @@ class MaskingCollator:
         """How many tokens of each window an evaluation hides, (N,)."""
         return np.asarray([len(self._drawn(window, None)[0]) for window in range(len(self.store))], dtype=np.int64)
 
-    def __call__(
-        self,
-        indices: IntArray,
-        loss_denominator: float,
-        *,
-        epoch: int | None = None,
-        num_rows: int | None = None,
-        length: int | None = None,
-    ) -> Batch:
+    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
         """Return the windows at `indices` as one batch: `labels` is (B, S), `IGNORED` where nothing is hidden."""
         padded = Collator(self.store, None, self.pad_token_id)
-        batch = padded(indices, loss_denominator, num_rows=num_rows, length=length)
+        batch, epoch = padded(indices, loss_denominator, **how), how.get("epoch")
         ids_BS = batch.input_ids.numpy()  # its own memory: changed in place
         labels_BS = np.full_like(ids_BS, IGNORED)
         for row, window in enumerate(indices.tolist()):
@@ -193,18 +186,10 @@ class QuestionCollator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
 
-    def __call__(
-        self,
-        indices: IntArray,
-        loss_denominator: float,
-        *,
-        epoch: int | None = None,
-        num_rows: int | None = None,
-        length: int | None = None,
-    ) -> Batch:
+    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
         """Return the texts at `indices` as one batch without labels: `asked` says which token is to be filled in."""
         padded = Collator(self.store, None, self.pad_token_id)
-        batch = padded(indices, loss_denominator, num_rows=num_rows, length=length)
+        batch = padded(indices, loss_denominator, **how)
         asked = np.zeros(len(batch.index), dtype=np.int64)
         asked[: len(indices)] = self.store.of_rows["asked"][indices]
         return replace(batch, asked=torch.from_numpy(asked))

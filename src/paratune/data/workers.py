@@ -32,7 +32,7 @@ from paratune.place import STOP_SIGNALS
 
 Make = Callable[[int], list[Batch]]
 """Makes the batches of a step, or of whatever is counted; with workers it is pickled, through a pipe."""
-_PRELOADED = ("paratune.data.workers", "paratune.data.masking")
+_PRELOADED = ("paratune.data.workers", "paratune.data.masking", "paratune.data.window_batches")
 _ALIGNMENT = 64
 """Bytes; a tensor begins at a multiple of them, as PyTorch's own allocations do."""
 _GRACE_S = 1.0

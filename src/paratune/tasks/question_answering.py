@@ -6,7 +6,6 @@ Floor 4. `W` windows, `N` questions.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
-from paratune.batch import Batch
 from paratune.config.sections import Columns, Data, Model
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
 from paratune.data.loader import Collator
 from paratune.data.questions import answered_only, select_questions
-from paratune.data.token_store import TokenStore
 from paratune.data.tokens import Tokenizing
-from paratune.data.windows import BOUNDS, answer_tokens, are_too_long, count_out_of_reach, room, tokenize_windows
+from paratune.data.window_batches import WindowCollator
+from paratune.data.windows import answer_tokens, are_too_long, count_out_of_reach, room, tokenize_windows
 from paratune.errors import DataError
 from paratune.metrics.squad import (
     NAMES,
@@ -49,39 +46,6 @@ log = logging.getLogger(__name__)
 
 IntArray = npt.NDArray[np.int64]
 PREDICTION_NAMES = ("prediction", "null_odds", "best_answer")
-
-
-@dataclass(frozen=True, eq=False)
-class WindowCollator:
-    """A `Collator` of windows, which also says where the context of each is."""
-
-    inner: Collator
-
-    @property
-    def store(self) -> TokenStore:
-        return self.inner.store
-
-    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        return self.inner.loss_denominator(indices, epoch=epoch)
-
-    def __call__(
-        self,
-        indices: IntArray,
-        loss_denominator: float,
-        *,
-        epoch: int | None = None,
-        num_rows: int | None = None,
-        length: int | None = None,
-    ) -> Batch:
-        """Return the windows at `indices` as one batch; see `Collator`."""
-        batch = self.inner(indices, loss_denominator, epoch=epoch, num_rows=num_rows, length=length)
-        # A filler row is shorter than the window it is made of, and its answer may not be in it.
-        bounds = np.tile(np.asarray([0, 0, 1], dtype=np.int64), (len(batch.index), 1))
-        bounds[: len(indices)] = self.store.of_rows[BOUNDS][indices]
-        labels = batch.labels
-        if labels is not None:
-            labels[len(indices) :] = 0
-        return replace(batch, row_bounds=torch.from_numpy(bounds))
 
 
 class QuestionAnsweringRecipe:
