@@ -79,8 +79,7 @@ class Collator:
         num_samples = len(indices)
         num_filler = (how.get("num_rows") or max(1, num_samples)) - num_samples
         rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)])
-        starts = self.store.offsets[rows]
-        lengths = self.store.offsets[rows + 1] - starts
+        starts, lengths = self.store.offsets[rows], self.store.lengths_of(rows)
         lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
         length = how.get("length") or int(lengths.max())
         ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
@@ -176,8 +175,10 @@ class TrainBatches:
             step: Counted from 0 over all epochs.
         """
         indices = self.indices(step)
+        lengths = self.collator.store.lengths_of(indices)
         shares = deal(
             indices,
+            lengths,
             data_rank=self.data_rank,
             data_world_size=self.data_world_size,
             micro_batch_size=self.micro_batch_size,
@@ -187,7 +188,7 @@ class TrainBatches:
             shares = self._in_buckets(shares, self.num_buckets)
         num_rows, length = None, None
         if self.equal_shapes:
-            num_rows, length = self.micro_batch_size, int(self.collator.store.lengths[indices].max())
+            num_rows, length = self.micro_batch_size, int(lengths.max())
         epoch = step // self.steps_per_epoch
         denominator = self.collator.loss_denominator(indices, epoch=epoch)
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
@@ -195,7 +196,7 @@ class TrainBatches:
     def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
         """Return the samples from the longest to the shortest, in smaller micro-batches; as many on all ranks."""
         samples = np.concatenate(shares)
-        samples = samples[np.argsort(-self.collator.store.lengths[samples], kind="stable")]
+        samples = samples[np.argsort(-self.collator.store.lengths_of(samples), kind="stable")]
         size = -(-self.micro_batch_size // min(num_parts, self.micro_batch_size))
         num_batches = -(-self.micro_batch_size * self.num_micro_steps // size)
         return [samples[start : start + size] for start in range(0, size * num_batches, size)]

@@ -62,6 +62,11 @@ class TokenStore:
         """(N,): tokens of each sample after truncation."""
         return np.diff(self.offsets)
 
+    def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the lengths of some samples, without looking at the others."""
+        lengths: npt.NDArray[np.int64] = self.offsets[indices + 1] - self.offsets[indices]
+        return lengths
+
     @property
     def num_tokens(self) -> int:
         return int(self.offsets[-1])

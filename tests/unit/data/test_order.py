@@ -34,13 +34,14 @@ def test_orders_are_fair():
     assert ((counts - 400) ** 2 / 400).sum() < 45
 
 
-@given(st.integers(0, 60), st.integers(1, 7), st.integers(1, 5))
-def test_dealing_gives_every_sample_once_and_equal_counts(num_samples, data_world_size, num_micro_steps):
-    size = max(1, -(-num_samples // (data_world_size * num_micro_steps)))
-    indices = np.arange(num_samples) + 100
+@given(st.lists(st.integers(1, 512), max_size=60), st.integers(1, 7), st.integers(1, 5))
+def test_dealing_gives_every_sample_once_and_equal_counts(lengths, data_world_size, num_micro_steps):
+    size = max(1, -(-len(lengths) // (data_world_size * num_micro_steps)))
+    indices = np.arange(len(lengths)) + 100
     ranks = [
         deal(
             indices,
+            np.asarray(lengths, dtype=np.int64),
             data_rank=rank,
             data_world_size=data_world_size,
             micro_batch_size=size,
@@ -53,15 +54,30 @@ def test_dealing_gives_every_sample_once_and_equal_counts(num_samples, data_worl
     assert max(shares) - min(shares) <= 1
     assert max(len(batch) for batches in ranks for batch in batches) <= size
     assert sorted(np.concatenate([batch for batches in ranks for batch in batches])) == sorted(indices)
+    # In a round who has less gets more, so that two ranks differ by no more than two samples of one round do, and by
+    # one sample of a last round that is not for all.
+    tokens = [sum(lengths[one - 100] for batch in batches for one in batch) for batches in ranks]
+    assert max(tokens) - min(tokens) <= max(lengths, default=0)
 
 
 def test_dealing_by_hand():
     options = {"data_world_size": 2, "micro_batch_size": 2, "num_micro_steps": 2}
-    assert [list(part) for part in deal(np.arange(7), data_rank=0, **options)] == [[0, 2], [4, 6]]
-    assert [list(part) for part in deal(np.arange(7), data_rank=1, **options)] == [[1, 3], [5]]
-    assert [list(part) for part in deal(np.arange(1), data_rank=1, **options)] == [[], []]
+    lengths = np.asarray([5, 9, 2, 7, 7, 1, 3])
+    # Rounds: 9 and 7 (samples 1, 3); 7 to the rank with 7 and 5 to that with 9 (4, 0); at 14 each 3 and 2 (6, 2); 1 to
+    # the rank with 16 (5). In the order of their first sample: (4, 0), (1, 3), (6, 2), and the last one.
+    assert [list(part) for part in deal(np.arange(7), lengths, data_rank=0, **options)] == [[0, 1], [6]]
+    assert [list(part) for part in deal(np.arange(7), lengths, data_rank=1, **options)] == [[4, 3], [2, 5]]
+    assert [list(part) for part in deal(np.arange(1), lengths[:1], data_rank=1, **options)] == [[], []]
     with pytest.raises(ValueError, match="9 samples do not fit into 2 micro-batches of 2 on 2 ranks"):
-        deal(np.arange(9), data_rank=0, **options)
+        deal(np.arange(9), np.ones(9, dtype=np.int64), data_rank=0, **options)
+
+
+def test_one_rank_takes_samples_as_they_come_and_equal_ones_are_dealt_in_turn():
+    one = {"micro_batch_size": 2, "num_micro_steps": 2, "data_rank": 0}
+    lengths = np.asarray([3, 9, 1, 4])
+    assert [list(part) for part in deal(np.arange(4), lengths, data_world_size=1, **one)] == [[0, 1], [2, 3]]
+    alike = np.full(7, 512)
+    assert [list(part) for part in deal(np.arange(7), alike, data_world_size=2, **one)] == [[0, 2], [4, 6]]
 
 
 def test_the_last_step_takes_what_is_left():
