@@ -44,7 +44,7 @@ def alone(cli: Cli, world: Path) -> dict[str, Any]:
     return outcome(world / "runs" / "alone")
 
 
-@pytest.mark.parametrize("number", [SIGTERM, SIGINT, SIGUSR1])
+@pytest.mark.parametrize("number", [SIGTERM, *(pytest.param(one, marks=pytest.mark.slow) for one in (SIGINT, SIGUSR1))])
 def test_a_signal_to_all_processes_saves_and_another_number_of_workers_goes_on(
     number: Any, cli: Cli, world: Path, alone: dict[str, Any]
 ):
@@ -86,6 +86,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_is_named(cli: Cli, world: Path
     assert psutil.wait_procs(started, GONE_S)[1] == []
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_drops_what_was_made_ahead(cli: Cli, world: Path):
     full = ("--set", "strategy={kind: 'outside:FullAlone', options: {most: 4, first: 3}}")
     exact = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2")
