@@ -96,5 +96,8 @@ def test_communication_and_the_slowest_rank(tmp_path: Path):
     assert values(report, "communication_ms_per_step") == [20.0, None]
     assert "b: communication n/a: one process exchanges nothing." in report.notes
     assert "b: slowest rank n/a: one process waits for nobody." in report.notes
+    assert any(
+        note.startswith("a: ") and note.endswith("; so are 5 steps under the profiler.") for note in report.notes
+    )
     # Nobody has them: nobody is told why.
     assert not any("exchanges" in note for note in make([second], None).notes)
