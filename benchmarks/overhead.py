@@ -3,11 +3,13 @@
     OMP_NUM_THREADS=1 python benchmarks/overhead.py
     OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 3      # a try
 
-Three loops take turns, in blocks of steps and in an order that rotates from round to round, so that what else the
+Four loops take turns, in blocks of steps and in an order that rotates from round to round, so that what else the
 machine does meets them all alike: `plain` (peers/plain_loop.py), `paratune` (engine.loop with the single strategy, the
-recorder and the stop flag) and `unmeasured` (the same without clock and recorder). Dropout is off, so that all three
-must end with the same weights: that they do the same work is checked, not assumed. The last table of each model is the
-cost of the instrument: measuring cannot be switched off in a run, so this is where the two are put beside each other.
+recorder and the stop flag), `sampled` (the same with a sample of utilisation every second, as in a run) and
+`unmeasured` (without clock and recorder). Dropout is off, so that all of them must end with the same weights: that they
+do the same work is checked, not assumed. The last table of each model is the cost of the instrument: measuring cannot
+be switched off in a run, so this is where the two are put beside each other. Before the tables stands what one sample
+of a CPU costs by itself.
 """
 
 import argparse
@@ -30,12 +32,17 @@ from transformers import BertConfig, BertForSequenceClassification
 from paratune.batch import Batch
 from paratune.config.sections import Model, Train
 from paratune.engine.loop import Loop, Progress, run
+from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import HostClock
+from paratune.engine.probes import make_probe
+from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
+from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest
 from paratune.models.load import Head, load_model, load_tokenizer
 from paratune.models.task_model import TaskModel, find_blocks
+from paratune.place import Place
 from paratune.precision import POLICIES
 from paratune.records import EventLog
 from paratune.strategies.single import SingleStrategy
@@ -97,7 +104,7 @@ def main() -> None:
         Case("demo:minilm, 8 x 32 tokens", _demo_model, 8, 32, 30_000, num_steps=10, num_rounds=options.rounds or 30),
         Case("2 layers of width 32, 8 x 16 tokens", _tiny_model, 8, 16, 1_000, 100, num_rounds=options.rounds or 60),
     ]
-    print("\n".join(machine_lines()))
+    print("\n".join([*machine_lines(), "", _cost_of_a_sample()]))
     for case in cases:
         print("\n".join(["", *_measured(case)]), flush=True)
 
@@ -128,12 +135,18 @@ def _measured(case: Case) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         loops: dict[str, Callable[[], None]] = {}
         models: dict[str, torch.nn.Module] = {}
-        for name in ("plain", "paratune", "unmeasured"):
+        for name in ("plain", "paratune", "sampled", "unmeasured"):
             models[name] = copy.deepcopy(model).hf if name == "plain" else copy.deepcopy(model)
             loops[name] = (
                 _plain(case, models[name], batches)
                 if name == "plain"
-                else _ours(case, models[name], batches, Path(scratch) if name == "paratune" else None)
+                else _ours(
+                    case,
+                    models[name],
+                    batches,
+                    None if name == "unmeasured" else Path(scratch) / name,
+                    interval_s=1.0 if name == "sampled" else None,
+                )
             )
         for loop in loops.values():
             loop()  # warm-up: the first steps make optimizer states and fill the allocator
@@ -141,7 +154,7 @@ def _measured(case: Case) -> list[str]:
     weights = {
         name: torch.cat([p.detach().flatten() for p in made.parameters()]).double() for name, made in models.items()
     }
-    apart = max(float((weights["plain"] - weights[name]).abs().max()) for name in ("paratune", "unmeasured"))
+    apart = max(float((weights["plain"] - weights[name]).abs().max()) for name in models if name != "plain")
     return _report(case, times, apart)
 
 
@@ -170,7 +183,9 @@ def _plain(case: Case, model: torch.nn.Module, batches: Sequence[Batch]) -> Call
     return lambda: loop.run(itertools.islice(itertools.cycle(inputs), case.num_steps))
 
 
-def _ours(case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path | None) -> Callable[[], None]:
+def _ours(
+    case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path | None, *, interval_s: float | None
+) -> Callable[[], None]:
     """Return one block of the real loop; with clock and recorder when there is a folder for the events."""
     train = Train(max_steps=case.num_steps, learning_rate=LEARNING_RATE, schedule="constant", weight_decay=0.01)
     optimizer = OptimizerFactory(train, case.num_steps)
@@ -179,6 +194,8 @@ def _ours(case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path |
     clock: Any = HostClock() if folder else Unclocked()
     recorder: Any = Unrecorded()
     if folder:
+        folder.mkdir()
+        probe, _ = make_probe(CPU, Place(0, 0, 1))
         recorder = Recorder(
             EventLog(folder, 0),
             strategy,
@@ -187,6 +204,7 @@ def _ours(case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path |
             log_every=10,
             peak_memory=lambda: hardware_peak(CPU),
             on_log=lambda event: None,
+            sampler=Sampler(probe, name="CPU", interval_s=interval_s, is_warmup=False),
         )
 
     def block() -> None:
@@ -206,6 +224,8 @@ def _ours(case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path |
             max_grad_norm=1.0,
             evaluation_due=lambda step: False,
             checkpoint_due=lambda step: False,
+            noise=NoiseMeter(strategy, None),
+            profiler=StepProfiler(CPU, 0, warmup_steps=0),
         )
         run(loop, Progress())
         recorder.flush()
@@ -248,9 +268,27 @@ def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[
 
 
 def _cost_of_measuring(times: dict[str, dict[str, Any]]) -> list[str]:
-    """Return what clock and recorder cost: the loop with them over the loop without, of the same round."""
-    lines = ["| clock | with measuring / without, paired: median (p10 to p90) |", "| --- | --- |"]
-    return [*lines, *(f"| {kind} | {_range(of['paratune'] / of['unmeasured'], 4)} |" for kind, of in times.items())]
+    """Return what clock, recorder and sampler cost: the loop with them over the loop without, of the same round."""
+    lines = ["| clock | measured | with / without, paired: median (p10 to p90) |", "| --- | --- | --- |"]
+    for kind, of in times.items():
+        lines.append(f"| {kind} | steps | {_range(of['paratune'] / of['unmeasured'], 4)} |")
+        lines.append(
+            f"| {kind} | steps, and utilisation every second | {_range(of['sampled'] / of['unmeasured'], 4)} |"
+        )
+    return lines
+
+
+def _cost_of_a_sample(num_samples: int = 500) -> str:
+    probe, _ = make_probe(CPU, Place(0, 0, 1))
+    assert probe is not None
+    probe.read()  # looks for child processes; the next ones do not, for half a minute
+    wall, cpu = time.perf_counter(), time.thread_time()
+    for _ in range(num_samples):
+        probe.read()
+    wall_us, cpu_us = (
+        1e6 * (now - then) / num_samples for now, then in ((time.perf_counter(), wall), (time.thread_time(), cpu))
+    )
+    return f"A reading of a CPU, mean of {num_samples}: {cpu_us:.0f} us of CPU time, {wall_us:.0f} us by the wall."
 
 
 def _range(values: Any, digits: int) -> str:

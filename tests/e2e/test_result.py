@@ -214,3 +214,21 @@ def test_what_training_says_is_in_the_log_of_the_run(trained: Path):
     text = (trained / "runs/c/log.rank0000.txt").read_text()
     assert "train: 200 rows" in text
     assert "validation: 60 rows" in text
+
+
+def test_it_says_how_busy_devices_were_and_with_what(trained: Path):
+    summary = read_json(trained / "runs/c/summary.json")
+    config = read_json(trained / "model/config.json")
+    layers, width, inner = (config[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
+    flops, longest = summary["flops"], config["max_position_embeddings"]
+    # PaLM, appendix B: 6 N + 12 L D s a token; a pooler and a classifier of two classes, at most one of each a token.
+    products = 6 * layers * (4 * width**2 + 2 * width * inner)
+    head = 6 * (width**2 + 2 * width)
+    assert products < flops["model_flops_per_token"] < products + 12 * layers * width * longest + head
+    rate = flops["model_flops_per_token"] * summary["throughput"]["tokens_per_s"]
+    assert flops["model_flops_per_s"] == pytest.approx(rate)
+    assert flops["mfu"] is None
+    assert "not listed" in flops["reason"]
+    utilisation = summary["utilisation"]
+    assert (utilisation["kind"], utilisation["interval_s"]) == ("cpu", 1.0)
+    assert [device["rank"] for device in utilisation["devices"]] == [0]

@@ -127,3 +127,19 @@ def test_a_slow_rank_is_one_of_the_last_session(tmp_path: Path):
     # Both take 1 + 2 + 1 ms by themselves: nobody is slower.
     assert (found["slowdown"], found["wait_share"], found["reason"]) == (1.0, 0.0, None)
     assert found["phases"] == ["get_batch", "forward", "optimizer"]
+
+
+def test_samples_of_steps_that_were_lost_are_left_out(tmp_path: Path):
+    write(tmp_path, 0, 4)
+    write(tmp_path, 1, 4)
+    log = EventLog(tmp_path, 0)
+    log.add("sampler", kind="cpu", name="CPU", interval_s=1.0, energy_source=None, is_energy_here=True, reason=None)
+    for step, share in ((2, 0.25), (4, 1.0)):
+        log.add("sample", step=step, warmup=False, seconds=1.0, utilisation=share)
+    log.add("resume", step=3)
+    log.add("sample", step=4, warmup=False, seconds=1.0, utilisation=0.75)
+    log.close()
+    write(tmp_path, 0, 6, first=4)
+    write(tmp_path, 1, 6, first=5)
+    found = summary(tmp_path, Progress(step=6), [1, 1])["utilisation"]
+    assert (found["num_samples"], found["mean"]) == (2, 0.5)
