@@ -1,9 +1,8 @@
 """What a report of a matrix shows, in its order: every format takes its tables and figures from here."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from paratune.report.canvas import Drawing
+from paratune.report.section import Part, Section
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.sweep.tables import candidates, chosen, missing, runs
 from paratune.report.systems import tables as of_systems
@@ -14,33 +13,11 @@ from paratune.report.systems.overview_figures import pareto, time_and_memory
 from paratune.report.systems.phase_figures import phase_drawings
 from paratune.report.systems.scaling_figures import scaling_drawings
 from paratune.report.systems.trust import certificate_table, unreadable
-from paratune.report.tabular import Table
-
-Part = Table | Drawing
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the report under its heading."""
-
-    key: str
-    heading: str
-    parts: tuple[Part, ...]
-    is_short: bool = True
-    """Whether the terminal shows its tables."""
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Table))
-
-    @property
-    def drawings(self) -> tuple[Drawing, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Drawing))
 
 
 def sections_of(report: SweepReport) -> tuple[Section, ...]:
-    """Return the sections that have something to say."""
-    return tuple(each for each in _sections(report) if each.parts)
+    """Return the sections that have something to say; those that the report was made with, where it was."""
+    return report.sections or tuple(each for each in _sections(report) if each.parts)
 
 
 def _sections(report: SweepReport) -> Iterator[Section]:

@@ -32,9 +32,10 @@ def make_sweep(folder: Path, out: Path | None, price: float | None = None) -> Sw
     if price is not None:
         report = replace(report, record=replace(report.record, price_per_device_hour=price))
     report = replace(report, systems=build_systems(folder, report.record))
+    sections = sections_of(report)
+    report = replace(report, sections=sections)
     if out is None:
         return report
-    sections = sections_of(report)
     files: dict[str, str | bytes] = {
         PAGE: to_html(report),
         "report.md": to_markdown(report),

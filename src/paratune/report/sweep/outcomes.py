@@ -15,6 +15,7 @@ from typing import Any
 from paratune import records
 from paratune.config.metric_names import direction
 from paratune.errors import CheckpointError
+from paratune.report.section import Section
 from paratune.report.systems.model import Systems
 from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 
@@ -118,6 +119,8 @@ class SweepReport:
     files: tuple[Path, ...] = ()
     systems: Systems | None = None
     """What the records of its runs say of speed, memory and machines; None where only scores were read."""
+    sections: tuple[Section, ...] = ()
+    """What it shows; empty where it was not made for any format yet."""
 
     @property
     def seeds(self) -> tuple[str, ...]:

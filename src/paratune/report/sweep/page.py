@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from paratune import __version__
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
-from paratune.report.sweep.content import Section, sections_of
+from paratune.report.section import Section
+from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import subject, title
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.tabular import Table

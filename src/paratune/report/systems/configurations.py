@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from paratune.config.differences import flatten
@@ -28,26 +29,26 @@ class Configuration:
     settings: Mapping[str, Any]
     """What was set for it, of all that the axes vary, by dotted key."""
 
-    @property
+    @cached_property
     def runs(self) -> tuple[RunRecord, ...]:
         """The finished ones whose records can be read."""
         return tuple(each.record for each in self.cell_runs if each.record is not None)
 
-    @property
+    @cached_property
     def scored(self) -> tuple[RunRecord, ...]:
         """The runs whose scores count: no probes, and the first one of repeats, which all train the same."""
         return tuple(each.record for each in self.cell_runs if each.record is not None and each.cell.counts)
 
-    @property
+    @cached_property
     def is_probe(self) -> bool:
         return any(each.cell.kind == "probe" for each in self.cell_runs)
 
-    @property
+    @cached_property
     def world_size(self) -> int:
         """Processes, one a device."""
         return int(self._count("run.world_size") or self.cell_runs[0].cell.num_processes)
 
-    @property
+    @cached_property
     def global_batch_size(self) -> int | None:
         return self._count("run.batch.global_batch_size")
 

@@ -4,11 +4,10 @@ Efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global
 Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency.
 """
 
-from collections.abc import Sequence
+import statistics
 from dataclasses import dataclass
 
 from paratune.report.compare import compare
-from paratune.report.read import RunRecord
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure
 from paratune.report.systems.model import Systems
@@ -43,13 +42,13 @@ class Noise:
 
 def noise_of(systems: Systems, one: Configuration) -> Noise:
     """Return the noise scale of a configuration, from another that trained the same thing where it has none itself."""
-    own = _pooled(one.runs)
+    own = _pooled(systems, one)
     if own is not None:
-        return Noise(own, tuple(run.name for run in one.runs if _value(run) is not None), "")
-    for other in systems.measured:
-        value = _pooled(other.runs) if other is not one and one.runs else None
+        return Noise(own, tuple(systems.amount(NOISE_SCALE, one).values), "")
+    for other in systems.measured if one.runs else ():
+        value = _pooled(systems, other)
         if value is not None and compare((one.runs[0], other.runs[0])).verdict in ("same", "other_seeds"):
-            names = tuple(run.name for run in other.runs if _value(run) is not None)
+            names = tuple(systems.amount(NOISE_SCALE, other).values)
             return Noise(value, names, f"noise scale taken from {other.label}, which trained the same")
     reasons = [run.get("summary.noise_scale.reason") for run in one.runs]
     said = next((str(reason) for reason in reasons if reason), "it was not measured")
@@ -82,20 +81,17 @@ def goodput(systems: Systems, one: Configuration) -> Amount:
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
 
-def _value(run: RunRecord) -> float | None:
-    return run.number("summary.noise_scale.value")
-
-
-def _pooled(runs: Sequence[RunRecord]) -> float | None:
-    """Return the noise scale of several runs together: their traces over their squared norms, each by its steps."""
-    known = [run for run in runs if _value(run) is not None]
-    if not known:
+def _pooled(systems: Systems, one: Configuration) -> float | None:
+    """Return the noise scale of the runs together: their traces over their squared norms, each by its steps."""
+    values = systems.amount(NOISE_SCALE, one).values
+    if not values:
         return None
+    known = [run for run in one.runs if run.name in values]
     traces, norms, steps = (
         [run.number(f"summary.noise_scale.{key}") for run in known] for key in ("trace", "squared_norm", "num_steps")
     )
     if None in (*traces, *norms, *steps):
-        return sum(_value(run) or 0.0 for run in known) / len(known)
+        return statistics.fmean(values.values())
     norm = sum((a or 0.0) * (b or 0.0) for a, b in zip(norms, steps, strict=True))
     trace = sum((a or 0.0) * (b or 0.0) for a, b in zip(traces, steps, strict=True))
     return trace / norm if norm > 0 else None

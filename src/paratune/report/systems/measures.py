@@ -7,6 +7,7 @@ totals (all samples over all of their time); other figures are means. The spread
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from paratune.config.metric_names import direction
@@ -54,7 +55,7 @@ class Amount:
     is_of_all: bool = False
     """Whether it is one figure of all its runs together, such as a ratio, which has no spread."""
 
-    @property
+    @cached_property
     def deviation(self) -> float | None:
         """Sample standard deviation (n - 1) of the runs' own figures; None of fewer than two."""
         return statistics.stdev(self.values.values()) if len(self.values) > 1 and not self.is_of_all else None
@@ -125,14 +126,13 @@ RESOURCES = (
     UTILISATION, MFU, COMMUNICATION, EXPOSED, GET_BATCH_SHARE, BUBBLE, PADDING, ENERGY_J, TOTAL_S, DEVICE_HOURS,
 )  # fmt: skip
 """What the resources of a run did, and what it took of them."""
-MEASURES = (
-    TRAIN_S, SAMPLES_PER_S, TOKENS_PER_S, STEP_MS, PEAK_BYTES, SUM_BYTES, *RESOURCES, *STEP_PARTS, *TOTAL_PARTS,
-)  # fmt: skip
-"""All but scores, which depend on the task."""
-_ALSO_READ = (
+_SOURCES = (
+    *(each.source for each in (TRAIN_S, SAMPLES_PER_S, TOKENS_PER_S, PEAK_BYTES, SUM_BYTES, *RESOURCES[:-1])),
+    *(f"summary.phases.{phase}.total_s" for phase in ALL_PHASES),
     "run.world_size", "run.batch.global_batch_size", "summary.num_steps", "summary.throughput.num_steps_measured",
     *(f"summary.noise_scale.{key}" for key in ("value", "trace", "squared_norm", "num_steps")),
 )  # fmt: skip
+"""Where the numbers stand that figures are made of."""
 
 
 def score(split: str, metric: str) -> Measure:
@@ -153,9 +153,7 @@ def check_numbers(run: RunRecord) -> None:
     Raises:
         CheckpointError: The record holds something else.
     """
-    for measure in MEASURES:
-        measure.read(run)
-    for source in _ALSO_READ:
+    for source in _SOURCES:
         run.number(source)
     scores = run.get("summary.scores")
     for split, found in scores.items() if isinstance(scores, Mapping) else ():

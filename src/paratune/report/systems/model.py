@@ -72,7 +72,14 @@ class Systems:
 
     def amount(self, measure: Measure, one: Configuration) -> Amount:
         """Return a figure of a configuration; scores are of the runs whose scores count."""
-        return amount(measure, one.scored if measure.is_quality else one.runs)
+        place = (measure.key, id(one))
+        if place not in self._amounts:
+            self._amounts[place] = amount(measure, one.scored if measure.is_quality else one.runs)
+        return self._amounts[place]
+
+    @cached_property
+    def _amounts(self) -> dict[tuple[str, int], Amount]:
+        return {}
 
     @property
     def quality(self) -> tuple[str, str] | None:

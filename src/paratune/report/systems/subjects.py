@@ -71,11 +71,14 @@ def families(configurations: Sequence[Configuration], is_of: Callable[[str], boo
         is_of: Says of a key whether it belongs to the subject.
     """
     found = []
+    telling = _telling(configurations, is_of)
+    mixed = len({one.is_probe for one in configurations}) > 1
     for members in _groups(configurations, is_of):
         values = [_own(one, is_of) for one in members]
         if len(set(map(_canonical, values))) > 1:
             names = tuple(_value_name(values, one) for one in values)
-            found.append(Family(_where(configurations, members, is_of), tuple(members), names))
+            where = _where(members[0], telling, some_are_probes=mixed)
+            found.append(Family(where, tuple(members), names))
     return tuple(found)
 
 
@@ -94,8 +97,10 @@ def offload_families(configurations: Sequence[Configuration]) -> tuple[Family, .
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
     """Return the families of at least two numbers of devices at the same total batch, or the same batch a device."""
     found: list[Scaling] = []
+    telling = _telling(configurations, is_devices)
+    mixed = len({one.is_probe for one in configurations}) > 1
     for members in _groups(configurations, is_devices):
-        where = _where(configurations, members, is_devices)
+        where = _where(members[0], telling, some_are_probes=mixed)
         known = [one for one in members if one.global_batch_size]
         rules: dict[tuple[str, float], list[Configuration]] = {}
         for one in known:
@@ -150,19 +155,22 @@ def _value_name(values: Sequence[dict[str, Any]], own: dict[str, Any]) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {written(own[key])}" for key in keys if own[key] is not None)
 
 
-def _where(
-    configurations: Sequence[Configuration], members: Sequence[Configuration], is_of: Callable[[str], bool]
-) -> str:
-    """Return what members have in common and others of the matrix have not, by the settings' last names."""
-    first = members[0]
+def _telling(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> list[str]:
+    """Return the settings beside a subject in which configurations differ."""
+    measured = [one for one in configurations if one.runs]
+    keys = dict.fromkeys(key for one in measured for key in one.settings if not is_of(key))
+    return [key for key in keys if len({_canonical(one.settings.get(key)) for one in measured}) > 1]
+
+
+def _where(first: Configuration, telling: Sequence[str], *, some_are_probes: bool) -> str:
+    """Return what the members of a family have in common and others of the matrix have not."""
     parts = []
-    for key, value in first.settings.items():
-        others = {_canonical(one.settings.get(key)) for one in configurations if one.runs}
-        if not is_of(key) and len(others) > 1 and value is not None:
-            name = key.removeprefix(f"{ENV}.") if key.startswith(ENV) else key.rpartition(".")[2].replace("_", " ")
+    for key in telling:
+        value = first.settings.get(key)
+        if value is not None:
+            name = key.removeprefix(f"{ENV}.") if is_environment(key) else key.rpartition(".")[2].replace("_", " ")
             parts.append(value if isinstance(value, str) else f"{name} {written(value)}")
-    probe = ["probes"] if first.is_probe and not all(one.is_probe for one in configurations) else []
-    return ", ".join(map(str, dict.fromkeys([*parts, *probe])))
+    return ", ".join(dict.fromkeys([*parts, *(["probes"] if first.is_probe and some_are_probes else [])]))
 
 
 def written(value: Any) -> str:
