@@ -108,6 +108,8 @@ def figure_files(drawing: Drawing) -> dict[str, bytes]:
     """Draw one that stands by itself, on white; return its bytes by format: svg (letters as outlines), png."""
     files = {}
     with _drawn(drawing, {}, with_legend=True) as figure, figure_style({"svg.fonttype": "path"}):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # both files take the places that were found
         for kind, options in (("svg", {"metadata": {"Date": None, "Creator": None}}), ("png", {"dpi": 200})):
             file = io.BytesIO()
             figure.savefig(file, format=kind, facecolor="white", **options)

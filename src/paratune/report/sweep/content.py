@@ -6,6 +6,7 @@ from paratune.report.section import Part, Section
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.sweep.tables import candidates, chosen, missing, runs
 from paratune.report.systems import tables as of_systems
+from paratune.report.systems.judging import verdict_table
 from paratune.report.systems.loss_figures import loss_drawings
 from paratune.report.systems.machines import machine_tables
 from paratune.report.systems.model import Systems
@@ -24,6 +25,7 @@ def _sections(report: SweepReport) -> Iterator[Section]:
     main = chosen(report)
     yield Section("chosen", main.title, (main,))
     if report.systems is not None and report.systems.measured:
+        yield Section("verdicts", "Verdicts", tuple(verdict_table(report.verdicts, report.verdict_notes)))
         yield from _of_systems(report.systems)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
     yield Section("candidates", "All candidates" if report.record.select_per else "Candidates", groups)

@@ -101,6 +101,7 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "select_per": list(record.select_per),
         "groups": [_group(report, group) for group in report.groups],
         "runs": [_run(outcome) for outcome in report.outcomes],
+        "verdicts": [verdict.as_dict() for verdict in report.verdicts],
         "tables": [table.as_dict() for section in sections_of(report) for table in section.tables],
         "past": list(record.past),
         "files": [str(path) for path in report.files],

@@ -10,6 +10,7 @@ from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.outcomes import SweepReport, read_outcomes
 from paratune.report.sweep.page import to_html
 from paratune.report.sweep.paper import sweep_pdf
+from paratune.report.systems.judging import judged
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
@@ -31,7 +32,9 @@ def make_sweep(folder: Path, out: Path | None, price: float | None = None) -> Sw
     report = read_outcomes(folder)
     if price is not None:
         report = replace(report, record=replace(report.record, price_per_device_hour=price))
-    report = replace(report, systems=build_systems(folder, report.record))
+    systems = build_systems(folder, report.record)
+    found, notes = judged(systems)
+    report = replace(report, systems=systems, verdicts=found, verdict_notes=notes)
     sections = sections_of(report)
     report = replace(report, sections=sections)
     if out is None:

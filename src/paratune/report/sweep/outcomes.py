@@ -18,6 +18,7 @@ from paratune.errors import CheckpointError
 from paratune.report.section import Section
 from paratune.report.systems.model import Systems
 from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
+from paratune.verdicts import Verdict
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,10 @@ class SweepReport:
     files: tuple[Path, ...] = ()
     systems: Systems | None = None
     """What the records of its runs say of speed, memory and machines; None where only scores were read."""
+    verdicts: tuple[Verdict, ...] = ()
+    """On its configurations, each beside its baseline."""
+    verdict_notes: tuple[str, ...] = ()
+    """What is to be said of those without a verdict."""
     sections: tuple[Section, ...] = ()
     """What it shows; empty where it was not made for any format yet."""
 

@@ -8,7 +8,7 @@ from paratune.report.systems.model import Systems
 from paratune.report.systems.sameness import Notes, machine_of
 from paratune.report.text import shorten
 
-MAX_BARS = 40
+MAX_BARS = 30
 """More configurations than this are not drawn as bars."""
 _WIDTH = 42
 

@@ -14,6 +14,7 @@ from paratune.report.systems.labels import drawn, figure_labels, sentences
 from paratune.report.systems.measures import Amount
 from paratune.report.systems.model import Systems
 from paratune.report.systems.writing import amount_text, scale_of
+from paratune.units import NOT_AVAILABLE
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
 _GREY = "#9a9ca0"
@@ -59,19 +60,20 @@ def _bars(
     axes: Any, hovers: dict[str, str], name: str, members: Sequence[Configuration], amounts: Sequence[Amount],
     size: float, colour: str, height: float, alpha: float = 0.9,
 ) -> None:  # fmt: skip
-    for row, (one, amount) in enumerate(zip(members, amounts, strict=True)):
+    values = [(amount.center or 0.0) / size for amount in amounts]
+    bars = axes.barh(range(len(members)), values, height=height, color=colour, alpha=alpha)
+    for row, (one, amount, bar) in enumerate(zip(members, amounts, bars, strict=True)):
         if amount.center is None:
-            axes.text(0, row, " n/a", va="center", color=MUTED, fontsize=9)
+            axes.text(0, row, f" {NOT_AVAILABLE}", va="center", color=MUTED, fontsize=9)
             continue
-        bar = axes.barh([row], [amount.center / size], height=height, color=colour, alpha=alpha)[0]
         gid = f"hover-{name}-{row}"
         bar.set_gid(gid)
         scale = scale_of(amount.measure, [amount.center])
         text = f"{amount_text(amount, scale)} {scale.unit}".strip()
         hovers[gid] = f"{one.label}: {amount.measure.label.lower()} {text} ({len(amount.values)} runs)"
-        if amount.deviation:
-            whisker = {"xerr": [amount.deviation / size], "fmt": "none", "ecolor": MUTED, "elinewidth": 1.0}
-            axes.errorbar([amount.center / size], [row], capsize=2, **whisker)
+    spread = [(amount.deviation or 0.0) / size for amount in amounts]
+    if any(spread):
+        axes.errorbar(values, range(len(members)), xerr=spread, fmt="none", ecolor=MUTED, elinewidth=1.0, capsize=2)
 
 
 @dataclass(frozen=True)

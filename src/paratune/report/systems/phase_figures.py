@@ -14,8 +14,11 @@ from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.labels import drawn, figure_labels, sentences
 from paratune.report.systems.model import Systems
 from paratune.report.systems.subjects import Family
+from paratune.units import NOT_AVAILABLE
 
 LEGEND = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
+_MAX_NUMBERED = 24
+"""More bars than this have no numbers in them."""
 
 
 def phase_drawings(systems: Systems) -> Iterator[Drawing]:
@@ -61,22 +64,22 @@ def stacked(
     places = decimals([max((amount.center or 0.0 for amount in row), default=0.0) for row in found])
 
     def draw(axes: Any, hovers: dict[str, str]) -> None:
-        for row, amounts in enumerate(found):
-            left = 0.0
-            for phase, amount in zip(ALL_PHASES, amounts, strict=True):
-                width = amount.center or 0.0
-                bar = axes.barh([row], [width], left=left, height=0.64, color=PHASE_COLOURS[phase])[0]
+        left = [0.0] * len(members)
+        for number, phase in enumerate(ALL_PHASES):
+            widths = [row[number].center or 0.0 for row in found]
+            bars = axes.barh(range(len(members)), widths, left=left, height=0.64, color=PHASE_COLOURS[phase])
+            for row, (bar, width) in enumerate(zip(bars, widths, strict=True)):
+                text = f"{width:,.{places}f}"
                 gid = f"hover-{phase}-{row}"
                 bar.set_gid(gid)
-                share = f"{100 * width / totals[row]:.1f}%" if totals[row] else "n/a"
-                name = PHASE_NAMES[phase].lower()
-                hovers[gid] = f"{members[row].label}: {name} {width:,.{places}f} {unit} ({share})"
-                if width > 0.08 * most:
-                    text = f"{width:,.{places}f}"
-                    axes.text(left + width / 2, row, text, ha="center", va="center", color=ON_PHASE, fontsize=9)
-                left += width
-            if not totals[row]:
-                axes.text(0, row, " n/a", va="center", fontsize=9)
+                share = f"{100 * width / totals[row]:.1f}%" if totals[row] else NOT_AVAILABLE
+                hovers[gid] = f"{members[row].label}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
+                if width > 0.08 * most and len(members) <= _MAX_NUMBERED:
+                    middle = left[row] + width / 2
+                    axes.text(middle, row, text, ha="center", va="center", color=ON_PHASE, fontsize=9)
+                left[row] += width
+        for row in (row for row, total in enumerate(totals) if not total):
+            axes.text(0, row, f" {NOT_AVAILABLE}", va="center", fontsize=9)
         axes.set_yticks(range(len(members)), labels, fontsize=9)
         axes.set_ylim(len(members) - 0.4, -0.6)
         axes.set_xlim(left=0)

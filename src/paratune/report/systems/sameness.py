@@ -61,6 +61,10 @@ class Differs:
     """What no axis says: such configurations are not ranked beside each other."""
     elsewhere: bool
     """Whether it ran on another machine."""
+    unknown: tuple[str, ...] = ()
+    """What cannot be told because a run does not record it."""
+    batch: bool = False
+    """Whether the global batch size differs."""
 
     def notes(self, base: str = "the baseline") -> tuple[str, ...]:
         """Return what is to be said of it, against a configuration that is called so."""
@@ -90,11 +94,14 @@ def what_differs(one: Configuration, base: Configuration, axis_keys: Iterable[st
     explained = {key for section in sections for key in _EXPLAINS.get(section, ())}
     if one.is_probe != base.is_probe:
         explained.add("plan")
-    differ = [each for each in compare(pair).differ if each.key not in left_out]
+    same = compare(pair)
+    differ = [each for each in same.differ if each.key not in left_out]
     return Differs(
         tuple(_in_words(each, pair) for each in differ if each.key in explained),
         tuple(_in_words(each, pair) for each in differ if each.key not in explained),
         elsewhere={machine_of(run) for run in one.runs} != {machine_of(run) for run in base.runs},
+        unknown=same.unknown,
+        batch=any(each.key == "global_batch_size" for each in differ),
     )
 
 
