@@ -7,7 +7,8 @@ Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times e
 import statistics
 from dataclasses import dataclass
 
-from paratune.report.compare import compare
+from paratune.efficiency import statistical_efficiency
+from paratune.report.compare import experiment_key
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure
 from paratune.report.systems.model import Systems
@@ -45,9 +46,10 @@ def noise_of(systems: Systems, one: Configuration) -> Noise:
     own = _pooled(systems, one)
     if own is not None:
         return Noise(own, tuple(systems.amount(NOISE_SCALE, one).values), "")
-    for other in systems.measured if one.runs else ():
+    trained = {experiment_key(run) for run in one.runs} - {None}
+    for other in systems.measured:
         value = _pooled(systems, other)
-        if value is not None and compare((one.runs[0], other.runs[0])).verdict in ("same", "other_seeds"):
+        if value is not None and not trained.isdisjoint(experiment_key(run) for run in other.runs):
             names = tuple(systems.amount(NOISE_SCALE, other).values)
             return Noise(value, names, f"noise scale taken from {other.label}, which trained the same")
     reasons = [run.get("summary.noise_scale.reason") for run in one.runs]
@@ -66,7 +68,7 @@ def efficiency(systems: Systems, one: Configuration) -> Amount:
         return Amount(EFFICIENCY, runs, 1.0, len(runs), "1 by definition: the batch is the baseline's", is_of_all=True)
     if noise.value is None or base is None or size is None:
         return Amount(EFFICIENCY, {}, None, len(one.runs), noise.remark)
-    value = (noise.value + base) / (noise.value + size)
+    value = statistical_efficiency(noise.value, size, base)
     runs = dict.fromkeys(noise.runs, value)
     return Amount(EFFICIENCY, runs, value, len(runs), noise.remark, is_of_all=True)
 

@@ -113,6 +113,7 @@ MFU = _number("mfu", "MFU", "share", 1, "summary.flops.mfu")
 ENERGY_J = _number("energy_j", "Energy", "joules", -1, "summary.utilisation.energy_j")
 COMMUNICATION = _number("communication_share", "Communication", "share", -1, "summary.communication.share")
 EXPOSED = _number("exposed_communication_share", "of it exposed", "share", -1, "summary.communication.exposed_share")
+WAITING = _number("wait_share", "Waiting for ranks", "share", -1, "summary.stragglers.wait_share")
 GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
 BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")
 PADDING = _number("padding_share", "Padding", "share", -1, "summary.throughput.padding_share")
@@ -123,7 +124,8 @@ STEP_PARTS = tuple(_step_part(phase) for phase in ALL_PHASES)
 TOTAL_PARTS = tuple(_total_part(phase) for phase in ALL_PHASES)
 
 RESOURCES = (
-    UTILISATION, MFU, COMMUNICATION, EXPOSED, GET_BATCH_SHARE, BUBBLE, PADDING, ENERGY_J, TOTAL_S, DEVICE_HOURS,
+    UTILISATION, MFU, COMMUNICATION, EXPOSED, WAITING, GET_BATCH_SHARE, BUBBLE, PADDING, ENERGY_J, TOTAL_S,
+    DEVICE_HOURS,
 )  # fmt: skip
 """What the resources of a run did, and what it took of them."""
 _SOURCES = (
