@@ -80,7 +80,7 @@ def build(
         runs = tuple(run.name for run in one.runs)
         line.append(Entry(count_text(len(runs)), len(runs), runs, "finished runs"))
     lines = tuple(tuple(line) for line in cells)
-    below = (*_about(systems, members), *notes, *_left_out(found), *footnotes.lines)
+    below = (*_about(systems, members), *notes, *_left_out(members, found), *footnotes.lines)
     base = [row for row, one in enumerate(members) if compares and systems.baseline_of(one) is one]
     return Table(key, title, tuple(columns), lines, below, tuple(base))
 
@@ -157,11 +157,18 @@ def _compared(systems: Systems, one: Configuration, figured: Figured, amount: Am
     return replace(entry, text=text, change_percent=percent, better=better)
 
 
-def _left_out(found: Sequence[tuple[Figured, Sequence[Amount]]]) -> list[str]:
-    """Return the sentence that names the columns of which nothing is known."""
-    unknown = [
-        each.measure.label
-        for each, amounts in found
-        if not each.is_kept and all(amount.center is None for amount in amounts)
-    ]
-    return [f"Not recorded by any of these runs: {', '.join(unknown)}."] if unknown else []
+def _left_out(members: Sequence[Configuration], found: Sequence[tuple[Figured, Sequence[Amount]]]) -> list[str]:
+    """Return the sentence that names the columns of which nothing is known, with what the records say of why."""
+    unknown: dict[str, list[str]] = {}
+    for figured, amounts in found:
+        if not figured.is_kept and all(amount.center is None for amount in amounts):
+            unknown.setdefault(_why(members, figured.measure), []).append(figured.measure.label)
+    parts = [f"{', '.join(labels)}{f' ({why})' if why else ''}" for why, labels in unknown.items()]
+    return [f"Not recorded by any of these runs: {'; '.join(parts)}."] if parts else []
+
+
+def _why(members: Sequence[Configuration], measure: Measure) -> str:
+    """Return the reason that stands beside a figure in the first record that has one."""
+    source = f"{measure.source.rpartition('.')[0]}.reason"
+    reasons = (run.get(source) for one in members for run in one.runs) if source.startswith("summary.") else ()
+    return next((reason for reason in reasons if isinstance(reason, str)), "")

@@ -29,7 +29,9 @@ def loss_drawings(systems: Systems) -> Iterator[Drawing]:
         if runs:
             styles = {run.name: position for position, run in enumerate(runs)}
             picture = loss_curves(runs, styles, name="loss" if number == 0 else f"loss-{number}")
-            yield replace(picture, caption=sentences(picture.caption, "Of each configuration its first run.", some))
+            caption = sentences(picture.caption, "Of each configuration its first run.", some)
+            title = "Course of the loss" if len(by_task) == 1 else f"Course of the loss: {runs[0].task}"
+            yield replace(picture, title=title, caption=caption)
 
 
 def _curves(members: list[Configuration]) -> list[RunRecord]:

@@ -112,7 +112,9 @@ UTILISATION = _number("utilisation", "Utilisation", "share", 1, "summary.utilisa
 MFU = _number("mfu", "MFU", "share", 1, "summary.flops.mfu")
 ENERGY_J = _number("energy_j", "Energy", "joules", -1, "summary.utilisation.energy_j")
 COMMUNICATION = _number("communication_share", "Communication", "share", -1, "summary.communication.share")
-EXPOSED = _number("exposed_communication_share", "of it exposed", "share", -1, "summary.communication.exposed_share")
+EXPOSED = _number(
+    "exposed_communication_share", "Exposed communication", "share", -1, "summary.communication.exposed_share"
+)
 WAITING = _number("wait_share", "Waiting for ranks", "share", -1, "summary.stragglers.wait_share")
 GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
 BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")

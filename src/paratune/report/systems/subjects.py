@@ -82,6 +82,18 @@ def families(configurations: Sequence[Configuration], is_of: Callable[[str], boo
     return tuple(found)
 
 
+def strategy_families(configurations: Sequence[Configuration]) -> tuple[Family, ...]:
+    """Return the families of strategies that differ in more than what they keep on the CPU."""
+    found = families(configurations, is_strategy)
+    return tuple(family for family in found if _kinds(family) > 1)
+
+
+def _kinds(family: Family) -> int:
+    """Return how many strategies there are in a family, whatever they keep on the CPU."""
+    said = [{key: one.settings[key] for key in one.settings if is_strategy(key)} for one in family.members]
+    return len({_canonical({key: each[key] for key in each if not is_offload(key)}) for each in said})
+
+
 def offload_families(configurations: Sequence[Configuration]) -> tuple[Family, ...]:
     """Return the families with and without states on the CPU; of other strategies only where none has both."""
     own = families(configurations, is_offload)

@@ -34,7 +34,10 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
 
 
 def subject_tables(systems: Systems) -> Iterator[Table]:
-    """Yield a table of precisions, of loader workers, of variables and of offload, where these vary."""
+    """Yield a table of strategies, of precisions, of loader workers, of variables and of offload, where these vary."""
+    strategies = subjects.strategy_families(systems.measured)
+    if strategies:
+        yield family_table(systems, strategies, "strategy", "Strategy")
     for key, title, is_of in _OF_SUBJECTS:
         found = subjects.families(systems.measured, is_of)
         if found:

@@ -135,6 +135,12 @@ def test_a_table_of_what_an_axis_is_of(
     assert ("backward_mean_ms" in shown) == (key == "environment")
 
 
+def test_strategies_beside_each_other(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(kind=values["strategy"]))
+    (table,) = subject_tables(systems_of(tmp_path / "m"))
+    assert (table.key, texts(table, "strategy")) == ("strategy", ["ddp", "zero3"])
+
+
 def test_offload_beside_none(tmp_path: Path):
     axis = Axis("strategy.cpu_offload", "cpu_offload", {"off": "false", "on": "true"}, keys=("strategy.cpu_offload",))
     tell = {"off": False, "on": True}
@@ -246,11 +252,14 @@ def test_repeats_count_for_time_and_once_for_quality(tmp_path: Path):
 
 def test_device_hours_and_their_price(tmp_path: Path):
     # 18 + 5.2 s on two devices: 46.4 s = 0.012889 h; at 100 an hour 1.2889.
-    make_matrix(tmp_path / "m", (STRATEGY,), lambda _: Made(kind="ddp", world_size=2), price_per_device_hour=100.0)
+    unknown = {"flops": {"mfu": None, "reason": "no peak of it is known"}}
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda _: Made(kind="ddp", world_size=2, summary=unknown),
+                price_per_device_hour=100.0)  # fmt: skip
     table = resources_table(systems_of(tmp_path / "m"))
     assert column(table, "device_hours")[0].value == pytest.approx(46.4 / 3600)
     assert column(table, "cost")[0].value == pytest.approx(4640 / 3600)
-    assert any(note.startswith("Not recorded by any of these runs: Utilisation, MFU") for note in table.notes)
+    assert any(note.startswith("Not recorded by any of these runs: Utilisation") for note in table.notes)
+    assert any("MFU (no peak of it is known)" in note for note in table.notes)
 
 
 def test_a_record_that_does_not_say_what_its_axes_are_of(tmp_path: Path):
