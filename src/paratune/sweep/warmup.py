@@ -21,6 +21,8 @@ from paratune.sweep.run import Start, write_text
 
 WARMUP_FOLDER = "warmup"
 _LOG = "log.txt"
+_MAKES_NO_TOKENS = {"num_workers", "prefetch_factor", "cache_dir", "figures"}
+"""Options of `data` that change neither what is read nor what it becomes."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,7 @@ def warm_ups(matrix: Matrix, todo: Sequence[Step]) -> list[WarmUp]:
         number = int(matrix.repeats > 1 or any(step.cell.kind == "probe" for step in todo))
     of: dict[str, Cell] = {}
     for step in todo:
-        values = step.cell.loaded.values if step.cell.loaded else {}
-        key = one_line([values.get(section) for section in ("task", "data", "model")])
+        key = _what_is_read(step.cell)
         if key not in of or step.cell.num_processes > of[key].num_processes:
             of[key] = step.cell
     folder = matrix.folder / WARMUP_FOLDER
@@ -74,6 +75,14 @@ def warm_ups(matrix: Matrix, todo: Sequence[Step]) -> list[WarmUp]:
         for at, cell in enumerate(of.values(), start=1)
         for again in range(1, number + 1)
     ]
+
+
+def _what_is_read(cell: Cell) -> str:
+    """Return what decides which files a run reads and which tokens it needs, in one line."""
+    assert cell.loaded is not None
+    values = cell.loaded.values
+    data = {key: value for key, value in values["data"].items() if key not in _MAKES_NO_TOKENS}
+    return one_line([values["task"], data, values["model"]])
 
 
 def _probe(matrix: Matrix, cell: Cell, folder: Path, name: str) -> Cell:

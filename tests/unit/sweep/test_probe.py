@@ -84,6 +84,16 @@ def test_the_same_matrix_as_probes_in_a_folder_of_its_own(matrix_file: Path):
     assert plan_of(matrix, cells, []).record.cells[0].kind == "probe"
 
 
+def test_runs_that_differ_behind_the_first_steps_are_probed_once(matrix_file: Path):
+    _cells(matrix_file, "", axes="{train.epochs: [1, 2], train.eps: [1.0, 2.0]}")
+    cells = cells_of(all_probes(read_matrix(matrix_file)))
+    assert [cell.impossible for cell in cells] == [
+        *(None, None),
+        "as a probe it is the same as epochs-1_eps-1.0",
+        "as a probe it is the same as epochs-1_eps-2.0",
+    ]
+
+
 def test_a_matrix_of_probes_is_one_already(matrix_file: Path):
     _cells(matrix_file, "probe: true\n")
     matrix = read_matrix(matrix_file)

@@ -33,7 +33,8 @@ def test_how_many(more: str, number: int, matrix_file: Path):
 
 
 def test_one_for_each_model_and_data_on_most_devices(matrix_file: Path):
-    axes = "  nproc: [1, 2]\n  model: {a: {model.name: one}, b: {model.name: two}}\nwarmup_runs: 1\n"
+    axes = "  nproc: [1, 2]\n  data.num_workers: [0, 1]\n"
+    axes += "  model: {a: {model.name: one}, b: {model.name: two}}\nwarmup_runs: 1\n"
     text = matrix_file.read_text().replace("  batch: {global: 4}\n", "  batch: {global: 4}\n  strategy: ddp\n")
     matrix_file.write_text(text)
     found = _warm_ups(matrix_file, axes)
