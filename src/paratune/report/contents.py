@@ -1,7 +1,7 @@
 """What a report of runs shows, read once and written in every format: its tables and its figures."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paratune.report.canvas import Drawing
 from paratune.report.model import Report
@@ -13,7 +13,7 @@ from paratune.report.pictures import (
     speed_pictures,
 )
 from paratune.report.read import RunRecord
-from paratune.report.run_tables import run_tables, table_key
+from paratune.report.run_tables import few_runs, run_tables, table_key
 from paratune.report.tabular import Table
 
 
@@ -22,6 +22,7 @@ class Contents:
     """Tables and figures of a report of runs."""
 
     report: Report
+    """Of the runs that have figures and tables of their own: all, or the first of many."""
     tables: Mapping[str, Table]
     """By key, in the order of the page."""
     loss: tuple[Drawing, ...]
@@ -50,14 +51,23 @@ class Contents:
 
 def contents(report: Report) -> Contents:
     """Return tables and figures of a report; reads the predictions of regressions, draws nothing yet."""
-    read = read_all_predictions(report)
+    few = few_runs(report)
+    read = read_all_predictions(few)
     found = {run: one for run, one in read.items() if not isinstance(one, str)}
     return Contents(
-        report=report,
+        report=few,
         tables={table.key: table for table in run_tables(report, found)},
-        loss=tuple(loss_pictures(report)),
-        phases=tuple(speed_pictures(report)),
-        memory=tuple(memory_pictures(report)),
+        loss=tuple(_said(one, report, few) for one in loss_pictures(few)),
+        phases=tuple(_said(one, report, few) for one in speed_pictures(few)),
+        memory=tuple(_said(one, report, few) for one in memory_pictures(few)),
         predictions=dict(zip(found, prediction_pictures(found), strict=True)),
         missing={run: one for run, one in read.items() if isinstance(one, str)},
     )
+
+
+def _said(drawing: Drawing, report: Report, few: Report) -> Drawing:
+    """Return a figure that says of how many runs it is the first."""
+    if few is report:
+        return drawing
+    text = f"{drawing.caption} The first {len(few.runs)} of {len(report.runs):,} runs."
+    return replace(drawing, caption=text)

@@ -8,6 +8,7 @@ from typing import Any
 
 from paratune.records import finite
 from paratune.report.model import GENERATOR, Report
+from paratune.report.page_tables import shown_notes
 from paratune.report.table_files import markdown_table
 from paratune.report.tabular import Table
 from paratune.report.text import csv_text, markdown
@@ -45,5 +46,5 @@ def to_markdown(report: Report, tables: Iterable[Table]) -> str:
         parts.append(f"> {mark}{markdown(report.sameness.sentence)}")
     for table in tables:
         parts += [f"## {markdown(table.title)}", markdown_table(table).rstrip("\n")]
-    parts.append("## Notes\n\n" + "\n".join(f"- {markdown(note)}" for note in report.notes))
+    parts.append("## Notes\n\n" + "\n".join(f"- {markdown(note)}" for note in shown_notes(report)))
     return "\n\n".join(parts) + "\n"

@@ -132,15 +132,22 @@ function makeTips() {
 function makeTheme() {
   const rules = Array.from(document.styleSheets[0].cssRules);
   const dark = rules.find((rule) => rule.media && rule.media.mediaText.includes("prefers-color-scheme"));
+  const system = matchMedia("(prefers-color-scheme: dark)");
   const button = document.createElement("button");
-  let isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  let isDark = system.matches;
+  let isChosen = false;
   const label = () => (button.textContent = isDark ? "Light colours" : "Dark colours");
   button.type = "button";
   button.className = "theme";
   button.addEventListener("click", () => {
     isDark = !isDark;
+    isChosen = true;
     dark.media.mediaText = isDark ? "screen" : "not all";
     document.documentElement.style.colorScheme = isDark ? "dark" : "light";
+    label();
+  });
+  system.addEventListener("change", () => {
+    if (!isChosen) isDark = system.matches;
     label();
   });
   label();

@@ -10,7 +10,7 @@ from paratune.report import page_figures, page_tables
 from paratune.report.contents import Contents
 from paratune.report.model import GENERATOR, Report
 from paratune.report.tabular_page import table_html
-from paratune.report.text import Html, escape, join, tag
+from paratune.report.text import Html, escape, join, some_names, tag
 
 
 def to_html(report: Report, found: Contents) -> str:
@@ -18,8 +18,8 @@ def to_html(report: Report, found: Contents) -> str:
     sections = list(_sections(report, found))
     content = [_header(report, sections), *(section(*each) for each in sections), _footer(report)]
     # The table with a line a run is wider than that with a column a run while there are few.
-    num_columns = max(len(report.runs), 9 if "runs" in found.tables else 0)
-    return page(report.title, content, num_columns=num_columns, first="comparison")
+    num_columns = max(len(found.report.runs), 9 if "runs" in found.tables else 0)
+    return page(report.title, content, num_columns=num_columns, first=sections[0][0])
 
 
 def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -> str:
@@ -70,7 +70,8 @@ def _text_of(name: str) -> str:
 def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]]:
     """Yield the id, the heading and the content of each section that has something to say."""
     several = len(report.runs) > 1
-    yield "comparison", "Comparison" if several else "Results", _comparison(report, found)
+    if "comparison" in found.tables:
+        yield "comparison", "Comparison" if several else "Results", _comparison(report, found)
     if "runs" in found.tables:
         yield "runs", "Every run", table_html(found.tables["runs"])
     if report.certificates:
@@ -85,7 +86,7 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
     yield "quality", "Predictions", page_figures.quality(found)
     if several:
         yield "settings", "Settings that differ", _settings(found)
-    yield "machine", "Hardware and software", _machine(report, found)
+    yield "machine", "Hardware and software", _machine(found.report, found)
     yield "notes", "Notes", page_tables.notes(report)
 
 
@@ -145,7 +146,7 @@ def _header(report: Report, sections: list[tuple[str, str, Html]]) -> Html:
 
 
 def _footer(report: Report) -> Html:
-    made = f"Made by paratune {__version__} from the records of {', '.join(run.name for run in report.runs)}. "
+    made = f"Made by paratune {__version__} from the records of {some_names([run.name for run in report.runs])}. "
     return tag(
         "footer",
         tag("p", escape(made), "Nothing was measured again: each cell names the run and the record it came from."),

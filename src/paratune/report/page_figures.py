@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from paratune.report import canvas
-from paratune.report.canvas import Drawing, Key, page_figure
+from paratune.report.canvas import Drawing, Key, css_colour, page_figure
 from paratune.report.contents import Contents
 from paratune.report.model import MAX_CLASSES, class_names, confusion_of
 from paratune.report.page_tables import line_key
@@ -75,7 +75,7 @@ def figure(drawing: Drawing) -> Html:
 
 def _swatch(key: Key) -> Html:
     if key.is_area:
-        return tag("span", class_="swatch", style=f"background: {key.colour}")
+        return tag("span", class_="swatch", style=f"background: {css_colour(key.colour)}")
     return line_key(key.colour, key.dashes)
 
 

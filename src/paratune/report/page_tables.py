@@ -1,7 +1,7 @@
 """The tables and texts of the page."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paratune.report.canvas import css_colour
@@ -9,8 +9,9 @@ from paratune.report.figures import run_style
 from paratune.report.machine import written
 from paratune.report.model import Report
 from paratune.report.read import RunRecord
-from paratune.report.text import Html, join, tag
+from paratune.report.text import Html, escape, join, some_names, tag
 
+_MAX_NOTES = 60
 _FINGERPRINT = re.compile(r"(sha256:?)?[0-9a-f]{32,}")
 
 
@@ -87,7 +88,13 @@ def commands(report: Report) -> Html:
 
 def notes(report: Report) -> Html:
     """Return the notes."""
-    return tag("ul", *(tag("li", note) for note in report.notes), class_="plain")
+    return tag("ul", *(tag("li", note) for note in shown_notes(report)), class_="plain")
+
+
+def shown_notes(report: Report) -> list[str]:
+    """Return the notes; of many the first, and how many more report.json has."""
+    more = len(report.notes) - _MAX_NOTES
+    return [*report.notes[:_MAX_NOTES], *([f"{more} more notes stand in report.json."] if more > 0 else [])]
 
 
 def _commands(run: RunRecord) -> Html:
@@ -102,12 +109,13 @@ def command_texts(run: RunRecord) -> list[str]:
 
 
 def _by_value(values: Mapping[str, Any]) -> Html:
-    """Return "16 (a, b) against 32 (c)"."""
+    """Return "16 (a, b) against 32 (c)"; of many values or runs the first."""
     runs: dict[str, list[str]] = {}
     for run, value in values.items():
         runs.setdefault(_brief(value), []).append(run)
-    groups: Iterable[Html] = (join([tag("code", text), f" ({', '.join(names)})"]) for text, names in runs.items())
-    return Html(" against ".join(groups))
+    groups = [join([tag("code", text), f" ({some_names(names, 8)})"]) for text, names in runs.items()]
+    more = [escape(f"{len(groups) - 8} more values")] if len(groups) > 8 else []
+    return Html(" against ".join([*groups[:8], *more]))
 
 
 def _brief(value: Any) -> str:

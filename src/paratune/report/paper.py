@@ -126,7 +126,9 @@ class _Sheets:
             self.paragraph(drawing.note, _BODY)
             return
         height = min(drawing.height + 0.2 * num_legend_rows(drawing.legend), HEIGHT - TOP - BOTTOM - 1.2)
-        self._keep(height + 0.7)
+        self._keep(height + 1.0)
+        self._space(0.06)
+        self.paragraph(drawing.title, _BODY, is_bold=True)
         places = {"width_ratios": [LEFT, ROOM, LEFT], "height_ratios": [self._y, height, HEIGHT - self._y - height]}
         part = self._figures[-1].add_subfigure(self._figures[-1].add_gridspec(3, 3, **places)[1, 1])
         draw_on(drawing, part, {}, with_legend=True)

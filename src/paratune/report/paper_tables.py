@@ -20,7 +20,7 @@ _LEADING = 1.28
 _MAX_HEAD = 1.0
 """Names of columns of figures are broken to this width."""
 _LEAST_TEXT = 0.9
-_MAX_LINES, _MAX_BLOCKS = 300, 8
+_MAX_LINES, _MAX_BLOCKS = 200, 8
 _COLOURS = {True: "#00664f", False: "#a33e00"}
 
 
@@ -166,10 +166,19 @@ def _fitted(table: Table, natural: Sequence[float], room: float) -> tuple[float,
     return None
 
 
+def _label_widths(natural: Sequence[float], room: float) -> dict[int, float]:
+    """Return the widths of columns of text that stand in each block, the widest narrowed until they fit."""
+    widths = list(natural)
+    while sum(widths) > room and max(widths) > room / len(widths) + 1e-6:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        widths[widest] = max(room / len(widths), widths[widest] - (sum(widths) - room))
+    return dict(enumerate(widths))
+
+
 def _blocks(table: Table, room: float, size: float) -> list[Grid]:
     """Return blocks of columns of figures, each behind the first columns of text."""
     labels = range(1 if table.is_text else max(1, table.num_labels))
-    widths = {at: min(_natural(table, at, size), 0.35 * room / len(labels)) for at in labels}
+    widths = _label_widths([_natural(table, at, size) for at in labels], 0.45 * room)
     beside = room - sum(widths.values()) - _GAP * len(labels)
     blocks: list[list[int]] = []
     left = 0.0

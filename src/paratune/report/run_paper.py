@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paratune.report.canvas import Drawing
 from paratune.report.contents import Contents
 from paratune.report.model import Report
-from paratune.report.page_tables import command_texts, subject
+from paratune.report.page_tables import command_texts, shown_notes, subject
 from paratune.report.paper import PaperSection, to_pdf
 from paratune.report.tabular import Table
 
@@ -40,7 +40,7 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
         yield PaperSection("Predictions", predictions)
     if "settings" in tables:
         yield PaperSection(tables["settings"].title, [tables["settings"]])
-    commands = [f"{run.name}: {command}" for run in report.runs for command in command_texts(run)]
+    commands = [f"{run.name}: {command}" for run in found.report.runs for command in command_texts(run)]
     yield PaperSection("Hardware and software", [tables["hardware"], tables["software"]])
     yield PaperSection("Commands", commands)
-    yield PaperSection("Notes", list(report.notes))
+    yield PaperSection("Notes", shown_notes(report))

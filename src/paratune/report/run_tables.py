@@ -1,6 +1,7 @@
 """The tables of a report of runs; page, Markdown, LaTeX, CSV and PDF write the same ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -17,8 +18,11 @@ from paratune.report.read import RunRecord
 from paratune.report.rows import Row, byte_unit, decimals, numbers
 from paratune.report.speed_rows import PHASE_NAMES
 from paratune.report.tabular import Column, Entry, Table
+from paratune.report.text import some_names
 from paratune.units import NOT_AVAILABLE, format_share
 
+MAX_RUNS = 24
+"""More runs than this stand below each other, and only the first have figures and tables of their own."""
 _MAX_RANKS = 64
 _MAX_VALUES = 24
 """Errors by actual value: of each of so many different values; more are put together."""
@@ -37,7 +41,10 @@ def run_tables(report: Report, predictions: Mapping[str, Predictions]) -> Iterat
         report: The report.
         predictions: Of each regression that has any, by the run's name.
     """
-    yield comparison(report)
+    few = few_runs(report)
+    is_whole = few is report
+    if is_whole:
+        yield comparison(report)
     if len(report.runs) > 2:
         yield every_run(report)
     for number, one in enumerate(report.certificates, start=1):
@@ -45,19 +52,24 @@ def run_tables(report: Report, predictions: Mapping[str, Predictions]) -> Iterat
     if report.against is not None:
         yield changes(report.against)
     yield from (seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
-    yield from (table for run in report.runs if (table := losses(report, run)) is not None)
+    yield from (table for run in few.runs if (table := losses(few, run)) is not None)
     yield phase_contents(report)
-    yield memory(report)
-    for run in report.runs:
+    yield memory(few)
+    for run in few.runs:
         if run.name in predictions:
-            yield errors(report, run, *predictions[run.name])
-        yield from (table for table in (confusion(report, run),) if table is not None)
+            yield errors(few, run, *predictions[run.name])
+        yield from (table for table in (confusion(few, run),) if table is not None)
     if len(report.runs) > 1:
-        yield settings(report)
-    yield facts(report, "hardware", "Hardware", hardware_facts)
-    yield facts(report, "software", "Software", software_facts)
+        yield settings(report) if is_whole else settings_by_run(report)
+    yield facts(few, "hardware", "Hardware", hardware_facts)
+    yield facts(few, "software", "Software", software_facts)
     if report.unfinished:
         yield unfinished(report)
+
+
+def few_runs(report: Report) -> Report:
+    """Return the report of the first runs, where there are more than can be shown beside each other."""
+    return report if len(report.runs) <= MAX_RUNS else replace(report, runs=report.runs[:MAX_RUNS])
 
 
 def comparison(report: Report) -> Table:
@@ -77,11 +89,13 @@ def every_run(report: Report) -> Table:
     last = scores[-1].group if scores else None
     chosen += [row for row in scores if row.group == last][:_MAX_SCORES]
     columns = [Column("Run", "run", is_text=True), *(_run_column(row) for row in chosen)]
+    figures = zip(*map(_cells, chosen), strict=True)
     lines = [
-        (Entry(run.name, runs=(run.name,), source=str(run.folder)), *(_cells(row)[at] for row in chosen))
-        for at, run in enumerate(report.runs)
+        (Entry(run.name, runs=(run.name,), source=str(run.folder)), *cells)
+        for run, cells in zip(report.runs, figures, strict=True)
     ]
-    notes = ("All figures stand in the table before this one.",)
+    is_all = len(report.runs) <= MAX_RUNS
+    notes = ("All figures stand in the table before this one." if is_all else "report.csv has all figures.",)
     return Table("runs", "Every run", tuple(columns), tuple(lines), notes)
 
 
@@ -106,14 +120,15 @@ def certificate(report: Report, one: Certificate, number: int) -> Table:
 
 def changes(found: Against) -> Table:
     """Return the changes against the baseline run."""
-    runs = [one.run for one in found.rows[0].changes] if found.rows else []
+    every = [one.run for one in found.rows[0].changes] if found.rows else []
+    runs = every[:MAX_RUNS]
     columns = [Column("", "figure", is_text=True), Column(f"{found.baseline} (baseline)", found.baseline)]
     for run in runs:
         columns += [Column(run), Column("Change", f"{run}_change_percent")]
     lines = []
     for row in found.rows:
         cells = [Entry(row.label, row.key), Entry(row.figure, runs=(found.baseline,))]
-        for one in row.changes:
+        for one in row.changes[:MAX_RUNS]:
             source = f"against {found.baseline}"
             cells.append(Entry(one.figure, runs=(one.run,)))
             cells.append(Entry(one.text, one.percent, (one.run,), source, better=one.better))
@@ -124,7 +139,8 @@ def changes(found: Against) -> Table:
         "0.0% is the same."
     )
     groups = _groups(found.rows)
-    return Table("baseline", "Against the baseline", tuple(columns), tuple(lines), (note,), groups=groups)
+    rest = (f"The first {len(runs)} of {len(every)} runs; report.csv has all.",) if runs != every else ()
+    return Table("baseline", "Against the baseline", tuple(columns), tuple(lines), (note, *rest), groups=groups)
 
 
 def seeds(report: Report, group: SeedGroup, number: int) -> Table:
@@ -148,7 +164,7 @@ def seeds(report: Report, group: SeedGroup, number: int) -> Table:
         lines.append((Entry(label, row.key), *cells, Entry(str(len(one.runs)), len(one.runs), one.runs, source)))
     names = ("Mean", "Standard deviation", "Lowest", "Highest", "Runs")
     columns = (Column("", "figure", is_text=True), *(Column(name) for name in names))
-    title, notes = f"Equal but for the seed: {', '.join(group.runs)}", ("Sample standard deviation (n - 1).",)
+    title, notes = f"Equal but for the seed: {some_names(group.runs)}", ("Sample standard deviation (n - 1).",)
     return Table(f"seeds-{number}", title, columns, tuple(lines), notes, groups=_groups(rows))
 
 
@@ -316,6 +332,22 @@ def settings(report: Report) -> Table:
     )
     note = "The resolved configurations are the same but for the names of the runs."
     return Table("settings", "Settings that differ", columns, lines, () if lines else (note,))
+
+
+def settings_by_run(report: Report) -> Table:
+    """Return the configuration keys whose values differ, with a line a run."""
+    columns = (Column("Run", "run", is_text=True), *(Column(one.key, is_text=True) for one in report.differences))
+    lines = tuple(
+        (
+            Entry(run.name),
+            *(
+                Entry(setting_text(one, run.name), None, (run.name,), f"from {one.origins[run.name] or 'unknown'}")
+                for one in report.differences
+            ),
+        )
+        for run in report.runs
+    )
+    return Table("settings", "Settings that differ", columns, lines)
 
 
 def facts(report: Report, key: str, title: str, read: Callable[[RunRecord], Mapping[str, str]]) -> Table:

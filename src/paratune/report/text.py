@@ -6,6 +6,7 @@ markup in a page, not as a formula in a spreadsheet, not as a colour code in a t
 
 import html
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from paratune.text import plain
@@ -36,6 +37,12 @@ def shorten(value: Any, width: int) -> str:
         return text
     head = width // 2
     return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+
+
+def some_names(names: Sequence[str], most: int = 24) -> str:
+    """Return names one after the other; of many the first, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class Html(str):

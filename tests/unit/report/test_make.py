@@ -407,3 +407,20 @@ def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):
     shown = capsys.readouterr()
     assert shown.err == f"the report that {out} held was replaced\n"
     json.loads(shown.out)
+
+
+def test_many_runs_stand_below_each_other(tmp_path):
+    folders = [make_run(tmp_path / f"run-{n}", num_steps=10, seed=n) for n in range(30)]
+    made = report.make(folders, tmp_path / "out", folders[3])
+    found = files_in(tmp_path / "out")
+    assert "tables/comparison.csv" not in found
+    assert len(list(csv.DictReader(io.StringIO(found["tables/runs.csv"].decode())))) == 30
+    assert len(list(csv.DictReader(io.StringIO(found["report.csv"].decode())))) == 30
+    settings = list(csv.DictReader(io.StringIO(found["tables/settings.csv"].decode())))
+    assert [line["run.seed"] for line in settings] == [str(n) for n in range(30)]
+    assert "tables/confusion-24.csv" in found
+    assert "tables/confusion-25.csv" not in found
+    page = found["index.html"].decode()
+    assert "The first 24 of 30 runs." in page
+    assert "The first 24 of 29 runs; report.csv has all." in page
+    assert len(made.as_dict()["runs"]) == 30
