@@ -61,7 +61,8 @@ class _Sheets:
     def section(self, section: PaperSection) -> None:
         """Put a section below what is there."""
         self._space(0.28)
-        self._keep(1.6)
+        # A heading does not stand alone at the foot of a sheet.
+        self._keep(0.5 + (_need(section.parts[0]) if section.parts else 0.0))
         self.paragraph(section.heading, _HEADING, is_bold=True)
         for part in section.parts:
             if isinstance(part, Table):
@@ -82,9 +83,7 @@ class _Sheets:
     def _table(self, table: Table, *, is_titled: bool) -> None:
         blocks = grids(table, ROOM)
         for number, grid in enumerate(blocks):
-            # A short table stays whole, a long one begins with three lines at least.
-            lines = grid.heights if sum(grid.heights) < _WHOLE else grid.heights[:3]
-            self._keep(grid.height_of_head + sum(lines) + 0.5)
+            self._keep(_need_of_grid(grid))
             more = f" ({number + 1} of {len(blocks)})" if len(blocks) > 1 else ""
             if is_titled or more:
                 self._space(0.06)
@@ -125,7 +124,7 @@ class _Sheets:
         if drawing.note is not None:
             self.paragraph(drawing.note, _BODY)
             return
-        height = min(drawing.height + 0.2 * num_legend_rows(drawing.legend), HEIGHT - TOP - BOTTOM - 1.2)
+        height = _height_of(drawing)
         self._keep(height + 1.0)
         self._space(0.06)
         self.paragraph(drawing.title, _BODY, is_bold=True)
@@ -167,3 +166,21 @@ class _Sheets:
                 put_letters(figure, letters)
                 pdf.savefig(figure)
         return file.getvalue()
+
+
+def _need(part: str | Table | Drawing) -> float:
+    """Return how much room the beginning of a part takes."""
+    if isinstance(part, Table):
+        return _need_of_grid(grids(part, ROOM)[0])
+    return _height_of(part) + 1.0 if isinstance(part, Drawing) else 0.4
+
+
+def _need_of_grid(grid: Grid) -> float:
+    """Return how much of a table stays together: a short one whole, of a long one three lines."""
+    lines = grid.heights if sum(grid.heights) < _WHOLE else grid.heights[:3]
+    return grid.height_of_head + sum(lines) + 0.5
+
+
+def _height_of(drawing: Drawing) -> float:
+    """Return the height of a figure with its legend, a sheet at most."""
+    return min(drawing.height + 0.2 * num_legend_rows(drawing.legend), HEIGHT - TOP - BOTTOM - 1.2)

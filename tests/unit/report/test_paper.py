@@ -9,7 +9,7 @@ from make_run import make_run
 from paratune.report.contents import contents
 from paratune.report.letters import broken, width
 from paratune.report.model import build_report
-from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, to_pdf
+from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, _Sheets, to_pdf
 from paratune.report.paper_tables import grids, note_of_rest
 from paratune.report.read import read_runs
 from paratune.report.run_paper import run_pdf
@@ -92,6 +92,17 @@ def test_a_long_table_goes_on_over_sheets_and_says_what_is_left_out():
     long = table(4, 1000)
     assert num_sheets(to_pdf("T", [], [PaperSection("A table", [long])])) in (5, 6)
     assert list(note_of_rest(long, grids(long, ROOM))) == ["The first 200 of 1,000 lines; tables/t.csv has all."]
+
+
+def test_a_heading_stays_with_the_table_below_it():
+    # 20 lines of 0.22 inches and what stands above them, twice, are more than the 10 inches of a sheet.
+    sheets = _Sheets()
+    for name in ("First", "Second"):
+        sheets.section(PaperSection(name, [table(4, 20)]))
+    pages = [{each.text for each in letters} for letters in sheets._letters]
+    assert [name for page in pages for name in ("First", "Second") if name in page] == ["First", "Second"]
+    assert "Second" not in pages[0]
+    assert "line 0" in pages[1]
 
 
 def test_a_report_of_runs_is_a_pdf_that_is_the_same_each_time(tmp_path):
