@@ -86,7 +86,7 @@ def _clean(files: Iterable[Path], folders: Iterable[Path]) -> None:
     for path in files:
         with contextlib.suppress(OSError):  # renamed, or its folder does not exist
             path.unlink()
-    for path in folders:
+    for path in sorted(folders, key=lambda path: -len(path.parts)):
         with contextlib.suppress(OSError):  # not empty, or not made
             path.rmdir()
 

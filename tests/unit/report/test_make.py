@@ -280,6 +280,9 @@ def test_make_leaves_the_earlier_report_whole_when_writing_fails(tmp_path, monke
     with pytest.raises(CheckpointError, match="No space left on device"):
         report.make([make_run(tmp_path / "b")], tmp_path / "out")
     assert files_in(tmp_path / "out") == before
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        report.make([tmp_path / "a"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_make_refuses_a_damaged_number_before_it_writes(tmp_path):
