@@ -34,14 +34,17 @@ def report_command(
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
     wanted = [parse_target(text) for text in dict.fromkeys(targets)]
     sweeps = [run for run in runs if holds_sweep(run)]
-    if sweeps and len(runs) > 1:
-        raise ConfigError(f"{sweeps[0]} is a matrix of runs: report it by itself, or its runs: {sweeps[0]}/runs/*")
+    if sweeps and len(sweeps) < len(runs):
+        raise ConfigError(
+            f"{sweeps[0]} is a matrix of runs: report it by itself, with other matrices, or its runs: "
+            f"{sweeps[0]}/runs/*"
+        )
     is_replaced = out is not None and holds_report(out)
     if sweeps and baseline is not None:
         raise ConfigError(f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
     if sweeps and wanted:
         raise ConfigError(f"--target is for runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
-    report = make_sweep(runs[0], out, price) if sweeps else make(runs, out, baseline, wanted, price)
+    report = make_sweep(sweeps, out, price) if sweeps else make(runs, out, baseline, wanted, price)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

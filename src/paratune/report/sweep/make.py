@@ -1,5 +1,6 @@
 """From the folder of a matrix to its tables, written or not."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,8 @@ from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
-from paratune.report.sweep.outcomes import SweepReport, read_outcomes
+from paratune.report.sweep.joined import read_joined
+from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.sweep.page import to_html
 from paratune.report.sweep.paper import sweep_pdf
 from paratune.report.systems.judging import judged
@@ -16,23 +18,24 @@ from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
 
 
-def make_sweep(folder: Path, out: Path | None, price: float | None = None) -> SweepReport:
+def make_sweep(folder: Path | Sequence[Path], out: Path | None, price: float | None = None) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
     Args:
-        folder: Of the matrix, with sweep.json.
+        folder: Of the matrix, with sweep.json; or of several with the same axes.
         out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
         price: Of a device-hour, in place of the matrix's own.
 
     Raises:
-        CheckpointError: The folder holds no matrix, or a damaged one; or the files cannot be written.
+        CheckpointError: A folder holds no matrix, or a damaged one; axes of several differ; or the files cannot be
+            written.
     """
     if out is not None:
         check_folder(out, list(FILES))
-    report = read_outcomes(folder)
+    report = read_joined([folder] if isinstance(folder, Path) else folder)
     if price is not None:
         report = replace(report, record=replace(report.record, price_per_device_hour=price))
-    systems = build_systems(folder, report.record)
+    systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     found, notes = judged(systems)
     report = replace(report, systems=systems, verdicts=found, verdict_notes=notes)
     sections = sections_of(report)

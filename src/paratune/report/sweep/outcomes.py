@@ -154,7 +154,7 @@ def read_outcomes(folder: Path) -> SweepReport:
     """
     record = as_found(folder, read_sweep(folder))
     outcomes = tuple(_outcome(folder, cell) for cell in record.cells)
-    return SweepReport(record, folder, outcomes, _groups(record, outcomes))
+    return SweepReport(record, folder, outcomes, groups_of(record, outcomes))
 
 
 def _outcome(folder: Path, cell: CellRecord) -> Outcome:
@@ -182,7 +182,8 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, float | None]:
     return {str(metric): number(value) for metric, value in scores.items()}
 
 
-def _groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, ...]:
+def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, ...]:
+    """Return what is chosen among, for each combination of the axes in `select_per`."""
     per = record.select_per
     tried = [axis.label for axis in record.axes if not axis.is_seed and axis.label not in per]
     found: dict[tuple[str, ...], dict[tuple[str, ...], list[Outcome]]] = {}

@@ -8,7 +8,7 @@ from paratune import records
 from paratune.errors import CheckpointError
 from paratune.report.read import RunRecord, read_record
 from paratune.report.systems.measures import check_numbers
-from paratune.sweep_record import CellRecord, run_folder_of
+from paratune.sweep_record import CellRecord
 from paratune.text import plain
 
 
@@ -24,14 +24,14 @@ class CellRun:
     """Why there is no record."""
 
 
-def read_cell_runs(folder: Path, cells: Sequence[CellRecord]) -> tuple[CellRun, ...]:
+def read_cell_runs(cells: Sequence[CellRecord], folders: Sequence[Path]) -> tuple[CellRun, ...]:
     """Read the finished runs of a matrix, without their events.
 
     Args:
-        folder: Of the matrix.
         cells: Of its record.
+        folders: Of their runs.
     """
-    return tuple(_read(cell, run_folder_of(folder, cell.name)) for cell in cells)
+    return tuple(_read(cell, folder) for cell, folder in zip(cells, folders, strict=True))
 
 
 def _read(cell: CellRecord, folder: Path) -> CellRun:

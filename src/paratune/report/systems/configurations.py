@@ -11,8 +11,9 @@ from paratune.report.read import RunRecord
 from paratune.report.systems.cell_runs import CellRun
 from paratune.sweep_record import Axis, SweepRecord
 
-NPROC, PROBE, ENV = "nproc", "probe", "env"
-"""What an axis may set that is no option of a configuration: processes, what is timed alone, variables."""
+NPROC, PROBE, ENV, MATRIX = "nproc", "probe", "env", "matrix"
+"""What an axis may be of that is no option of a configuration: processes, what is timed alone, variables, and of
+several matrices which one it is."""
 _OF_A_SEED = ("run", "data.split.seed")
 
 
@@ -71,7 +72,8 @@ def configurations_of(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tupl
         label = _label(axes, values) or record.name
         if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
             label += ", probe"
-        found.append(Configuration(label, values, tuple(group), _settings(group, keys)))
+        of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
+        found.append(Configuration(label, values, tuple(group), of_matrix | _settings(group, keys)))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from paratune.report.systems.cell_runs import CellRun, read_cell_runs
 from paratune.report.systems.configurations import Configuration, configurations_of
 from paratune.report.systems.measures import Amount, Measure, amount
 from paratune.report.systems.sameness import Differs, machine_of, what_differs
-from paratune.sweep_record import SweepRecord
+from paratune.sweep_record import SweepRecord, run_folder_of
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,16 @@ def _key(values: Mapping[str, str], is_probe: bool) -> str:
     return repr((sorted(values.items()), is_probe))
 
 
-def build_systems(folder: Path, record: SweepRecord) -> Systems:
+def build_systems(folder: Path, record: SweepRecord, folders: Sequence[Path] | None = None) -> Systems:
     """Return the configurations of a matrix with the records of their runs.
 
     Args:
         folder: Of the matrix.
         record: Its sweep.json.
+        folders: Of the run of each cell, where they are not those of the matrix.
     """
-    cell_runs = read_cell_runs(folder, record.cells)
+    places = [run_folder_of(folder, cell.name) for cell in record.cells] if folders is None else folders
+    cell_runs = read_cell_runs(record.cells, places)
     configurations = configurations_of(record, cell_runs)
     baseline, remark = _baseline(record, configurations)
     return Systems(record, cell_runs, configurations, baseline, remark)

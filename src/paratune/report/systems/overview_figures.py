@@ -71,9 +71,13 @@ def _bars(
         scale = scale_of(amount.measure, [amount.center])
         text = f"{amount_text(amount, scale)} {scale.unit}".strip()
         hovers[gid] = f"{one.label}: {amount.measure.label.lower()} {text} ({len(amount.values)} runs)"
-    spread = [(amount.deviation or 0.0) / size for amount in amounts]
-    if any(spread):
-        axes.errorbar(values, range(len(members)), xerr=spread, fmt="none", ecolor=MUTED, elinewidth=1.0, capsize=2)
+    spread = [(row, amount.deviation / size) for row, amount in enumerate(amounts) if amount.deviation]
+    if spread:
+        rows = [row for row, _ in spread]
+        axes.errorbar(
+            [values[row] for row in rows], rows, xerr=[length for _, length in spread], fmt="none", ecolor=MUTED,
+            elinewidth=1.0, capsize=2,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

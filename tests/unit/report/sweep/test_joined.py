@@ -1,0 +1,56 @@
+"""Several matrices in one report."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from make_matrix import NPROC, STRATEGY, Made, make_matrix
+
+from paratune.commands.report import report_command
+from paratune.errors import CheckpointError, ConfigError
+from paratune.report.sweep import make_sweep
+from paratune.report.systems.phase_figures import phase_drawings
+
+
+def _machine(folder: Path, name: str, step_ms: float) -> Path:
+    def tell(values: Mapping[str, str]) -> Made:
+        size = int(values["nproc"].removeprefix("nproc-"))
+        node = {"hostname": name, "cpu_model": f"CPU of {name}", "gpus": []}
+        return Made(step_ms=step_ms / size, world_size=size, run={"hardware": [node]})
+
+    return make_matrix(folder / name / "oakridge", (NPROC,), tell)
+
+
+def test_the_same_matrix_of_two_machines(tmp_path: Path):
+    folders = [_machine(tmp_path, "nvlink", 80.0), _machine(tmp_path, "cloud", 160.0)]
+    report = make_sweep(folders, tmp_path / "out")
+    systems = report.systems
+    assert systems is not None
+    assert [one.label for one in systems.measured[::3]] == ["nvlink/oakridge, nproc 1", "cloud/oakridge, nproc 1"]
+    assert systems.num_machines == 2
+    # Each machine has its own baseline, so that nothing is compared across them.
+    assert {systems.baseline_of(one).label for one in systems.measured} == {one.label for one in systems.measured[::3]}
+    tables = {table.key: table for section in report.sections for table in section.tables}
+    scaling = tables["scaling-strong"]
+    assert [(row[0], row[1], row[5]) for row in scaling.rows] == [
+        (name, size, f"{int(size)}.00") for name in ("cloud/oakridge", "nvlink/oakridge") for size in ("1", "2", "4")
+    ]
+    assert len(tables["systems"].columns) == 3
+    first, *_ = phase_drawings(systems)
+    assert first.title == "Where the time goes, by configuration"
+    assert (tmp_path / "out" / "report.csv").read_text().count("oakridge") >= 6
+
+
+def test_matrices_with_other_axes_are_refused(tmp_path: Path):
+    one = _machine(tmp_path, "nvlink", 80.0)
+    other = make_matrix(tmp_path / "other", (STRATEGY,), lambda _: Made())
+    with pytest.raises(CheckpointError, match=r"other has the axes strategy, and .*oakridge has nproc"):
+        make_sweep([one, other], None)
+    with pytest.raises(CheckpointError, match="given twice"):
+        make_sweep([one, one], None)
+
+
+def test_a_matrix_beside_a_run_is_refused(tmp_path: Path):
+    one = _machine(tmp_path, "nvlink", 80.0)
+    with pytest.raises(ConfigError, match="with other matrices"):
+        report_command([one, one / "runs" / "nproc-1"], out=None, as_json=False)
