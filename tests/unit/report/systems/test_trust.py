@@ -1,0 +1,48 @@
+"""Certificates beside the runs of a matrix, and the tables of machines and software."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from make_matrix import STRATEGY, Made, make_matrix
+from make_run import GIB, make_certificate
+
+from paratune.report.systems.machines import machine_tables
+from paratune.report.systems.model import build_systems
+from paratune.report.systems.trust import certificate_table
+from paratune.sweep_record import read_sweep
+
+
+def test_certificates_beside_runs_are_shown_with_the_runs_they_are_of(tmp_path: Path):
+    folder = make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
+    assert list(certificate_table(build_systems(folder, read_sweep(folder)))) == []
+    make_certificate(folder / "runs" / "ddp.certificate", folder / "runs" / "ddp")
+    (table,) = certificate_table(build_systems(folder, read_sweep(folder)))
+    assert table.rows[0][0] == "ddp"
+    assert table.rows[0][-2:] == ("holds", "all runs")  # the two train the same: their strategy is no part of it
+    assert table.lines[0][0].runs == ("ddp", "zero3")
+
+
+def test_a_column_for_each_kind_of_machine(tmp_path: Path):
+    gpus = {"ddp": [{"name": "Big GPU", "memory_bytes": 40 * GIB, "link": "NV18"}] * 4, "zero3": []}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        node = {
+            "hostname": values["strategy"], "cpu_model": "CPU", "num_physical_cores": 8, "num_logical_cores": 16,
+            "ram_bytes": 64 * GIB, "storage": {"kind": "ssd", "filesystem": "ext4"}, "gpus": gpus[values["strategy"]],
+        }  # fmt: skip
+        return Made(run={"hardware": [node]})
+
+    folder = make_matrix(tmp_path / "m", (STRATEGY,), tell)
+    systems, models, software = machine_tables(build_systems(folder, read_sweep(folder)))
+    assert systems.header == ("", "System A", "System B")
+    facts = {row[0]: row[1:] for row in systems.rows}
+    assert facts["GPU model"] == ("Big GPU", "none")
+    assert facts["GPUs"] == ("4", "0")
+    assert facts["GPU memory"] == ("40 GiB", "n/a")
+    assert facts["Link of GPUs"] == ("NV18", "n/a")
+    assert facts["Storage"] == ("ssd, ext4", "ssd, ext4")
+    assert facts["CPU cores"] == ("8 physical, 16 logical", "8 physical, 16 logical")
+    assert facts["RAM"] == ("64 GiB", "64 GiB")
+    assert facts["Hosts"] == ("ddp", "zero3")
+    assert dict(models.rows)["Parameters"] == "22,713,986"
+    assert dict(software.rows)["torch"] == "2.13.0"
