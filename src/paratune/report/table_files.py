@@ -132,15 +132,23 @@ def csv_table(table: Table) -> str:
     """Return a table with a line for each of its own: values where they are known, empty where there is none.
 
     A column of means with their spreads becomes three: the mean, `_sd` its standard deviation, and `_num` of how many
-    runs where some are missing.
+    runs where some are missing. Changes against a baseline are `_change_percent`; lines of a matrix end in their runs.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     columns = [_csv_column(table, at) for at in range(len(table.columns))]
     group = [["group", *_group_names(table)]] if table.groups else []
-    for line in zip(*group, *(part for parts in columns for part in parts), strict=True):
+    for line in zip(*group, *(part for parts in columns for part in parts), *_csv_runs(table), strict=True):
         writer.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in line])
     return file.getvalue()
+
+
+def _csv_runs(table: Table) -> list[list[str]]:
+    """Return the column of the runs that each line is of; none where no cell of a matrix knows its runs."""
+    if not any(column.key == "num_runs" for column in table.columns):
+        return []
+    of = [dict.fromkeys(run for entry in line for run in entry.runs) for line in table.lines]
+    return [["runs", *(" ".join(names) for names in of)]]
 
 
 def _csv_column(table: Table, at: int) -> list[list[str | float]]:
@@ -154,6 +162,9 @@ def _csv_column(table: Table, at: int) -> list[list[str | float]]:
     if any(found):
         pairs = zip(entries, found, strict=True)
         values.append([f"{name}_sd", *(_deviation(entry, one) for entry, one in pairs)])
+    if any(entry.change_percent is not None for entry in entries):
+        changes = ("" if entry.change_percent is None else entry.change_percent for entry in entries)
+        values.append([f"{name}_change_percent", *changes])
     if any(one is not None and one.group(3) for one in found):
         values.append([f"{name}_num", *("" if one is None or not one.group(3) else int(one.group(3)) for one in found)])
     return values

@@ -122,20 +122,20 @@ def _entry_dict(entry: Entry) -> dict[str, Any]:
 
 
 def table_of_texts(
-    key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str]], num_labels: int,
+    key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str | Entry]], num_labels: int,
     notes: Iterable[str] = (), marked: Iterable[int] = (),
 ) -> Table:  # fmt: skip
-    """Return a table of texts.
+    """Return a table whose cells are mostly texts alone.
 
     Args:
         key: Its key.
         title: Its title.
         header: Labels of the columns.
-        rows: Texts of the cells.
+        rows: Cells, or the texts of them.
         num_labels: First columns, which hold names.
         notes: Below it.
         marked: Positions of lines to set off.
     """
     columns = tuple(Column(label, is_text=at < num_labels) for at, label in enumerate(header))
-    lines = tuple(tuple(Entry(text) for text in row) for row in rows)
+    lines = tuple(tuple(Entry(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
     return Table(key, title, columns, lines, tuple(notes), tuple(marked))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
-from paratune.report.tabular import Table, table_of_texts
+from paratune.report.tabular import Entry, Table, table_of_texts
 from paratune.units import NOT_AVAILABLE
 
 
@@ -23,17 +23,18 @@ def chosen(report: SweepReport) -> Table:
     across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
     down = [label for label in per if label != across]
     columns: dict[tuple[str, str, str], str] = {}
-    rows: dict[tuple[str, ...], dict[tuple[str, str, str], str]] = {}
+    rows: dict[tuple[str, ...], dict[tuple[str, str, str], Entry]] = {}
     for group in report.groups:
         row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
         name = report.shown(across, group.values[across]) if across else ""
         for metric in group.metrics:
             column = (name, group.split_shown(), metric)
             columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
-            row[column] = mean_text(group.chosen.figure(group.split_shown(), metric) if group.chosen else None)
-    cells = tuple(
-        ((*(name or (report.record.name,)), *(row.get(column, "") for column in columns))) for name, row in rows.items()
-    )
+            row[column] = _mean(group.chosen, group.split_shown(), metric)
+    cells: list[list[str | Entry]] = [
+        [*(name or (report.record.name,)), *(row.get(column, Entry("")) for column in columns)]
+        for name, row in rows.items()
+    ]
     title = "Chosen by validation" if _is_choice(report) else "Results"
     return table_of_texts(
         "chosen", title, (*(down or ["matrix"]), *columns.values()), cells, max(1, len(down)), tuple(_about(report))
@@ -89,14 +90,14 @@ def candidates(report: SweepReport, group: Group, number: int) -> Table:
         is_chosen = candidate is group.chosen and len(group.candidates) > 1
         marked += [position] if is_chosen else []
         figure = candidate.figure("validation", group.metric)
-        row = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
-        row[0] = f"{'* ' if is_chosen else ''}{row[0]}"
-        row.append(mean_text(figure))
+        names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
+        names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
+        row: list[str | Entry] = [*names, _mean(candidate, "validation", group.metric)]
         if len(report.seeds) > 1:
             row.append(f"{len(figure.known)}/{figure.num_wanted}")
             row += [_of_seed(report, candidate, seed, group.metric) for seed in seeds]
         if test:
-            row += [mean_text(candidate.figure("test", each)) for each in group.metrics]
+            row += [_mean(candidate, "test", each) for each in group.metrics]
         rows.append(tuple(row))
     where = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
     num_labels = len(tried) or 1
@@ -110,13 +111,30 @@ def _remarks(group: Group) -> tuple[str, ...]:
     return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
 
 
-def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) -> str:
+def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) -> str | Entry:
     """Return the score of the run with a seed: how far it came where it has none, nothing where it is excluded."""
     label = next(axis.label for axis in report.record.axes if axis.is_seed)
     for outcome in candidate.outcomes:
         if outcome.cell.values[label] == seed:
-            return score_text(outcome.score("validation", metric)) if outcome.is_finished else outcome.cell.state
+            return _score(outcome, "validation", metric) if outcome.is_finished else outcome.cell.state
     return ""
+
+
+def _mean(candidate: Candidate | None, split: str, metric: str) -> Entry:
+    """Return the cell of a mean over the runs of a candidate."""
+    if candidate is None:
+        return Entry(NOT_AVAILABLE)
+    figure = candidate.figure(split, metric)
+    runs_ = tuple(outcome.cell.name for outcome in candidate.outcomes if outcome.score(split, metric) is not None)
+    source = f"mean of summary.scores.{split}.{metric}"
+    return Entry(mean_text(figure), figure.mean, runs_, source, deviation=figure.deviation)
+
+
+def _score(outcome: Outcome, split: str, metric: str) -> Entry:
+    """Return the cell of a run's score; n/a of a run that has none."""
+    value = outcome.score(split, metric)
+    runs_ = (outcome.cell.name,) if outcome.is_finished else ()
+    return Entry(score_text(value), value, runs_, f"summary.scores.{split}.{metric}")
 
 
 def mean_text(figure: Figure | None) -> str:
@@ -137,15 +155,15 @@ def runs(report: SweepReport) -> Table:
     labels = [axis.label for axis in report.record.axes]
     columns = score_columns(report.outcomes)
     header = ("run", *labels, "state", *(f"{split} {metric_name(metric)}" for split, metric in columns))
-    rows = tuple(
-        (
+    rows: list[list[str | Entry]] = [
+        [
             outcome.cell.name,
             *(report.shown(label, outcome.cell.values[label]) for label in labels),
             outcome.cell.state,
-            *(score_text(outcome.score(*column)) if outcome.is_finished else NOT_AVAILABLE for column in columns),
-        )
+            *(_score(outcome, *column) for column in columns),
+        ]
         for outcome in report.outcomes
-    )
+    ]
     return table_of_texts("runs", "Every run", header, rows, len(labels) + 2)
 
 

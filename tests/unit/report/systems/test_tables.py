@@ -301,3 +301,8 @@ def test_each_cell_of_report_json_names_its_runs(tmp_path: Path):
     cell = tables["configurations"]["rows"][1]["train_s"]
     assert (cell["value"], cell["runs"], cell["source"]) == (18.0, ["nproc-2"], "summary.time.train_s")
     assert "nproc-2: summary.time.train_s" in (tmp_path / "out" / "index.html").read_text()
+    lines = (tmp_path / "out" / "tables" / "configurations.csv").read_text().splitlines()
+    assert lines[0].endswith(",num_runs,runs")
+    assert lines[2].endswith(",1,nproc-2")
+    mean = tables["candidates-0"]["rows"][0]["validation Accuracy ↑"]
+    assert (mean["value"], mean["runs"]) == (0.9233, ["nproc-1"])
