@@ -15,7 +15,7 @@ from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.imports import without_collections
 from paratune.launch.smaller import launch_until_it_fits
 from paratune.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
-from paratune.records import CHECKPOINTS_FOLDER, SUMMARY_FILE, is_finished, read_json
+from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, is_finished, read_json
 from paratune.run_folder import Mode, check_same_run, check_usable
 from paratune.text import plain
 
@@ -110,4 +110,5 @@ def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
     from paratune.report import make, terminal_table
 
     print_result(terminal_table(make([folder], None)))
-    print_result(Text(plain(f"run: {folder}   model: {folder / 'model'}   report: paratune report {folder}")))
+    model = "" if summary.get("kind") == "probe" else f"   model: {folder / MODEL_FOLDER}"
+    print_result(Text(plain(f"run: {folder}{model}   report: paratune report {folder}")))

@@ -242,6 +242,9 @@ def _model_folder(target: str) -> str:
         return target
     folder = path / MODEL_FOLDER
     if not folder.is_dir():
+        record = read_json(path / RUN_FILE)
+        if isinstance(record, dict) and record.get("kind") == "probe":
+            raise CheckpointError(f"{target} is a probe, of which no model is saved: train the whole run")
         raise CheckpointError(f"{target} is a run without a model: it is not finished; go on with it by --resume")
     return str(folder)
 

@@ -78,6 +78,8 @@ def test_a_run_that_is_not_finished_has_no_model(tmp_path: Path):
     (tmp_path / RUN_FILE).write_text("{}")
     text = said(tmp_path, error=CheckpointError)
     assert f"{tmp_path} is a run without a model: it is not finished; go on with it by --resume" in text
+    (tmp_path / RUN_FILE).write_text('{"kind": "probe"}')
+    assert f"{tmp_path} is a probe, of which no model is saved" in said(tmp_path, error=CheckpointError)
 
 
 def test_a_model_from_elsewhere_shows_its_task_by_its_configuration(tmp_path: Path):
