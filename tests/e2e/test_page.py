@@ -1,15 +1,17 @@
 """The page of a report in headless Chromium: what a reader sees, presses, prints; and that nothing is asked for."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Browser, browser
+from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import make_run
 
 from paratune.report import make
 from paratune.report.page import page, section
+from paratune.report.sweep import make_sweep
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.tabular_page import table_html
 
@@ -60,6 +62,27 @@ def test_nothing_is_asked_for_and_the_console_says_nothing(opened: Browser, repo
     opened.js("document.querySelectorAll('button, summary').forEach(each => each.click())")
     opened.js("document.querySelectorAll('td[title], [data-point]').forEach(each => each.focus())")
     assert opened.complaints() == [f"request: {report.as_uri()}"]
+
+
+def test_the_page_of_a_matrix_asks_for_nothing_and_sorts(one_browser: Browser, tmp_path: Path):
+    sizes = {"nproc-1": 1, "nproc-2": 2, "nproc-4": 4}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        size = sizes[values["nproc"]]
+        return Made(step_ms=100.0 / size, world_size=size, kind=values["strategy"])
+
+    make_sweep(make_matrix(tmp_path / "m", (NPROC, STRATEGY, SEED), tell), tmp_path / "out")
+    one_browser.events.clear()
+    one_browser.look()
+    one_browser.open(tmp_path / "out" / "index.html")
+    head = "document.querySelector('table[data-sortable] thead th:last-child')"
+    one_browser.js(f"{head}.querySelector('button').focus()")
+    one_browser.press("Enter")
+    assert one_browser.js(f"{head}.ariaSort") == "ascending"
+    one_browser.look(width=400, height=800)
+    assert one_browser.js("document.documentElement.scrollWidth") <= 400
+    assert len(re.findall(rb"/Type /Page\b", one_browser.pdf())) >= 3
+    assert one_browser.complaints() == [f"request: {(tmp_path / 'out' / 'index.html').as_uri()}"]
 
 
 def test_names_of_others_stay_text(opened: Browser):

@@ -134,22 +134,18 @@ function makeTheme() {
   const dark = rules.find((rule) => rule.media && rule.media.mediaText.includes("prefers-color-scheme"));
   const system = matchMedia("(prefers-color-scheme: dark)");
   const button = document.createElement("button");
-  let isDark = system.matches;
-  let isChosen = false;
-  const label = () => (button.textContent = isDark ? "Light colours" : "Dark colours");
+  let chosen = null;
+  const isDark = () => (chosen === null ? system.matches : chosen);
+  const label = () => (button.textContent = isDark() ? "Light colours" : "Dark colours");
   button.type = "button";
   button.className = "theme";
   button.addEventListener("click", () => {
-    isDark = !isDark;
-    isChosen = true;
-    dark.media.mediaText = isDark ? "screen" : "not all";
-    document.documentElement.style.colorScheme = isDark ? "dark" : "light";
+    chosen = !isDark();
+    dark.media.mediaText = chosen ? "screen" : "not all";
+    document.documentElement.style.colorScheme = chosen ? "dark" : "light";
     label();
   });
-  system.addEventListener("change", () => {
-    if (!isChosen) isDark = system.matches;
-    label();
-  });
+  system.addEventListener("change", label);
   label();
   document.querySelector("main").prepend(button);
 }
