@@ -15,7 +15,8 @@ from paratune.records import read_json
 
 TRAIN = ("train", "c.yaml", "--set", "train.epochs=1")
 LONG = ("train", "c.yaml", "--set", "train.epochs=2000", "--set", "evaluate.every=never", "--set", "evaluate.best=null")
-STEP = "paratune.engine.loop:_step"
+NEXT = "paratune.train.memory:StepBatches.__next__"
+"""Where a batch is waited for."""
 GONE_S = 20
 """In which processes must have ended whose run was killed."""
 
@@ -49,7 +50,7 @@ def test_a_signal_to_all_processes_saves_and_another_number_of_workers_goes_on(
     number: Any, cli: Cli, world: Path, alone: dict[str, Any]
 ):
     """Batch systems, and a terminal on Ctrl-C, send it to each process."""
-    stopped = cli(*TRAIN, *with_workers(2), hook=SignalAt(number, STEP, 3, to_all=True))
+    stopped = cli(*TRAIN, *with_workers(2), hook=SignalAt(number, NEXT, 3, to_all=True))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
     assert "after step 3; a checkpoint was saved" in stopped.stderr
     resumed = cli(*TRAIN, *with_workers(1), "--resume")

@@ -1,6 +1,7 @@
 """Batches from worker processes are those that are made without any, and a worker that dies is named."""
 
 import pickle
+import signal
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +16,7 @@ from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_ba
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.workers import BatchesAhead, Workers, _Parcel
 from paratune.errors import LaunchError
+from paratune.place import STOP_SIGNALS
 
 
 def train_batches(collator: Any, **options: Any) -> TrainBatches:
@@ -72,6 +74,16 @@ def test_closing_ends_the_workers_and_drops_what_they_made():
     ahead.close()
     assert psutil.wait_procs(processes, 10)[1] == []
     assert list(ahead) == []
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_workers_and_their_server_do_not_hear_what_the_training_process_answers(number: signal.Signals):
+    ahead = BatchesAhead(MADE["padded"].step, range(20), Workers(2))
+    next(ahead)
+    workers = [psutil.Process(one.pid) for one in ahead._processes]
+    for process in {workers[0].parent(), *workers}:
+        process.send_signal(number)
+    assert len(list(ahead)) == 19
 
 
 def test_a_worker_that_dies_is_named():
