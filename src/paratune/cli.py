@@ -20,7 +20,6 @@ EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
     "sweep": "paratune sweep matrix.yaml --dry-run",
-    "compare": "paratune compare runs/ddp_seed1 runs/ddp_seed2 runs/single_seed1 runs/single_seed2",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
     "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
@@ -290,7 +289,7 @@ def compare(
     by: Annotated[list[str] | None, Parameter(negative=(), help="axes of a matrix whose values are compared")] = None,
     margin: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="MEASURE=AMOUNT or PERCENT% that counts as equal: f1=0.01,speed=3%%"),
+        Parameter(negative=(), help="MEASURE=AMOUNT or PERCENT% that counts as equal: f1=0.01,speed=3%"),
     ] = None,
     allow: Annotated[
         list[str] | None,

@@ -7,9 +7,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.records import RUN_FILE
 from paratune.report.compare import config_differences, configuration_key
 from paratune.report.read import Found, RunRecord, Unfinished, read_runs
-from paratune.report.versus.sameness import allowed_by_axes, machine_of
+from paratune.report.systems.sameness import machine_of
+from paratune.report.versus.sameness import allowed_by_axes
 from paratune.sweep_record import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
 from paratune.text import plain
 from paratune.verdicts import Group
@@ -180,7 +182,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrange
     cells = {
         run_folder_of(folder, cell.name): cell for cell in record.cells if cell.state not in {"skipped", "pending"}
     }
-    began = [path for path in cells if path.is_dir()]
+    began = [path for path in cells if (path / RUN_FILE).is_file()]
     if not began:
         raise CheckpointError(f"no run of {plain(folder)} has begun, so there is nothing to compare")
     found = read_runs(began)

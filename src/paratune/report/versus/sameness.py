@@ -1,11 +1,11 @@
 """Whether two groups of runs trained the same thing, and which differences were said to be what is compared."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from paratune.errors import ConfigError, did_you_mean
 from paratune.report.compare import Difference, compare
 from paratune.report.read import RunRecord
+from paratune.report.systems.sameness import machine_of
 from paratune.text import plain
 from paratune.verdicts import Differs
 
@@ -32,7 +32,6 @@ _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
 }
 """What an axis of a matrix says to be compared, by the section whose keys it sets."""
 _FOLLOWS_THE_SEED = {"seed", "initial_weights"}
-_OF_A_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "ram_bytes")
 
 
 def read_allowed(words: Iterable[str]) -> frozenset[str]:
@@ -86,21 +85,6 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
         batch,
         elsewhere={machine_of(run) for run in base} != {machine_of(run) for run in other},
     )
-
-
-def machine_of(run: RunRecord) -> tuple[Any, ...]:
-    """Return what kind of machine a run was made on: CPU, cores, memory and GPUs of each node, not their names."""
-    nodes = run.get("run.hardware")
-    return tuple(
-        (*(str(node.get(key)) for key in _OF_A_NODE), str(_gpus(node)))
-        for node in (nodes if isinstance(nodes, list) else ())
-        if isinstance(node, Mapping)
-    )
-
-
-def _gpus(node: Mapping[str, Any]) -> list[Any]:
-    gpus = node.get("gpus")
-    return [gpu.get("name") if isinstance(gpu, Mapping) else gpu for gpu in (gpus if isinstance(gpus, list) else ())]
 
 
 def _pairs(base: Sequence[RunRecord], other: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:

@@ -157,6 +157,14 @@ def test_a_matrix_is_compared_by_itself(tmp_path):
         families_of(*words, by=["strategy"])
 
 
+def test_a_run_that_died_before_its_record_is_left_out(tmp_path):
+    folder = make_matrix(tmp_path / "m")
+    (folder / "runs" / "ddp-64-2" / "run.json").unlink()
+    families, found = families_of(folder, by=["strategy"])
+    assert len(found.runs) == 7
+    assert len(families) == 2
+
+
 def test_a_matrix_that_has_not_begun_has_nothing_to_compare(tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
