@@ -16,10 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 from harness import Cli
 
+from paratune.sweep.cells import cells_of
+from paratune.sweep.matrix import read_matrix
+
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "configs" / "studies"
 REAL = ROOT.parent / "shared" / "data"
-SMOKE = sorted(STUDIES.glob("*/smoke*.yaml"))
+MATRICES = sorted(path for path in STUDIES.glob("*/*.yaml") if "\naxes:" in path.read_text(encoding="utf-8"))
+SMOKE = sorted({*STUDIES.glob("*/smoke*.yaml")} - {*MATRICES})
+SMOKE_MATRICES = [path for path in MATRICES if path.stem.startswith("smoke")]
+FIGURES = {
+    "evora/smoke_scaling": ("scaling", "phases", "overview"),
+    "oakridge/smoke_matrix": ("phases",),
+    "squad/smoke_matrix": ("pareto",),
+}
+"""Parts of the names of figures that a study is there for."""
 FEW = (
     *("--set", "train.max_steps=2", "--set", "data.max_rows={train: 32, validation: 16}"),
     *("--set", "evaluate={every: never, steps: null, best: null}"),
@@ -72,10 +83,33 @@ def test_a_study_runs_on_a_laptop(tmp_path: Path, data: Path, path: Path):
     assert cli("report", run, "--out", tmp_path / "report").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SMOKE_MATRICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_matrix_of_a_study_runs_on_a_laptop_and_makes_its_tables_and_figures(tmp_path: Path, data: Path, path: Path):
+    (tmp_path / "data").symlink_to(data)
+    cli = Cli(tmp_path, {"PARATUNE_CACHE": str(tmp_path / "cache")})
+    done = cli("sweep", path, *FEW[:4], "--json", timeout_s=900)
+    assert done.code == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    record = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+    assert {cell["state"] for cell in record["cells"]} <= {"finished", "skipped"}
+    assert all(cell["reason"] for cell in record["cells"] if cell["state"] == "skipped")
+    names = " ".join(each.name for each in (folder / "report" / "figures").iterdir())
+    for part in FIGURES.get(f"{path.parent.name}/{path.stem}", ()):
+        assert part in names
+
+
+@pytest.mark.parametrize("path", MATRICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_matrix_of_a_study_is_right_but_for_files_that_are_yours_to_bring(path: Path):
+    cells = cells_of(read_matrix(path))
+    wrong = {problem.message for cell in cells for problem in cell.problems}
+    assert not [message for message in wrong if "does not exist (working directory" not in message]
+
+
 def test_every_study_has_a_variant_for_a_laptop():
     folders = [folder for folder in STUDIES.iterdir() if folder.is_dir()]
     assert sorted(folder.name for folder in folders) == ["evora", "ielts", "imdb", "oakridge", "squad"]
-    assert {path.parent for path in SMOKE} == set(folders)
+    assert {path.parent for path in SMOKE} == {path.parent for path in SMOKE_MATRICES} == set(folders)
 
 
 def _sentences(num: int, seed: int = 0) -> list[str]:

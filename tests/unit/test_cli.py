@@ -107,7 +107,7 @@ def test_documented_commands_are_commands(place: str, line: str):
 
 
 SWEEPS = [path for path in CONFIGS if path.parent.name == "sweeps"]
-RUNS = [path for path in CONFIGS if path not in SWEEPS]
+RUNS = [path for path in CONFIGS if "\naxes:" not in path.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
