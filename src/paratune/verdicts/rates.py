@@ -38,28 +38,32 @@ def rates_of(baseline: Sequence[Run], others: Sequence[Run], *, is_same_batch: b
     if is_same_batch:
         return Rates(SPEED, first, second)
     reference = baseline[0].number(_BATCH)
-    lender = next((run for run in (*baseline, *others) if run.number(_NOISE) is not None), None)
-    if lender is None or reference is None:
-        reason = (
-            "global batches differ, so that a sample is not worth the same in both, and no run records the noise scale "
-            "that goodput needs"
-        )
-        return Rates(GOODPUT, first, second, reason)
-    lent = [run for run in (*baseline, *others) if run.number(_NOISE) is None]
-    note = f"the noise scale of {plain(lender.name)} stands for that of {len(lent)} runs that did not measure it"
-    return Rates(
-        GOODPUT,
-        tuple(_goodput(run, lender, reference) for run in baseline),
-        tuple(_goodput(run, lender, reference) for run in others),
-        notes=(note,) if lent else (),
-    )
+    goodputs, reasons, notes = [], [], []
+    for side in (baseline, others):
+        lender = next((run for run in side if run.number(_NOISE) is not None), None)
+        goodputs.append(tuple(_goodput(run, lender, reference) for run in side))
+        # At the reference batch a sample is worth one, whatever the noise is.
+        lacking = [run for run in side if run.number(_NOISE) is None and run.number(_BATCH) != reference]
+        if lender is None and lacking:
+            reasons.append(
+                "global batches differ, so that a sample is not worth the same in both, and no run like "
+                f"{plain(lacking[0].name)} records the noise scale that goodput needs"
+            )
+        elif lender is not None and lacking:
+            more = f"{len(lacking)} runs like it" if len(lacking) > 1 else plain(lacking[0].name)
+            notes.append(f"the noise scale of {plain(lender.name)} stands for that of {more}, not measured there")
+    if reasons:
+        return Rates(GOODPUT, first, second, "; ".join(reasons))
+    return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
 
 
-def _goodput(run: Run, lender: Run, reference: float) -> float | None:
-    rate, batch, own, lent = run.number(_RATE), run.number(_BATCH), run.number(_NOISE), lender.number(_NOISE)
-    noise = lent if own is None else own
-    return (
-        None
-        if rate is None or batch is None or noise is None
-        else rate * statistical_efficiency(noise, batch, reference)
-    )
+def _goodput(run: Run, lender: Run | None, reference: float | None) -> float | None:
+    """Return samples/s times efficiency, with the noise scale of a run that trained the same where it has none."""
+    rate, batch = run.number(_RATE), run.number(_BATCH)
+    if rate is None or batch is None or reference is None:
+        return None
+    if batch == reference:
+        return rate
+    own = run.number(_NOISE)
+    noise = own if own is not None or lender is None else lender.number(_NOISE)
+    return None if noise is None else rate * statistical_efficiency(noise, batch, reference)

@@ -208,21 +208,25 @@ def test_what_is_not_the_same_experiment_has_no_verdict():
 
 
 def test_other_batches_are_compared_by_goodput():
-    # Noise scale 100, batches of 32 and 64: a sample of the larger one is worth (100 + 32) / (100 + 64).
-    base = runs_of("a", [100.0, 101.0, 99.0], summary__noise_scale__value=100.0)
-    other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64)
+    # Noise scale 100, batches of 32 and 64: a sample of the larger one is worth (100 + 32) / (100 + 64). That of the
+    # baseline is worth one, whatever its own noise scale is.
+    base = runs_of("a", [100.0, 101.0, 99.0], summary__noise_scale__value=7.0)
+    other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64, summary__noise_scale__value=100.0)
+    del other.runs[1].values["summary.noise_scale.value"]
     verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
     assert verdict.speed.measure == "goodput"
     assert verdict.speed.change == pytest.approx(rate * 132 / 164 - 1)
-    assert verdict.notes == ("the noise scale of a0 stands for that of 3 runs that did not measure it",)
+    assert verdict.notes == ("the noise scale of b0 stands for that of b1, not measured there",)
 
 
 def test_other_batches_without_a_noise_scale_are_not_compared():
-    base, other = runs_of("a", [100, 101]), runs_of("b", [160, 161], run__batch__global_batch_size=64)
+    # That of the baseline is of no use: the others may have trained another model.
+    base = runs_of("a", [100, 101], summary__noise_scale__value=100.0)
+    other = runs_of("b", [160, 161], run__batch__global_batch_size=64)
     verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
     assert verdict.speed.change is None
-    assert "no run records the noise scale that goodput needs" in verdict.speed.reason
+    assert "no run like b0 records the noise scale that goodput needs" in verdict.speed.reason
 
 
 def test_any_figure_has_its_ratio():
