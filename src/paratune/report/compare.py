@@ -28,6 +28,11 @@ _SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
 
 _ABSENT = "no such setting"
 _OWN_TO_A_RUN = {"run.name", "run.folder", "data.cache_dir"}
+_HOW_ALONE = {
+    *("batch.layout", "data.cache_dir", "data.num_workers", "data.prefetch_factor"),
+    *("train.activation_checkpointing", "train.compile"),
+}
+"""Settings of sections that decide what is trained, which say how it is computed and nothing else."""
 _FOLLOWS_THE_SEED = {"seed", "initial_weights"}
 
 
@@ -107,6 +112,11 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     else:
         verdict = "different" if differ else "same"
     return Sameness(verdict, tuple(differ), tuple(unknown) if len(runs) > 1 else ())
+
+
+def decides_what_is_trained(key: str) -> bool:
+    """Return whether a setting may be why runs trained something different, as those of loader workers are not."""
+    return key not in _HOW_ALONE
 
 
 def experiment_key(run: RunRecord) -> str | None:

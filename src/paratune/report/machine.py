@@ -7,12 +7,15 @@ from typing import Any
 from paratune.report.compare import Difference
 from paratune.report.read import RunRecord
 from paratune.report.table import ARROW
-from paratune.units import NOT_AVAILABLE, format_bytes
+from paratune.units import GIB, NOT_AVAILABLE, format_bytes
 
 NO_SUCH_SETTING = "no such setting"
 _NAMES = {"hostname": "host", "cpu_model": "CPU", "cpu_flags": "CPU flags", "ram_bytes": "memory", "gpus": "GPUs"}
 _LEFT_OUT = {"python", "free_bytes"}
 """Told with the software; and what changes from hour to hour. The record has them."""
+_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores")
+_GPU = ("name", "memory_bytes", "link")
+"""What of a node and its GPUs makes it another machine, beside its memory; hosts of one kind are the same one."""
 
 
 def hardware_facts(run: RunRecord) -> dict[str, str]:
@@ -22,6 +25,24 @@ def hardware_facts(run: RunRecord) -> dict[str, str]:
     if len(moves) == 1:
         return moves[0][1]
     return {f"from step {step}: {name}": text for step, nodes in moves for name, text in nodes.items()}
+
+
+def machine_of(run: RunRecord) -> tuple[Any, ...]:
+    """Return what tells the machines of runs apart: CPU, cores, memory and GPUs of each node; not their names."""
+    nodes = run.get("run.hardware")
+    return tuple(_node(node) for node in nodes if isinstance(node, Mapping)) if isinstance(nodes, list) else ()
+
+
+def _node(node: Mapping[str, Any]) -> tuple[Any, ...]:
+    ram, gpus = node.get("ram_bytes"), node.get("gpus")
+    kinds = []
+    for gpu in gpus if isinstance(gpus, list) else ():
+        kinds.append(str([gpu.get(key) for key in _GPU]) if isinstance(gpu, Mapping) else str(gpu))
+    return (
+        *(str(node.get(key)) for key in _NODE),
+        round(ram / GIB) if isinstance(ram, int | float) else None,
+        tuple(kinds),
+    )
 
 
 def _nodes(run: RunRecord) -> dict[str, str]:

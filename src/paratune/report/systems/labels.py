@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from paratune.report.machine import machine_of
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import SAMPLES_PER_S
 from paratune.report.systems.model import Systems
-from paratune.report.systems.sameness import Notes, machine_of
+from paratune.report.systems.sameness import Notes
 from paratune.report.text import shorten
 
 MAX_BARS = 30

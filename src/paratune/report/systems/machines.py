@@ -4,10 +4,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.report.machine import software_facts, written
+from paratune.report.machine import machine_of, software_facts, written
 from paratune.report.read import RunRecord
 from paratune.report.systems.model import Systems
-from paratune.report.systems.sameness import machine_of
 from paratune.report.tabular import Column, Entry, Table
 from paratune.units import NOT_AVAILABLE, format_bytes
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from paratune.report.machine import machine_of
 from paratune.report.systems.cell_runs import CellRun, read_cell_runs
 from paratune.report.systems.configurations import Configuration, configurations_of
 from paratune.report.systems.measures import Amount, Measure, amount
-from paratune.report.systems.sameness import Differs, machine_of, what_differs
+from paratune.report.systems.sameness import Differs, what_differs
 from paratune.sweep_record import SweepRecord, run_folder_of
 
 

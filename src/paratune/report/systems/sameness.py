@@ -1,19 +1,15 @@
 """Whether configurations compare: what another one trained, and on what machine; marks say so in tables and figures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
-from typing import Any
 
-from paratune.report.compare import Difference, compare
+from paratune.report.compare import Difference, compare, decides_what_is_trained
+from paratune.report.machine import machine_of
 from paratune.report.read import RunRecord
 from paratune.report.systems.configurations import Configuration
-from paratune.units import GIB
 
 _OF_THE_SEED = {"seed", "initial_weights"}
-_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores")
-_GPU = ("name", "memory_bytes", "link")
-"""What of a node and its GPUs makes it another machine, beside its memory; hosts of one kind are the same one."""
 _EXPLAINS = {
     "task": ("task", "train_data", "validation_data", "test_data", "tokens", "initial_weights", "plan", "kept_model"),
     "data": ("task", "train_data", "validation_data", "test_data", "tokens", "plan"),
@@ -90,7 +86,7 @@ def what_differs(one: Configuration, base: Configuration, axis_keys: Iterable[st
         return Differs((), (), elsewhere=False)
     pair = _pair(one, base)
     left_out = set(_OF_THE_SEED) if pair[0].get("run.seed") != pair[1].get("run.seed") else set()
-    sections = {key.partition(".")[0] for key in axis_keys}
+    sections = {key.partition(".")[0] for key in axis_keys if decides_what_is_trained(key)}
     explained = {key for section in sections for key in _EXPLAINS.get(section, ())}
     if one.is_probe != base.is_probe:
         explained.add("plan")
@@ -102,24 +98,6 @@ def what_differs(one: Configuration, base: Configuration, axis_keys: Iterable[st
         elsewhere={machine_of(run) for run in one.runs} != {machine_of(run) for run in base.runs},
         unknown=same.unknown,
         batch=any(each.key == "global_batch_size" for each in differ),
-    )
-
-
-def machine_of(run: RunRecord) -> tuple[Any, ...]:
-    """Return what tells the machines of runs apart: CPU, cores, memory and GPUs of each node; not their names."""
-    nodes = run.get("run.hardware")
-    return tuple(_node(node) for node in nodes if isinstance(node, Mapping)) if isinstance(nodes, list) else ()
-
-
-def _node(node: Mapping[str, Any]) -> tuple[Any, ...]:
-    ram, gpus = node.get("ram_bytes"), node.get("gpus")
-    kinds = []
-    for gpu in gpus if isinstance(gpus, list) else ():
-        kinds.append(str([gpu.get(key) for key in _GPU]) if isinstance(gpu, Mapping) else str(gpu))
-    return (
-        *(str(node.get(key)) for key in _NODE),
-        round(ram / GIB) if isinstance(ram, int | float) else None,
-        tuple(kinds),
     )
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.records import RUN_FILE
 from paratune.report.compare import config_differences, configuration_key
+from paratune.report.machine import machine_of
 from paratune.report.read import Found, RunRecord, Unfinished, read_runs
-from paratune.report.systems.sameness import machine_of
 from paratune.report.versus.sameness import allowed_by_axes
 from paratune.sweep_record import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
 from paratune.text import plain
 from paratune.verdicts import Group
+
+_OWN_TO_A_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+"""Ends of variables that differ from run to run of one configuration: GPUs that a queue gave it, folders."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,20 @@ def _by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
     """Return the groups of runs that are equal but for seed and repeat, on one kind of machine."""
     found: dict[tuple[object, ...], list[RunRecord]] = {}
     for run in runs:
-        found.setdefault((configuration_key(run), str(run.get("run.environment")), machine_of(run)), []).append(run)
+        found.setdefault((configuration_key(run), _environment(run), machine_of(run)), []).append(run)
     groups = [tuple(group) for group in found.values()]
     labels = [_label(group) for group in groups]
     return [
         Group(label if labels.count(label) == 1 else group[0].name, group)
         for label, group in zip(labels, groups, strict=True)
     ]
+
+
+def _environment(run: RunRecord) -> str:
+    """Return the variables that a run was given, without those that name its own devices and folders."""
+    found = run.get("run.environment")
+    known = found.items() if isinstance(found, Mapping) else ()
+    return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_OWN_TO_A_RUN)))
 
 
 def _label(group: Sequence[RunRecord]) -> str:

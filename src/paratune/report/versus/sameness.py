@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from paratune.errors import ConfigError, did_you_mean
-from paratune.report.compare import Difference, compare
+from paratune.report.compare import Difference, compare, decides_what_is_trained
+from paratune.report.machine import machine_of
 from paratune.report.read import RunRecord
-from paratune.report.systems.sameness import machine_of
 from paratune.text import plain
 from paratune.verdicts import Differs
 
@@ -50,7 +50,8 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
 
 def allowed_by_axes(keys: Iterable[str]) -> frozenset[str]:
     """Return what axes of a matrix that set these dotted keys say to be compared."""
-    return frozenset(name for key in keys for name in _OF_A_SECTION.get(key.partition(".")[0], ()))
+    deciding = (key for key in keys if decides_what_is_trained(key))
+    return frozenset(name for key in deciding for name in _OF_A_SECTION.get(key.partition(".")[0], ()))
 
 
 def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: Collection[str]) -> Differs:

@@ -205,6 +205,15 @@ def test_what_no_axis_says_is_no_comparison(tmp_path: Path):
     assert any("not comparable with the baseline: other training data" in note for note in table.notes)
 
 
+def test_loader_workers_are_no_reason_for_other_data(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(run={"data.train.fingerprint": ("ab" if values["num_workers"] == "0" else "cd") * 32})
+
+    axis = Axis("data.num_workers", "num_workers", {"0": "0", "2": "2"}, keys=("data.num_workers",))
+    make_matrix(tmp_path / "m", (axis,), tell)
+    assert texts(chasing_efficiency(systems_of(tmp_path / "m")), "train_s")[1].endswith("(no comparison)")
+
+
 def test_another_machine_is_marked(tmp_path: Path):
     def tell(values: Mapping[str, str]) -> Made:
         node = {

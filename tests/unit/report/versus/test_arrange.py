@@ -56,6 +56,19 @@ def test_other_machines_are_other_configurations(tmp_path):
     assert [*groups_of(words)[0]] == ["single", "there"]
 
 
+def test_what_nodes_of_one_kind_differ_in_makes_no_other_configuration(tmp_path):
+    def changes(seed):
+        # The kernel's own share of the memory is not the same at each start; a queue gives what GPU is free.
+        node = {"hostname": f"node{seed}", "cpu_model": "A", "ram_bytes": 64 * 2**30 - 4096 * seed, "gpus": []}
+        variables = {"CUDA_VISIBLE_DEVICES": str(seed), "NCCL_NTHREADS": "4"}
+        return {"hardware": [node], "environment": variables}
+
+    words = [str(make_run(tmp_path / f"run{seed}", seed=seed, run_changes=changes(seed))) for seed in (1, 2)]
+    other = changes(3) | {"environment": {"NCCL_NTHREADS": "8"}}
+    words.append(str(make_run(tmp_path / "run3", seed=3, run_changes=other)))
+    assert [len(runs) for runs in groups_of(words)[0].values()] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
