@@ -41,9 +41,11 @@ class Estimate:
     shared: float
     """Variance of the mean that more runs do not make smaller: that of the samples all of them were scored on."""
     num_samples: int
-    """On which `shared` was found; 0 where there is none."""
+    """On which `shared` was found, blocks of them counted as one; 0 where there is none."""
     scope: Scope
     """Over what the interval is: what it says something about."""
+    num_rows: int = 0
+    """The samples themselves, those of blocks one by one; 0 where there are no blocks."""
 
     @property
     def variance(self) -> float:

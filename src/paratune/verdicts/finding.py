@@ -100,7 +100,7 @@ def with_interval(finding: Finding, estimate: Estimate) -> Finding:
         degrees_of_freedom=estimate.degrees_of_freedom if math.isfinite(estimate.degrees_of_freedom) else None,
         scope=estimate.scope,
         is_paired=len(estimate.sides) == 1 if estimate.sides else None,
-        num_samples=estimate.num_samples,
+        num_samples=estimate.num_rows or estimate.num_samples,
     )
 
 

@@ -29,12 +29,14 @@ class Scored:
     score: float
     pseudovalues: Floats
     """(G,), in the order of the samples, or of blocks that are the same for all runs of so many samples."""
+    num_samples: int
+    """N, in blocks or not."""
 
 
 def of_mean(values: npt.ArrayLike) -> Scored:
     """Return the mean of a value of each sample, (N,)."""
     found = np.asarray(values, dtype=np.float64)
-    return Scored(float(found.mean()), found)
+    return Scored(float(found.mean()), found, len(found))
 
 
 def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> Scored | None:
@@ -46,7 +48,8 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> Scored | None:
     """
     sums = values.sum(axis=0)
     with np.errstate(all="ignore"):
-        return _scored(float(score(sums)), np.asarray(score(sums - values), dtype=np.float64))
+        without = np.asarray(score(sums - values), dtype=np.float64)
+        return _scored(float(score(sums)), without, len(values))
 
 
 def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> Scored | None:
@@ -62,7 +65,7 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
         fewer = counts.copy()
         fewer[kind] -= 1
         without[kind] = _number(score(fewer))
-    return _scored(_number(score(counts)), without[kinds])
+    return _scored(_number(score(counts)), without[kinds], len(kinds))
 
 
 def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float | None]) -> Scored | None:
@@ -77,13 +80,13 @@ def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float |
     block_of = np.random.default_rng(0).permutation(num_samples) % num_blocks
     everything = np.arange(num_samples)
     without = [_number(score(everything[block_of != block])) for block in range(num_blocks)]
-    return _scored(_number(score(everything)), np.asarray(without))
+    return _scored(_number(score(everything)), np.asarray(without), num_samples)
 
 
-def _scored(score: float, without: Floats) -> Scored | None:
+def _scored(score: float, without: Floats, num_samples: int) -> Scored | None:
     pseudovalues = len(without) * score - (len(without) - 1) * without
     known = len(without) > 1 and bool(np.isfinite(score)) and bool(np.isfinite(pseudovalues).all())
-    return Scored(score, pseudovalues) if known else None
+    return Scored(score, pseudovalues, num_samples) if known else None
 
 
 def _number(value: float | None) -> float:

@@ -109,7 +109,11 @@ def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> i
         return None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
     wanted = (margin / quantiles) ** 2
-    return None if estimate.shared <= wanted else int(estimate.num_samples * estimate.shared / wanted) + 1
+    return (
+        None
+        if estimate.shared <= wanted
+        else int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
+    )
 
 
 def _below(estimate: Estimate, noncentrality: float, alpha: float) -> float:

@@ -65,9 +65,14 @@ def _estimate(
         )
         return estimate, f"over seeds on these samples, not over other samples: {error}"
     if one is not None:
-        return over_samples(first, second), f"{one}; the interval is over samples, of these models"
+        return _of_rows(over_samples(first, second), first), f"{one}; the interval is over samples, of these models"
     kept_first, kept_second = [first[place] for place in places[0]], [second[place] for place in places[1]]
-    return over_seeds_and_samples(kept_first, kept_second, is_paired=is_paired), None
+    return _of_rows(over_seeds_and_samples(kept_first, kept_second, is_paired=is_paired), first), None
+
+
+def _of_rows(estimate: Estimate, scored: Sequence[Scored]) -> Estimate:
+    """Return an estimate that knows how many rows there are, also where it was found on blocks of them."""
+    return replace(estimate, num_rows=scored[0].num_samples)
 
 
 def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Scored]]:
@@ -84,7 +89,7 @@ def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Sc
                     raise CannotTell(f"{plain(run.name)} and {plain(reference.run)} were scored on other rows")
                 of_seed.append(score_again(run, rows, split, metric))
             values = np.mean([one.pseudovalues for one in of_seed], axis=0)
-            scored.append(Scored(mean([one.score for one in of_seed]), values))
+            scored.append(Scored(mean([one.score for one in of_seed]), values, of_seed[0].num_samples))
     return found
 
 

@@ -55,7 +55,7 @@ def test_blocks_give_the_standard_error_of_single_samples():
         return float(np.corrcoef(x[kept], y[kept])[0, 1])
 
     found = of_blocks(2000, score)
-    assert len(found.pseudovalues) == 100
+    assert (len(found.pseudovalues), found.num_samples) == (100, 2000)
     # Fisher: the standard error of r is (1 - r^2) / sqrt(n); of 100 blocks it is known to about 7%.
     expected = (1 - found.score**2) / np.sqrt(2000)
     assert found.pseudovalues.std(ddof=1) / 10 == pytest.approx(expected, rel=0.2)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -45,6 +47,9 @@ def test_too_few_samples_are_said_to_be_the_trouble():
     found = plan(of_pairs(3, shared=0.01**2, num_samples=400), 0.005)
     assert found.num_runs is None
     assert found.num_samples == pytest.approx(8.5639 * 16 * 100, rel=1e-3)
+    # Of 400 blocks of 5 rows each, as many times as many rows are needed.
+    blocks = replace(of_pairs(3, shared=0.01**2, num_samples=400), num_rows=2000)
+    assert plan(blocks, 0.005).num_samples == pytest.approx(5 * 8.5639 * 16 * 100, rel=1e-3)
 
 
 def test_wild_runs_ask_for_more_than_a_plan_can_say():
