@@ -45,13 +45,12 @@ def noise_of(systems: Systems, one: Configuration) -> Noise:
     """Return the noise scale of a configuration, from another that trained the same thing where it has none itself."""
     own = _pooled(systems, one)
     if own is not None:
-        return Noise(own, tuple(systems.amount(NOISE_SCALE, one).values), "")
+        return Noise(own, _measured_in(one), "")
     trained = {experiment_key(run) for run in one.runs} - {None}
     for other in systems.measured:
         value = _pooled(systems, other)
         if value is not None and not trained.isdisjoint(experiment_key(run) for run in other.runs):
-            names = tuple(systems.amount(NOISE_SCALE, other).values)
-            return Noise(value, names, f"noise scale taken from {other.label}, which trained the same")
+            return Noise(value, _measured_in(other), f"noise scale taken from {other.label}, which trained the same")
     reasons = [run.get("summary.noise_scale.reason") for run in one.runs]
     said = next((str(reason) for reason in reasons if reason), "it was not measured")
     return Noise(None, (), f"noise scale unknown: {said}")
@@ -83,17 +82,20 @@ def goodput(systems: Systems, one: Configuration) -> Amount:
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
 
+def _measured_in(one: Configuration) -> tuple[str, ...]:
+    """Return the runs whose samples of gradients are in the noise scale of a configuration."""
+    source = "summary.noise_scale"
+    return tuple(run.name for run in one.runs if run.number(f"{source}.num_steps") or run.number(f"{source}.value"))
+
+
 def _pooled(systems: Systems, one: Configuration) -> float | None:
     """Return the noise scale of the runs together: their traces over their squared norms, each by its steps."""
+    keys = ("trace", "squared_norm", "num_steps")
+    found = [[run.number(f"summary.noise_scale.{key}") for key in keys] for run in one.runs]
+    # Also those of runs that have no figure of their own: to leave out what came out negative would make it too large.
+    known = [(trace, norm, steps) for trace, norm, steps in found if None not in (trace, norm, steps)]
     values = systems.amount(NOISE_SCALE, one).values
-    if not values:
-        return None
-    known = [run for run in one.runs if run.name in values]
-    traces, norms, steps = (
-        [run.number(f"summary.noise_scale.{key}") for run in known] for key in ("trace", "squared_norm", "num_steps")
-    )
-    if None in (*traces, *norms, *steps):
+    if len(known) < len(values):
         return statistics.fmean(values.values())
-    norm = sum((a or 0.0) * (b or 0.0) for a, b in zip(norms, steps, strict=True))
-    trace = sum((a or 0.0) * (b or 0.0) for a, b in zip(traces, steps, strict=True))
-    return trace / norm if norm > 0 else None
+    trace, norm = (sum((each[at] or 0.0) * (each[2] or 0.0) for each in known) for at in (0, 1))
+    return trace / norm if norm > 0 and trace >= 0 else None

@@ -12,6 +12,7 @@ from make_run import GIB
 
 from paratune.report.sweep import make_sweep
 from paratune.report.sweep.content import sections_of
+from paratune.report.systems.efficiency import noise_of
 from paratune.report.systems.model import Systems, build_systems
 from paratune.report.systems.tables import (
     all_configurations,
@@ -192,6 +193,22 @@ def test_the_noise_scale_comes_from_a_run_that_trained_the_same(tmp_path: Path):
     said = next(note for note in table.notes if "taken from ddp, nproc 2" in note)
     assert shares[4].marks == (said[1],)
     assert shares[4].runs == ("ddp_nproc-2",)
+
+
+def test_the_noise_scale_of_a_configuration_is_that_of_all_its_runs(tmp_path: Path):
+    sums = {"1": (300.0, 3.0), "2": (500.0, -1.0)}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        trace, norm = sums[values["seed"]]
+        noise = {"value": trace / norm if norm > 0 else None, "trace": trace, "squared_norm": norm, "num_steps": 10}
+        return Made(summary={"noise_scale": noise})
+
+    make_matrix(tmp_path / "m", (Axis("run.seed", "seed", {"1": "1", "2": "2"}, is_seed=True),), tell)
+    systems = systems_of(tmp_path / "m")
+    noise = noise_of(systems, systems.measured[0])
+    # (300 + 500) / (3 - 1); of the first run alone it would be 100.
+    assert noise.value == pytest.approx(400.0)
+    assert len(noise.runs) == 2
 
 
 def test_what_no_axis_says_is_no_comparison(tmp_path: Path):
