@@ -73,8 +73,8 @@ class RankHistory:
         self.steps = deque(kept, maxlen=WINDOW)
 
     def measured(self) -> list[Mapping[str, Any]]:
-        """Return the last steps without warm-up, or all of them while there are no others."""
-        return [step for step in self.steps if not step.get("warmup")] or list(self.steps)
+        """Return the last steps without warm-up and those under a profiler, or all while there are no others."""
+        return [each for each in self.steps if not each.get("warmup") and not each.get("profiled")] or list(self.steps)
 
     def mean_wall_s(self) -> float | None:
         """Return the seconds of a step, over the last ones."""
@@ -91,10 +91,10 @@ def rates(histories: Sequence[RankHistory]) -> tuple[float | None, float | None]
     """Return tokens/s and samples/s of all ranks over the last steps; ranks that share their data count once."""
     totals = {"num_tokens": 0.0, "num_samples": 0.0}
     seen = set()
-    for history in histories:
+    for rank, history in enumerate(histories):
         steps = history.measured()
         wall_s = sum(number(step.get("wall_ms")) or 0.0 for step in steps) / 1000
-        data_rank = whole(steps[-1].get("data_rank")) if steps else None
+        data_rank = whole(steps[-1].get("data_rank", rank)) if steps else None
         if wall_s <= 0 or data_rank in seen:
             continue
         seen.add(data_rank)
