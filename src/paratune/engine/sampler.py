@@ -76,10 +76,10 @@ class Sampler:
                 self._begin()
 
     def pause(self) -> None:
-        """End it, if one is under way."""
+        """End it, if one is under way, behind the last step: what a checkpoint of that step brings back is kept."""
         if self._probe is not None:
             with self._lock:
-                self._end()
+                self._end(self._step - 1)
 
     def next_step(self, step: int, *, is_warmup: bool) -> None:
         """Note which step begins, counted from 1, and whether it is for warming up."""
@@ -88,7 +88,7 @@ class Sampler:
         if is_warmup != self._is_warmup:
             with self._lock:  # no sample has both
                 is_running = self._began is not None
-                self._end()
+                self._end(self._step)
                 self._step, self._is_warmup = step, is_warmup
                 if is_running:
                     self._begin()
@@ -111,15 +111,15 @@ class Sampler:
         while not self._closed.wait(self._interval_s):
             with self._lock:
                 if self._began is not None:
-                    self._sample()
+                    self._sample(self._step)
 
     def _begin(self) -> None:
         self._began = time.perf_counter()
         self._last = self._began, self._read()
 
-    def _end(self) -> None:
+    def _end(self, step: int) -> None:
         if self._began is not None:
-            self._sample()
+            self._sample(step)
         self._began = None
 
     def _read(self) -> Reading:
@@ -129,8 +129,8 @@ class Sampler:
         self.cost_s += time.thread_time() - begin
         return reading
 
-    def _sample(self) -> None:
-        """Add the sample of the time since the last reading."""
+    def _sample(self, step: int) -> None:
+        """Add the sample of the time since the last reading, which ends in a step or behind it."""
         assert self._began is not None
         assert self._probe is not None
         before, old = self._last
@@ -157,7 +157,7 @@ class Sampler:
             "power_w": power_w,
             "energy_j": energy_j,
         }
-        head = {"step": self._step, "warmup": self._is_warmup, "seconds": round(seconds, 4)}
+        head = {"step": step, "warmup": self._is_warmup, "seconds": round(seconds, 4)}
         self._samples.append({**head, **{key: round(value, 4) for key, value in known.items() if value is not None}})
 
     def _energy_j(self, old: Reading, new: Reading, seconds: float) -> float | None:

@@ -46,7 +46,7 @@ class Turned:
         self.pass_s(seconds, **values)
         with self.sampler._lock:
             if self.sampler._began is not None:
-                self.sampler._sample()
+                self.sampler._sample(self.sampler._step)
 
 
 @pytest.fixture
@@ -99,12 +99,23 @@ def test_no_sample_has_warm_up_and_measured_steps(turned):
     assert ["utilisation" in one for one in samples] == [True, True, False, True], "the window begins anew"
 
 
+def test_what_a_checkpoint_brings_back_is_kept(turned):
+    # Read back after a resume from step 3, which drops what came behind it: the last sample ends with that step.
+    turned.sampler.resume()
+    for step in (2, 3, 4):
+        turned.pass_s(1.0)
+        turned.sampler.next_step(step, is_warmup=True)
+    turned.sampler.pause()
+    assert [(one["step"], one["seconds"]) for one in turned.sampler.take()] == [(3, 3.0)]
+
+
 def test_busy_time_becomes_a_share(turned):
     turned.probe.window_s = 0.0
     turned.probe.reading = Reading(busy_s=10.0, machine_busy_s=5.0)
     turned.sampler.resume()
     turned.now += 2.0
     turned.probe.reading = Reading(busy_s=11.5, machine_busy_s=7.5)
+    turned.sampler.next_step(2, is_warmup=True)
     turned.sampler.pause()
     (sample,) = turned.sampler.take()
     assert sample == {"step": 1, "warmup": True, "seconds": 2.0, "utilisation": 0.75, "machine": 1.0}
@@ -134,6 +145,7 @@ def test_a_counter_that_fails_is_left_out(turned):
     turned.now += 2.0
     turned.probe.reading = Reading(memory_bytes=9)
     turned.probe.reasons.append("utilisation: GPU is lost")
+    turned.sampler.next_step(2, is_warmup=True)
     turned.sampler.pause()
     assert turned.sampler.take() == [{"step": 1, "warmup": True, "seconds": 2.0, "memory_bytes": 9}]
     facts = turned.sampler.facts()
