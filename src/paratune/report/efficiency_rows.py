@@ -111,7 +111,11 @@ def _noise_row(runs: Sequence[RunRecord], noises: Sequence[Noise]) -> Row:
 
 def _efficiency(run: RunRecord, noise: Noise, reference: RunRecord) -> float | None:
     size, of_reference = (one.number("run.batch.global_batch_size") for one in (run, reference))
-    if noise.value is None or not size or not of_reference:
+    if not size or not of_reference:
+        return None
+    if size == of_reference:
+        return 1.0  # whatever the noise scale is
+    if noise.value is None:
         return None
     return statistical_efficiency(noise.value, size, of_reference)
 

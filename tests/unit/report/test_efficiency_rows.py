@@ -72,6 +72,13 @@ def test_not_from_one_that_trained_something_else(tmp_path: Path):
     assert "b: noise scale n/a: one micro-batch a step: set another." in report.notes
 
 
+def test_at_the_reference_batch_a_sample_is_worth_one_whatever_the_noise(tmp_path: Path):
+    report = make([of(tmp_path / "a", noise_scale=UNKNOWN), of(tmp_path / "b", noise_scale=NOISE, batch=64)], None)
+    # (96 + 32) / (96 + 64)
+    assert values(report, "statistical_efficiency") == [1.0, pytest.approx(0.8)]
+    assert values(report, "goodput")[0] == values(report, "samples_per_s")[0]
+
+
 def test_old_records_have_no_such_rows_and_nothing_is_said(tmp_path: Path):
     report = make([of(tmp_path / "a")], None)
     assert "Efficiency" not in [row.group for row in report.shown_rows]
