@@ -16,6 +16,8 @@ RECORDED = (
     *("TOKENIZERS_PARALLELISM", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "UCX_", "LD_PRELOAD", "HIP_VISIBLE_DEVICES"),
 )
 """Names, and beginnings of names, of what communication, kernels, threads and memory of a process are told by."""
+UNSET = "unset"
+"""How a variable without a value is shown."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)$", re.IGNORECASE)
 _LAUNCHER = frozenset(

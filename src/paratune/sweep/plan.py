@@ -8,6 +8,7 @@ from typing import Any
 
 from paratune import records
 from paratune.config.plain import one_line
+from paratune.environment import UNSET
 from paratune.errors import CheckpointError
 from paratune.run_folder import is_in_use
 from paratune.sweep.cell import Cell
@@ -209,7 +210,7 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
 
 
 def _set_to(value: str | None) -> str:
-    return "unset" if value is None else value
+    return UNSET if value is None else value
 
 
 def _plain(value: Any) -> str:

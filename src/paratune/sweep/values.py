@@ -7,6 +7,7 @@ from typing import Any, Literal
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.validate import describe_value
+from paratune.environment import UNSET
 from paratune.sweep.environment import ENV, Environment, read_environment, read_variable, variable_of
 from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug, value_name
@@ -15,8 +16,6 @@ from paratune.sweep_record import NAME
 
 NPROC = "nproc"
 """Processes of each run; also a setting of an axis, or an axis by itself."""
-UNSET = "unset"
-"""How an environment variable without a value is shown."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.environment import UNSET
 from paratune.report.systems.configurations import ENV, NPROC, Configuration
 from paratune.units import NOT_AVAILABLE
 
@@ -160,11 +161,15 @@ def _rest(one: Configuration, is_of: Callable[[str], bool]) -> dict[str, Any]:
 
 
 def _value_name(values: Sequence[dict[str, Any]], own: dict[str, Any]) -> str:
-    """Return the settings in which the members differ: the value alone where it is one setting."""
+    """Return the settings in which the members differ: the value alone where it is one that is no variable."""
     keys = [key for key in own if len({_canonical(each.get(key)) for each in values}) > 1]
-    if len(keys) == 1:
+    if len(keys) == 1 and not is_environment(keys[0]):
         return written(own[keys[0]])
-    return ", ".join(f"{key.rpartition('.')[2]} {written(own[key])}" for key in keys if own[key] is not None)
+    return ", ".join(
+        f"{key.rpartition('.')[2]} {UNSET if own[key] is None else written(own[key])}"
+        for key in keys
+        if own[key] is not None or is_environment(key)
+    )
 
 
 def _telling(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> list[str]:

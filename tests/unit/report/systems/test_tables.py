@@ -122,7 +122,10 @@ def test_both_rules_at_once_do_not_mix(tmp_path: Path):
         (WORKERS, "workers", {"workers-0": {"config.data.workers": 0}, "workers-2": {"config.data.workers": 2}},
          ["0", "2"]),
         (SOCKETS, "environment", {"one": {"environment": {"NCCL_SOCKET_NTHREADS": "1"}},
-                                  "four": {"environment": {"NCCL_SOCKET_NTHREADS": "4"}}}, ["1", "4"]),
+                                  "four": {"environment": {"NCCL_SOCKET_NTHREADS": "4"}}},
+         ["NCCL_SOCKET_NTHREADS 1", "NCCL_SOCKET_NTHREADS 4"]),
+        (SOCKETS, "environment", {"one": {"environment": {}}, "four": {"environment": {"NCCL_SOCKET_NTHREADS": "4"}}},
+         ["NCCL_SOCKET_NTHREADS unset", "NCCL_SOCKET_NTHREADS 4"]),
     ],
 )  # fmt: skip
 def test_a_table_of_what_an_axis_is_of(
