@@ -135,8 +135,10 @@ def _run(loop: Loop, progress: Progress) -> None:
         if loop.stop.agreed(loop.strategy):
             save_and_stop(loop, progress)
         if loop.profiler.end_step():
+            loop.recorder.pause()
             loop.profiler.stop(loop.recorder, progress.step)
             loop.clock.restart()
+            loop.recorder.resume()
 
 
 def _step(loop: Loop, progress: Progress) -> None:

@@ -111,6 +111,11 @@ class Recorder:
         if self._sampler is not None:
             self._sampler.resume()
 
+    def pause(self) -> None:
+        """Note that something follows that is no step."""
+        if self._sampler is not None:
+            self._sampler.pause()
+
     def flush(self) -> None:
         """Write what was noted, before something that is no step, or at the end. Collective.
 
@@ -118,8 +123,7 @@ class Recorder:
             NotFiniteError: A loss or gradient norm is not a finite number; the message names the step.
         """
         begin = time.perf_counter()
-        if self._sampler is not None:
-            self._sampler.pause()
+        self.pause()
         self._write()
         self.cost_s += time.perf_counter() - begin
 

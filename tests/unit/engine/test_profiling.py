@@ -1,11 +1,13 @@
 """How long ranks exchange data: from spans written out by hand, and from a profile of two real steps."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from looping import Bench
 
-from paratune.engine.profiling import Span, communication, exchanged
+from paratune.engine.profiling import Span, StepProfiler, communication, exchanged
+from paratune.engine.recorder import Recorder
 
 WINDOW = Span("paratune.profiled", 1000.0, 11_000.0, on_device=False, is_mark=True)
 
@@ -91,6 +93,20 @@ def test_steps_behind_the_warm_up_are_profiled_and_marked(tmp_path: Path):
     # Both steps lie in the window; what the profiler itself took before and after is in neither.
     inside = sum(step["wall_ms"] for step in steps[2:4])
     assert event["wall_ms"] == pytest.approx(inside, rel=0.5)
+
+
+def test_what_the_profiler_takes_at_its_end_is_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls: list[str] = []
+    for owner, name in ((Recorder, "pause"), (Recorder, "resume"), (StepProfiler, "end_step"), (StepProfiler, "stop")):
+        real = getattr(owner, name)
+
+        def noted(*args: Any, name: str = name, real: Any = real) -> Any:
+            calls.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(owner, name, noted)
+    Bench(tmp_path, num_steps=2, warmup_steps=0, profile_steps=1, log_every=9).run()
+    assert calls[:6] == ["resume", "end_step", "pause", "stop", "resume", "end_step"]
 
 
 def test_an_evaluation_ends_a_profile(tmp_path: Path):
