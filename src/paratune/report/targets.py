@@ -50,6 +50,8 @@ class Reached:
     """With start-up, tokenization, evaluations (that one included) and checkpoints until then."""
     best: float | None
     """The best score of all evaluations; None where there is none of this metric."""
+    was_resumed_later: bool = False
+    """Whether later sessions are in the run's start-up too, so that `total_s` is not known."""
 
 
 def parse_target(text: str) -> Target:
@@ -123,9 +125,10 @@ def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: T
     pauses = [
         number_in(each.get("time_s")) for each in ranks[0][: place + 1] if each["event"] in ("evaluation", "checkpoint")
     ]
+    was_resumed = any(each["event"] == "resume" for each in ranks[0][place + 1 :])
     known = [each for each in (train_s, *start, *pauses) if each is not None]
-    total_s = sum(known) if len(known) == 1 + len(start) + len(pauses) else None
-    return Reached(int(step), train_s, total_s, best)
+    total_s = sum(known) if len(known) == 1 + len(start) + len(pauses) and not was_resumed else None
+    return Reached(int(step), train_s, total_s, best, was_resumed)
 
 
 def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
@@ -155,6 +158,8 @@ def _text(found: Reached, value: float | None) -> str:
         return f"{NOT_AVAILABLE}: not evaluated by it"
     if found.step is None:
         return f"not reached (best {format_number(found.best)})"
+    if value is None and found.train_s is not None and found.was_resumed_later:
+        return f"{NOT_AVAILABLE}: resumed later, and start-up is recorded of all sessions together"
     return format_duration(value)
 
 

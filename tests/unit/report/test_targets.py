@@ -58,6 +58,15 @@ def test_the_first_evaluation_that_meets_the_target_counts(run: Path):
     assert found["total_until_f1_0.8_s"] == (pytest.approx(7.5 + 2.5 + 0.4 + 1.5 + 0.25), "12.2 s")
 
 
+def test_the_start_of_a_later_session_is_not_counted_to_a_target_before_it(run: Path):
+    with (run / "events.rank0000.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps({"time": 0.0, "event": "resume", "step": 5, "world_size": 2}) + "\n")
+    found = cells(run, "f1>=0.8")
+    assert found["train_until_f1_0.8_s"][0] == pytest.approx(7.5)
+    assert found["total_until_f1_0.8_s"][0] is None
+    assert found["total_until_f1_0.8_s"][1].startswith("n/a: resumed later")
+
+
 def test_metrics_that_fall_are_reached_from_above(run: Path):
     found = cells(run, "loss<=0.5", "loss <= 0.4")
     assert found["train_until_loss_0.5_s"][0] == pytest.approx(3.5)
