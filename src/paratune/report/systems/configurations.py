@@ -69,7 +69,7 @@ def configurations_of(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tupl
     found = []
     for (kind, *names), group in groups.items():
         values = dict(zip((axis.label for axis in axes), names, strict=True))
-        label = _label(axes, values) or record.name
+        label = label_of(axes, values) or record.name
         if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
             label += ", probe"
         of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
@@ -86,8 +86,13 @@ def setting_of(run: RunRecord, key: str) -> Any:
     return run.get(("run", "config", *key.split(".")))
 
 
-def _label(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
-    """Return the values of the axes that vary: names by themselves, numbers behind the name of their axis."""
+def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
+    """Return the values of the axes that vary: names by themselves, numbers behind the name of their axis.
+
+    Args:
+        axes: What is to be told apart.
+        values: The name of the value on each axis, by the axis' label.
+    """
     parts = []
     for axis in axes:
         if len(axis.values) > 1:

@@ -11,6 +11,7 @@ from paratune.records import RUN_FILE
 from paratune.report.compare import config_differences, configuration_key
 from paratune.report.machine import machine_of
 from paratune.report.read import Found, RunRecord, Unfinished, read_runs
+from paratune.report.systems.configurations import label_of
 from paratune.report.versus.sameness import allowed_by_axes
 from paratune.sweep_record import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
 from paratune.text import plain
@@ -208,14 +209,12 @@ def _families(
     """Yield the groups within each combination of the values that are not compared."""
     held = [axis for axis in axes if axis not in compared]
 
-    def shown(cell: CellRecord, of: Sequence[Axis]) -> str:
-        return ", ".join(axis.values[cell.values[axis.label]] for axis in of)
-
     found: dict[str, dict[str, list[tuple[RunRecord, CellRecord]]]] = {}
     for run, cell in runs:
         probe = " (probe)" if cell.kind == "probe" else ""
-        title = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in held) + probe
-        found.setdefault(title, {}).setdefault(shown(cell, compared) or record.name, []).append((run, cell))
+        held_at = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in held)
+        title = f"{held_at}{probe}".strip()
+        found.setdefault(title, {}).setdefault(label_of(compared, cell.values) or record.name, []).append((run, cell))
     is_base = _names_baseline(record, compared, baseline)
     for title, groups in found.items():
         members = tuple(
@@ -234,7 +233,7 @@ def _names_baseline(
         named = {label: value for label, value in record.baseline.items() if label in {axis.label for axis in compared}}
         return lambda _, cell: bool(named) and named.items() <= cell.values.items()
     values = {name for axis in compared for pair in axis.values.items() for name in pair}
-    labels = {", ".join(axis.values[cell.values[axis.label]] for axis in compared) for cell in record.cells}
+    labels = {label_of(compared, cell.values) or record.name for cell in record.cells}
     if wanted not in values | labels:
         listed = ", ".join(plain(label) for label in sorted(labels)[:5])
         near = did_you_mean(wanted, values | labels)

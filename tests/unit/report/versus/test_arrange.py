@@ -141,13 +141,16 @@ def test_axes_of_a_matrix_are_compared_within_the_others(tmp_path):
     assert families == {"batch 32": (["single", "DDP"], "single"), "batch 64": (["single", "DDP"], "single")}
     assert found.allowed == frozenset()
     families, found = families_of(tmp_path / "m", by=["batch"], baseline="64")
-    assert families == {"strategy single": (["32", "64"], "64"), "strategy DDP": (["32", "64"], "64")}
+    labels = ["batch 32", "batch 64"]
+    assert families == {"strategy single": (labels, "batch 64"), "strategy DDP": (labels, "batch 64")}
     assert found.allowed == {"batch"}
 
 
 def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
     families, _ = families_of(make_matrix(tmp_path / "m", baseline={"strategy": "ddp", "batch": "32"}))
-    assert families == {"": (["single, 32", "single, 64", "DDP, 32", "DDP, 64"], "DDP, 32")}
+    assert families == {
+        "": (["single, batch 32", "single, batch 64", "DDP, batch 32", "DDP, batch 64"], "DDP, batch 32")
+    }
 
 
 @pytest.mark.parametrize(
