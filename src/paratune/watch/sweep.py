@@ -81,6 +81,8 @@ class SweepWatch:
             return CellView(cell.name, "killed", "the sweep was cut off; the same command goes on with it", took)
         if cell.state == "pending" and run is not None and run.state != "gone":  # begun without the sweep
             return CellView(cell.name, run.state, run.reason, took)
+        if cell.state == "interrupted" and (cell.exit_code or 0) < 0:  # nothing was saved first
+            return CellView(cell.name, "killed", cell.reason, took)
         return CellView(cell.name, _STATES[cell.state], cell.reason, took)
 
     def _starting(self, name: str, folder: Path) -> RunView:

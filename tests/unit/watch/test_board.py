@@ -94,9 +94,10 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
         cell("r2", "running"),
         cell("r3"),
         cell("r4", "failed", reason="the loss is nan"),
-        cell("r5", "interrupted", reason="killed by signal 9"),
+        cell("r5", "interrupted", reason="killed by signal 9", exit_code=-9),
         cell("r6", "running"),
         cell("r7"),
+        cell("r8", "interrupted", reason="stopped by a signal", exit_code=75),
     )
     finish(run_folder_of(folder, "r7"))  # trained by hand
     with held(fresh(run_folder_of(folder, "r2"))):
@@ -107,9 +108,10 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
         "r2": "training",
         "r3": "waiting",
         "r4": "failed",
-        "r5": "stopped",
+        "r5": "killed",
         "r6": "killed",  # it says running, and nobody holds the matrix
         "r7": "finished",
+        "r8": "stopped",
     }
     assert view.is_running
     assert view.counts()["running"] == 1
