@@ -110,6 +110,7 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
 
 def _axis(file: MatrixFile, key: str, name: str, found: Any) -> AxisOfValues | None:
     at = f"axes.{key}"
+    before = len(file.problems)
     if isinstance(found, list) and found:
         values = [read_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(found)]
     elif isinstance(found, dict) and found:
@@ -130,7 +131,8 @@ def _axis(file: MatrixFile, key: str, name: str, found: Any) -> AxisOfValues | N
         return None
     if key in OURS or any(own in value.own.places for own in OURS for value in values):
         file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
-    names = [value.name.lower() for value in values]  # some file systems do not tell A from a
+    is_right = len(file.problems) == before  # what is wrong is read as something else, which may be there twice
+    names = [value.name.lower() for value in values if is_right]  # some file systems do not tell A from a
     for value in values:
         if names.count(value.name.lower()) > 1:
             file.refuse(

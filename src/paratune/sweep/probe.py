@@ -50,11 +50,12 @@ def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
         if key not in _KEYS:
             near = did_you_mean(str(key), _KEYS) or f"; it has: {', '.join(_KEYS)}"
             file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}")
+    before = len(file.problems)
     probe = Probe(
         file.count(found.get("steps", Probe.steps), f"{at}.steps"),
         file.count(found.get("warmup_steps", Probe.warmup_steps), f"{at}.warmup_steps", least=0),
     )
-    if probe.warmup_steps >= probe.steps:
+    if len(file.problems) == before and probe.warmup_steps >= probe.steps:
         file.refuse(
             f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more",
             at,

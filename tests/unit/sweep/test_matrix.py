@@ -101,6 +101,12 @@ def test_all_problems_are_said_at_once(matrix_file: Path):
         read_matrix(matrix_file)
 
 
+def test_what_is_wrong_is_said_once(matrix_file: Path):
+    matrix_file.write_text("base: {}\nprobe: {steps: 0}\naxes: {nproc: [0, 1]}\n")
+    with pytest.raises(ConfigError, match="2 problems"):
+        read_matrix(matrix_file)
+
+
 def test_names():
     assert [short(key) for key in ("train.learning_rate", "model.name", "strategy.kind", "task")] == [
         "learning_rate",
