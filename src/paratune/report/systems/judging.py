@@ -82,6 +82,7 @@ def _differences(
     found = {}
     for one in others:
         differs = systems.differs(one, base)
-        allowed = (*differs.by_axis, *(["the machine"] if differs.elsewhere else []))
-        found[one.label] = verdicts.Differs(differs.unexplained, allowed, differs.unknown, differs.batch)
+        found[one.label] = verdicts.Differs(
+            differs.unexplained, differs.by_axis, differs.unknown, differs.batch, elsewhere=differs.elsewhere
+        )
     return found

@@ -38,6 +38,16 @@ def test_what_no_axis_says_has_no_verdict(tmp_path: Path):
     assert "not the same experiment" in verdict.sentence
 
 
+def test_another_machine_is_said_and_is_not_what_is_compared(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(run={"hardware": [{"hostname": "x", "cpu_model": values["strategy"], "gpus": []}]})
+
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), tell)
+    (verdict,), _ = judged(systems_of(tmp_path / "m"))
+    assert "they ran on different machines" in verdict.sentence
+    assert "which is what is compared" not in verdict.sentence
+
+
 def test_one_run_a_side_has_no_interval_and_says_why(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
     (verdict,), _ = judged(systems_of(tmp_path / "m"))
