@@ -51,6 +51,8 @@ def read_joined(folders: Sequence[Path]) -> SweepReport:
         past=(),
         order=(),
     )
+    if len({report.record.price_per_device_hour for report in reports}) > 1:
+        record = replace(record, price_per_device_hour=None)  # that of one machine is not that of another
     folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     return SweepReport(record, folder, outcomes, groups_of(record, outcomes))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from make_matrix import NPROC, STRATEGY, Made, make_matrix
@@ -12,13 +13,13 @@ from paratune.report.sweep import make_sweep
 from paratune.report.systems.phase_figures import phase_drawings
 
 
-def _machine(folder: Path, name: str, step_ms: float) -> Path:
+def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
     def tell(values: Mapping[str, str]) -> Made:
         size = int(values["nproc"].removeprefix("nproc-"))
         node = {"hostname": name, "cpu_model": f"CPU of {name}", "gpus": []}
         return Made(step_ms=step_ms / size, world_size=size, run={"hardware": [node]})
 
-    return make_matrix(folder / name / "oakridge", (NPROC,), tell)
+    return make_matrix(folder / name / "oakridge", (NPROC,), tell, **record)
 
 
 def test_the_same_matrix_of_two_machines(tmp_path: Path):
@@ -39,6 +40,15 @@ def test_the_same_matrix_of_two_machines(tmp_path: Path):
     first, *_ = phase_drawings(systems)
     assert first.title == "Where the time goes, by configuration"
     assert (tmp_path / "out" / "report.csv").read_text().count("oakridge") >= 6
+
+
+@pytest.mark.parametrize(("other", "known"), [(2.0, 2.0), (8.0, None), (None, None)])
+def test_the_price_of_one_machine_is_not_that_of_another(tmp_path: Path, other: float | None, known: float | None):
+    folders = [
+        _machine(tmp_path, name, 80.0, price_per_device_hour=price) for name, price in (("a", 2.0), ("b", other))
+    ]
+    assert make_sweep(folders, None).record.price_per_device_hour == known
+    assert make_sweep(folders, None, 3.0).record.price_per_device_hour == 3.0
 
 
 def test_matrices_with_other_axes_are_refused(tmp_path: Path):
