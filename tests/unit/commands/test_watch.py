@@ -20,7 +20,8 @@ from watched import event, finish, held, log, step, training
 from paratune.commands.watch import watch_command
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError
 
-CODE = "from paratune.cli import main; main()"
+# What a shell starts in the background ignores SIGINT, and so does all that it starts.
+CODE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from paratune.cli import main; main()"
 
 
 def watch(*paths: Path, once: bool = True, as_json: bool = False) -> int:
@@ -90,7 +91,7 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         ioctl(self._end, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
-    def wait_for(self, words: str, timeout_s: float = 20.0) -> None:
+    def wait_for(self, words: str, timeout_s: float = 60.0) -> None:
         end = time.monotonic() + timeout_s
         while words not in self.text:
             assert time.monotonic() < end, self.text[-2000:]
@@ -109,7 +110,10 @@ class Terminal:
         return bool(piece)
 
     def end(self) -> int:
-        code = self.process.wait(20)
+        end = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < end:
+            self.read(0.2)  # a full terminal would hold it up
+        code = self.process.wait(1)
         while self.read(0.5):
             pass
         os.close(self._end)
