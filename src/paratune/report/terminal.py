@@ -10,7 +10,7 @@ from rich.text import Text
 from paratune.report.baseline import Against
 from paratune.report.model import Report
 from paratune.report.rows import Row
-from paratune.report.text import shorten
+from paratune.report.text import shorten, shorten_all
 from paratune.text import plain
 
 _NAME_WIDTH = 28
@@ -44,9 +44,9 @@ def terminal_table(report: Report) -> TerminalReport:
 def _blocks(report: Report, rows: Sequence[Row], room: int) -> Iterator[range]:
     """Yield the positions of runs that fit beside each other."""
     start, used = 0, 0
-    for position, run in enumerate(report.runs):
+    for position, name in enumerate(_names(report)):
         widest = max((len(plain(row.cells[position].text)) for row in rows), default=0)
-        width = max(widest, len(shorten(run.name, _NAME_WIDTH))) + _GAP
+        width = max(widest, len(name)) + _GAP
         if used and used + width > room:
             yield range(start, position)
             start, used = position, 0
@@ -54,11 +54,16 @@ def _blocks(report: Report, rows: Sequence[Row], room: int) -> Iterator[range]:
     yield range(start, len(report.runs))
 
 
+def _names(report: Report) -> list[str]:
+    return shorten_all([run.name for run in report.runs], _NAME_WIDTH)
+
+
 def _table(report: Report, rows: Sequence[Row], columns: range) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
+    names = _names(report)
     for position in columns:
-        table.add_column(Text(shorten(report.runs[position].name, _NAME_WIDTH)), justify="right", overflow="fold")
+        table.add_column(Text(names[position]), justify="right", overflow="fold")
     group = None
     for row in rows:
         if row.group != group:

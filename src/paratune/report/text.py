@@ -7,6 +7,7 @@ markup in a page, not as a formula in a spreadsheet, not as a colour code in a t
 import html
 import re
 from collections.abc import Sequence
+from os.path import commonprefix
 from typing import Any
 
 from paratune.text import plain
@@ -37,6 +38,16 @@ def shorten(value: Any, width: int) -> str:
         return text
     head = width // 2
     return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+
+
+def shorten_all(values: Sequence[Any], width: int) -> list[str]:
+    """Return each value as `shorten` does; without the beginning that all share where two would look alike else."""
+    texts = [plain(value) for value in values]
+    short = [shorten(text, width) for text in texts]
+    shared = len(commonprefix(texts))  # noqa: RUF071 - characters are meant, not folders
+    if len(set(short)) == len(set(texts)) or not shared:
+        return short
+    return [shorten(f"…{text[shared:]}", width) for text in texts]
 
 
 def some_names(names: Sequence[str], most: int = 24) -> str:

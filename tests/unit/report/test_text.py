@@ -2,12 +2,18 @@
 
 import pytest
 
-from paratune.report.text import Html, csv_text, escape, join, markdown, shorten, tag
+from paratune.report.text import Html, csv_text, escape, join, markdown, shorten, shorten_all, tag
 
 
 @pytest.mark.parametrize(("width", "expected"), [(7, "abcdefg"), (6, "abc…fg"), (5, "ab…fg"), (3, "a…g")])
 def test_shorten_keeps_both_ends(width, expected):
     assert shorten("abcdefg", width) == expected
+
+
+def test_names_that_differ_stay_different_when_shortened():
+    names = ["learning_rate-1e-05_seed-1", "learning_rate-0.001_seed-1"]
+    assert shorten_all(names, 16) == ["…1e-05_seed-1", "…0.001_seed-1"]
+    assert shorten_all(["single", "a_long_name_of_a_run"], 8) == ["single", "a_lo…run"]
 
 
 def test_tag_escapes_children_and_attributes():

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paratune.report.rows import byte_unit, numbers
-from paratune.report.text import shorten
+from paratune.report.text import shorten_all
 from paratune.report.versus.figures import FigureRow
 from paratune.report.versus.make import Compared, Comparison
 from paratune.report.versus.overview import overview
@@ -70,12 +70,13 @@ def _tables(each: Compared, width: int) -> Iterator[Table | Text | Padding | Gro
         _runs_text(each, len(group.runs), group.by_seed) for group in each.family.groups if group is not base
     )]  # fmt: skip
     first = max(len(label) for label, _ in (*rows, ("runs", ()))) + _GAP
-    base_width = max(_width(base.label), len(_BASELINE), *(len(texts[0]) for _, texts in rows), len(counts[0])) + _GAP
+    base_name, *names = _names(each)
+    base_width = max(len(base_name), len(_BASELINE), *(len(texts[0]) for _, texts in rows), len(counts[0])) + _GAP
     start = 0
     while start < len(each.verdicts):
         end, used = start, first + base_width
         while end < len(each.verdicts):
-            wide = max(_width(each.verdicts[end].label), *(len(texts[end + 1]) for _, texts in rows), 0) + _GAP
+            wide = max(len(names[end]), *(len(texts[end + 1]) for _, texts in rows), 0) + _GAP
             if used + wide > width + _GAP and end > start:
                 break
             used, end = used + wide, end + 1
@@ -88,9 +89,10 @@ def _tables(each: Compared, width: int) -> Iterator[Table | Text | Padding | Gro
 def _table(each: Compared, rows: Sequence[tuple[str, Sequence[str]]], counts: Sequence[str], of: range) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
-    table.add_column(Text(f"{shorten(each.family.baseline, _NAME_WIDTH)}\n{_BASELINE}"), justify="right")
+    base, *names = _names(each)
+    table.add_column(Text(f"{base}\n{_BASELINE}"), justify="right")
     for place in of:
-        table.add_column(Text(shorten(each.verdicts[place].label, _NAME_WIDTH)), justify="right", overflow="fold")
+        table.add_column(Text(names[place]), justify="right", overflow="fold")
     table.add_row(Text("runs", style="dim"), *(Text(counts[place], style="dim") for place in (0, *(p + 1 for p in of))))
     for label, texts in rows:
         table.add_row(Text(label), Text(texts[0]), *(Text(texts[place + 1]) for place in of))
@@ -102,8 +104,9 @@ def _runs_text(each: Compared, num_runs: int, by_seed: object) -> str:
     return str(num_runs) if seeds == num_runs else f"{num_runs} ({count_words(seeds, 'seed')})"
 
 
-def _width(label: str) -> int:
-    return len(shorten(label, _NAME_WIDTH))
+def _names(each: Compared) -> list[str]:
+    """Return how columns are called: the baseline first."""
+    return shorten_all([each.family.baseline, *(verdict.label for verdict in each.verdicts)], _NAME_WIDTH)
 
 
 def _texts(row: FigureRow, verdicts: Sequence[Verdict]) -> list[str]:
