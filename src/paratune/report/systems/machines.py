@@ -160,6 +160,8 @@ def _models(runs: Sequence[RunRecord]) -> Table:
 
 
 def _fact(value: Any) -> str:
+    if type(value) is float:  # learning rates too: six digits are more than anyone sets
+        return f"{value:.6g}"
     return f"{value:,}" if type(value) is int else written(value)
 
 

@@ -30,7 +30,8 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
             "hostname": values["strategy"], "cpu_model": "CPU", "num_physical_cores": 8, "num_logical_cores": 16,
             "ram_bytes": 64 * GIB, "storage": {"kind": "ssd", "filesystem": "ext4"}, "gpus": gpus[values["strategy"]],
         }  # fmt: skip
-        return Made(run={"hardware": [node]})
+        plan = {"num_steps": 2, "steps_per_epoch": 3, "num_epochs": 2 / 3}
+        return Made(run={"hardware": [node], "plan": plan})
 
     folder = make_matrix(tmp_path / "m", (STRATEGY,), tell)
     systems, models, software = machine_tables(build_systems(folder, read_sweep(folder)))
@@ -45,4 +46,5 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
     assert facts["RAM"] == ("64 GiB", "64 GiB")
     assert facts["Hosts"] == ("ddp", "zero3")
     assert dict(models.rows)["Parameters"] == "22,713,986"
+    assert dict(models.rows)["Epochs"] == "0.666667"
     assert dict(software.rows)["torch"] == "2.13.0"
