@@ -84,6 +84,7 @@ def test_a_study_runs_on_a_laptop(tmp_path: Path, data: Path, path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # up to nine runs, each of which starts processes
 @pytest.mark.parametrize("path", SMOKE_MATRICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_matrix_of_a_study_runs_on_a_laptop_and_makes_its_tables_and_figures(tmp_path: Path, data: Path, path: Path):
     (tmp_path / "data").symlink_to(data)
