@@ -18,7 +18,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -177,6 +177,28 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
             kept = [old for old in kept if old.get("step", 0) <= event["step"] or old["event"] == "out_of_memory"]
         kept.append(event)
     yield from kept
+
+
+def elapsed_s(walls_ms: Iterable[Mapping[float, float]]) -> float:
+    """Return the seconds that steps took which ranks took together: those of the rank that took longest over all.
+
+    Where steps end differs between ranks from one step to the next, and evens out: the sum of each step's slowest rank
+    would be longer than any rank took. Steps that other ranks took, before a resume on more or fewer, are added.
+
+    Args:
+        walls_ms: For each rank there has been the wall time of each step that it took, by the step's number.
+    """
+    ranks = list(walls_ms)
+    taken: dict[float, set[int]] = {}
+    for rank, walls in enumerate(ranks):
+        for step in walls:
+            taken.setdefault(step, set()).add(rank)
+    totals: dict[frozenset[int], dict[int, float]] = {}
+    for step, who in taken.items():
+        sums = totals.setdefault(frozenset(who), dict.fromkeys(who, 0.0))
+        for rank in who:
+            sums[rank] += ranks[rank][step]
+    return sum(max(sums.values()) for sums in totals.values()) / 1000
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ import pytest
 from paratune.errors import EXIT_CHECKPOINT, CheckpointError
 from paratune.records import (
     EventLog,
+    elapsed_s,
     events_file,
     is_finished,
     predictions_file,
@@ -188,3 +189,14 @@ def test_the_summary_marks_a_finished_run(tmp_path):
     assert not is_finished(tmp_path)
     write_json(tmp_path / "summary.json", {})
     assert is_finished(tmp_path)
+
+
+def test_the_rank_that_took_longest_over_all_steps_gives_the_time():
+    # 1 + 3 = 4 s and 2 + 1 = 3 s: not 2 + 3 s, the sum of each step's slowest.
+    assert elapsed_s([{1: 1000, 2: 3000}, {1: 2000, 2: 1000}]) == pytest.approx(4.0)
+
+
+def test_steps_that_other_ranks_took_are_added():
+    # Steps 1 and 2 on two ranks, 4 s; then step 3 of rank 0 alone, 5 s.
+    assert elapsed_s([{1: 1000, 2: 3000, 3: 5000}, {1: 2000, 2: 1000}]) == pytest.approx(9.0)
+    assert elapsed_s([]) == elapsed_s([{}, {}]) == 0

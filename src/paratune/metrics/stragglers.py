@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from paratune.metrics.throughput import is_measured, steps_of_ranks
+from paratune.metrics.throughput import is_measured, steps_of_ranks, wall_s
 
 Event = Mapping[str, Any]
 _NEEDED = "forward"
@@ -31,7 +31,7 @@ def stragglers(ranks: Sequence[Sequence[Event]], own_phases: Sequence[str], kind
     steps = [step for step in measured if len(step) == len(ranks)]
     own = [[sum(step[rank]["phases_ms"][name] for name in own_phases) for rank in range(len(ranks))] for step in steps]
     totals = [sum(times[rank] for times in own) for rank in range(len(ranks))]
-    wall = sum(max(event["wall_ms"] for event in step.values()) for step in steps)
+    wall = 1000 * wall_s([[step[rank] for step in steps] for rank in range(len(ranks))])
     if not steps or median(totals) <= 0 or wall <= 0:
         return {**unknown, "reason": "no step was measured on all ranks"}
     slowest = max(range(len(ranks)), key=lambda rank: totals[rank])

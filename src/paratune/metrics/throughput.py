@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paratune.records import ALL_PHASES
+from paratune.records import ALL_PHASES, elapsed_s
 
 Event = Mapping[str, Any]
 
@@ -16,8 +16,8 @@ Event = Mapping[str, Any]
 def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
     """Return how fast a run was and where its time went.
 
-    The time of a step is that of its slowest rank: the work of all ranks is done when the last one is. Everything is
-    taken step by step, because a run may be gone on with on another number of ranks.
+    The time is that of the rank that took longest over all steps: the work of all ranks is done when the last one is.
+    Steps of other ranks, where a run was gone on with on another number of them, are added (`records.elapsed_s`).
 
     Args:
         steps: For each rank there has been, its `step` events; those with `warmup` or `profiled` true, and events of
@@ -40,7 +40,7 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
 
 
 def wall_s(steps: Sequence[Sequence[Event]]) -> float:
-    """Return the seconds of all steps, warm-up included: the sum of each step's slowest rank.
+    """Return the seconds of all steps, warm-up included, by the rank that took longest.
 
     Args:
         steps: For each rank there has been, its events.
@@ -64,7 +64,11 @@ def steps_of_ranks(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]
 
 
 def _wall_s(by_step: Sequence[Mapping[int, Event]]) -> float:
-    return float(sum(max(event["wall_ms"] for event in ranks.values()) for ranks in by_step)) / 1000
+    walls: dict[int, dict[float, float]] = {}
+    for number, ranks in enumerate(by_step):
+        for rank, event in ranks.items():
+            walls.setdefault(rank, {})[number] = event["wall_ms"]
+    return elapsed_s(walls.values())
 
 
 def _throughput(by_step: Sequence[Mapping[int, Event]]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Reached:
     step: int | None
     """Of the first evaluation that met the target; None where none did."""
     train_s: float | None
-    """Sum over the steps until then of the slowest rank's wall time."""
+    """Wall time of the steps until then, of the rank that took longest."""
     total_s: float | None
     """With start-up, tokenization, evaluations (that one included) and checkpoints until then."""
     best: float | None
@@ -132,14 +132,19 @@ def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: T
 
 
 def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
-    """Return the seconds of the steps up to `last`, each that of its slowest rank; None where one is damaged."""
-    walls: dict[float, float] = {}
-    for event in (event for own in ranks for event in own if event["event"] == "step"):
-        step, wall_ms = number_in(event.get("step")), number_in(event.get("wall_ms"))
-        if step is None or wall_ms is None:
-            return None
-        walls[step] = max(walls.get(step, 0.0), wall_ms)
-    return sum(wall_ms for step, wall_ms in walls.items() if step <= last) / 1000
+    """Return the seconds of the steps up to `last`, as in `records.elapsed_s`; None where one is damaged."""
+    walls: list[dict[float, float]] = []
+    for own in ranks:
+        walls.append({})
+        for event in own:
+            if event["event"] != "step":
+                continue
+            step, wall_ms = number_in(event.get("step")), number_in(event.get("wall_ms"))
+            if step is None or wall_ms is None:
+                return None
+            if step <= last:
+                walls[-1][step] = wall_ms
+    return records.elapsed_s(walls)
 
 
 def _score(event: dict[str, Any], metric: str) -> float | None:
