@@ -1,0 +1,46 @@
+"""One way of running a job, which everything in this room predicts something of."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paratune.config.strategy_sections import Strategy
+from paratune.config.traits import Traits
+from paratune.precision import Precision
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is varied from one prediction to the next; the model, its task and its data are not."""
+
+    strategy: Strategy
+    """With its options."""
+    traits: Traits
+    """Of that strategy with those options."""
+    precision: Precision
+    num_ranks: int
+    ranks_per_node: int
+    """Of `num_ranks`; equal on all nodes."""
+    micro_batch_size: int
+    """Rows of one micro-batch of a rank."""
+    grad_accum_steps: int
+    """Micro-batches of a rank in one optimizer step."""
+    activation_checkpointing: int | None = None
+    """As `train.activation_checkpointing`."""
+    layout: Literal["packed", "padded"] = "packed"
+    """What the rank computes: T tokens one behind the other, or B x S."""
+    attention: str | None = None
+    """transformers' name of it, such as eager or sdpa; the model's own choice where None."""
+
+    @property
+    def num_nodes(self) -> int:
+        return -(-self.num_ranks // self.ranks_per_node)
+
+    @property
+    def data_world_size(self) -> int:
+        """Ranks that see different samples."""
+        return self.num_ranks // self.traits.ranks_per_replica
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one optimizer step."""
+        return self.micro_batch_size * self.grad_accum_steps * self.data_world_size
