@@ -3,6 +3,7 @@
 import gc
 import importlib
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,21 @@ def test_what_was_imported_is_left_out_of_later_collections(tmp_path: Path, monk
     finally:
         gc.unfreeze()
         sys.modules.pop("a_module_of_this_test", None)
+
+
+def test_garbage_of_the_time_before_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "another_module_of_this_test.py").write_text("VALUES = [[], []]", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    seen = weakref.ref(Cycle())
+    try:
+        with without_collections():
+            importlib.import_module("another_module_of_this_test")
+        assert seen() is None
+    finally:
+        gc.unfreeze()
+        sys.modules.pop("another_module_of_this_test", None)
