@@ -15,7 +15,6 @@ from paratune.batch import Batch
 from paratune.errors import ConfigError
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
-from paratune.packing import unpack
 
 Pooling = Literal["first", "mean"]
 
@@ -174,8 +173,19 @@ def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Te
         return hidden_TD.unsqueeze(1)
     if pooling == "first":
         return hidden_TD.index_select(0, batch.cu_seqlens[:-1]).unsqueeze(1)
-    sums = unpack(hidden_TD, batch, 0.0).sum(dim=1)
-    return (sums / batch.cu_seqlens.diff().unsqueeze(1).to(sums.dtype)).unsqueeze(1)
+    return row_means(hidden_TD, batch.cu_seqlens).unsqueeze(1)
+
+
+def row_means(hidden: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`; nothing is padded for it.
+
+    Args:
+        hidden: (T, D).
+        cu_seqlens: (B + 1,), int32, starts at 0.
+    """
+    wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden  # it adds up in its dtype
+    # Always in the same order, which `index_add` on a GPU has not; checking the offsets would wait for the device.
+    return torch.segment_reduce(wide, "mean", offsets=cu_seqlens, unsafe=True).to(hidden.dtype)
 
 
 def find_encoder(hf: nn.Module) -> nn.Module | None:

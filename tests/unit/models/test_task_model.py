@@ -26,6 +26,7 @@ from paratune.models.task_model import (
     count_parameters,
     find_blocks,
     freeze_encoder,
+    row_means,
     set_output_bias,
     takes_token_types,
     weights_fingerprint,
@@ -190,3 +191,21 @@ def test_a_head_without_bias_is_refused():
     )
     with pytest.raises(ConfigError, match=r"start_at_mean: true, but the head of GPT2ForSequence.* has no bias"):
         set_output_bias(TaskModel(hf, "regression"), 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_means_of_packed_rows_are_those_of_padded_ones(dtype: torch.dtype):
+    tolerance = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8}[dtype]
+    lengths = [5, 1, 300, 8]
+    ends = torch.tensor([0, 5, 6, 306, 314], dtype=torch.int32)
+    # All positive: a sum of 300 in bfloat16 itself would stand still before its end.
+    hidden_TD = torch.rand(314, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found_TD, expected_TD = (hidden_TD.clone().requires_grad_() for _ in range(2))
+    padded_BSD = nn.utils.rnn.pad_sequence(expected_TD.split(lengths), batch_first=True)
+    expected = padded_BSD.sum(dim=1) / torch.tensor(lengths, dtype=dtype).unsqueeze(1)
+    found = row_means(found_TD, ends)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    for each in (found, expected):
+        (each * torch.arange(12, dtype=dtype).view(4, 3)).sum().backward()
+    torch.testing.assert_close(found_TD.grad, expected_TD.grad, rtol=tolerance, atol=tolerance)
