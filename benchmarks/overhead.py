@@ -32,6 +32,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from paratune.batch import Batch
 from paratune.config.sections import Model, Train
 from paratune.engine.loop import Loop, Progress, run
+from paratune.engine.memory import peak_memory_of
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import HostClock
@@ -46,7 +47,6 @@ from paratune.place import Place
 from paratune.precision import POLICIES
 from paratune.records import EventLog
 from paratune.strategies.single import SingleStrategy
-from paratune.train.run import hardware_peak
 
 CPU = torch.device("cpu")
 LEARNING_RATE = 1e-5
@@ -202,7 +202,7 @@ def _ours(
             clock,
             warmup_steps=5,
             log_every=10,
-            peak_memory=lambda: hardware_peak(CPU),
+            peak_memory=lambda: peak_memory_of(CPU),
             on_log=lambda event: None,
             sampler=Sampler(probe, name="CPU", interval_s=interval_s, is_warmup=False),
         )

@@ -180,3 +180,8 @@ def _values(state: Any) -> Iterable[Any]:
 def _local_bytes(tensors: Iterable[Tensor]) -> int:
     local = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
     return sum(each.numel() * each.element_size() for each in local)
+
+
+def peak_memory_of(device: torch.device) -> int | None:
+    """Return this process's peak memory in bytes: allocated on the GPU, or resident on the host."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else hardware.peak_memory_bytes()

@@ -227,3 +227,8 @@ def task_facts(config: Config) -> dict[str, Any]:
         "glue": getattr(task, "glue", None),
         "metrics": list(headline_metrics(task)),
     }
+
+
+def device_name(device: torch.device) -> str:
+    """Return what the maker calls the device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else hardware.cpu_model() or "CPU"

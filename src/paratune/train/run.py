@@ -2,31 +2,28 @@
 
 import contextlib
 import logging
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from paratune import checkpoint, hardware, records
-from paratune.batch import Batch
+from paratune import hardware, records
 from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import run_path
 from paratune.config.strategy_sections import strategy_options
 from paratune.console import Display, log_to_file
-from paratune.data.duplicates import write_text_hashes
-from paratune.data.loader import Collate, EvalBatches, TrainBatches, eval_batches
+from paratune.data.loader import TrainBatches
 from paratune.data.order import steps_per_epoch
-from paratune.data.workers import BatchesAhead, start_server
-from paratune.engine.evaluate import Evaluation, Interrupted
+from paratune.data.workers import start_server
+from paratune.engine.evaluate import Interrupted
 from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Loop, Progress, save_and_stop
 from paratune.engine.loop import run as run_loop
+from paratune.engine.memory import peak_memory_of
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import make_clock
@@ -35,20 +32,19 @@ from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
-from paratune.engine.summary import summarise
 from paratune.errors import CheckpointError, LaunchError, Stopped
 from paratune.metrics.scores import is_better
 from paratune.models.load import say_what_is_new
-from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
-from paratune.tasks.baseline import constant_baseline
 from paratune.trackers.protocol import About
 from paratune.trackers.session import TrackerSession, check_installed
 from paratune.train.batch_layout import BatchLayout
-from paratune.train.flops import WorkCount, flops_record
-from paratune.train.measured import why_no_noise, why_no_profile
+from paratune.train.evaluations import SplitEvaluations
+from paratune.train.finish import Finish
+from paratune.train.flops import WorkCount
+from paratune.train.measured import why_no_noise
 from paratune.train.meet import check_same, met
 from paratune.train.memory import MemoryGuard, StepBatches, device_facts
 from paratune.train.micro_batch import choose_micro_batch
@@ -56,7 +52,6 @@ from paratune.train.prepare import (
     Prepared,
     batch_layout_of,
     batch_sizes,
-    collator_of,
     initial_model,
     make_strategy,
     prepare,
@@ -65,15 +60,14 @@ from paratune.train.prepare import (
 )
 from paratune.train.record import (
     add_session,
+    device_name,
     gather_nodes,
-    gather_texts,
-    kind_of,
     model_facts,
     run_record,
     session_record,
-    task_record,
     tracked_config,
 )
+from paratune.train.resume import resume
 from paratune.train.steps import check_steps, is_due, num_steps
 
 log = logging.getLogger(__name__)
@@ -124,7 +118,6 @@ class _Run:
         began: float,
     ) -> None:
         self._prepared = prepared
-        self._recipe = prepared.recipe
         self._config = prepared.config
         self._mode = mode
         self._stop = stop
@@ -137,8 +130,8 @@ class _Run:
         self._batch_reason: str | None = None
         self._batch_layout: BatchLayout
         self._noise: NoiseMeter
-        self._collators: dict[str, Collate] = {}
-        self._work: WorkCount
+        self._evaluations: SplitEvaluations
+        self._work: WorkCount | None = None
         """Of rank 0 only."""
         self._memory = MemoryGuard(prepared, self._folder, self._batch)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
@@ -157,6 +150,7 @@ class _Run:
         self._choose_micro_batch()
         model = initial_model(prepared)
         self._batch_layout = batch_layout_of(prepared, model)
+        self._evaluations = SplitEvaluations(prepared, self._strategy.layout, self._batch_layout)
         if self._is_writer and (reason := self._batch_layout.reason):
             log.info("batches are %s: %s", self._batch_layout.kind, reason)
         # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
@@ -177,7 +171,7 @@ class _Run:
         self._memory.holds_folder = True
         try:
             log_to_file(self._folder, prepared.place.rank)
-            progress = self._resume()
+            progress = self._progress()
             progress.began = self._began
             if progress.step == 0:  # a checkpoint has them all
                 say_what_is_new(model, config.model.name)
@@ -302,29 +296,10 @@ class _Run:
             raise LaunchError("rank 0 could not use the run folder; its message says why")
         return result
 
-    def _resume(self) -> Progress:
-        """Load the newest whole checkpoint, if resuming; rank 0 says which, so that all take the same."""
+    def _progress(self) -> Progress:
         if self._mode != "resume":
             return Progress()
-        checkpoints = self._folder / records.CHECKPOINTS_FOLDER
-        newest = checkpoint.find_newest(checkpoints) if self._is_writer else None
-        step = int(self._strategy.reduce(torch.tensor([checkpoint.Reader(newest).step if newest else 0]), "max"))
-        if step == 0:
-            log.info("no checkpoint to resume from in %s: starting at the first step", self._folder)
-            if self._is_writer:
-                for rank in records.event_ranks(self._folder):
-                    (self._folder / records.events_file(rank)).unlink()
-            self._strategy.reduce(torch.zeros(1), "max")
-            return Progress()
-        reader = checkpoint.Reader(checkpoint.step_folder(checkpoints, step))
-        self._strategy.state().load(reader.read, reader.keys())
-        progress = Progress(**reader.progress)
-        progress.num_interruptions += 1
-        log.info("resuming after step %d from %s", step, reader.folder)
-        if self._is_writer:
-            note_resume(self._folder, progress, world_size=self._strategy.layout.world_size)
-        self._strategy.reduce(torch.zeros(1), "max")
-        return progress
+        return resume(self._strategy, self._folder, is_writer=self._is_writer)
 
     def _train(
         self, model: TaskModel, optimizer: OptimizerFactory, progress: Progress, events: records.EventLog
@@ -341,7 +316,7 @@ class _Run:
                 clock,
                 warmup_steps=config.measure.warmup_steps,
                 log_every=config.measure.log_every,
-                peak_memory=lambda: hardware_peak(prepared.device),
+                peak_memory=lambda: peak_memory_of(prepared.device),
                 on_log=lambda event: bar.update(event["step"], _note(event)),
                 on_step=bar.update,
                 sampler=sampler,
@@ -382,7 +357,7 @@ class _Run:
         recorder.cost_s += sampler.cost_s
         recorder.add("end", step=progress.step)
         try:
-            return self._finish(model, keeper, recorder, progress)
+            return self._finish(model, keeper, recorder).write(progress)
         except Interrupted:
             # The best weights may be loaded by now; what is trained is done, and a resumed run needs no others.
             save_and_stop(loop, progress)
@@ -408,8 +383,8 @@ class _Run:
             model=model,
             device=self._prepared.device,
             checkpoints=self._folder / records.CHECKPOINTS_FOLDER,
-            batches_of=self._batches_of,
-            score=self._score,
+            batches_of=self._evaluations.batches_of,
+            score=self._evaluations.score,
             is_better=is_better,
             recorder=recorder,
             stop=self._stop,
@@ -421,32 +396,23 @@ class _Run:
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
         return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout)
 
-    def _batches_of(self, split: str) -> tuple[int, Iterator[Batch]]:
-        layout = self._strategy.layout
-        batches = eval_batches(
-            self._collator(split),
-            batch_size=self._config.evaluate.batch_size,
-            data_rank=layout.data_rank,
-            data_world_size=layout.data_world_size,
+    def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder) -> Finish:
+        return Finish(
+            prepared=self._prepared,
+            strategy=self._strategy,
+            folder=self._folder,
+            model=model,
+            sizes=self._batch,
+            batches=self._train_batches(self._batch),
+            evaluations=self._evaluations,
+            keeper=keeper,
+            recorder=recorder,
+            num_steps=self._num_steps,
+            steps_per_epoch=self._steps_per_epoch,
+            work=self._work,
+            noise_reason=self._noise.reason,
+            begins=self._memory.begins,
         )
-        return len(batches), self._made_ahead(batches)
-
-    def _made_ahead(self, batches: EvalBatches) -> Iterator[Batch]:
-        with closing(BatchesAhead(batches.step, range(len(batches)), workers_of(self._prepared))) as ahead:
-            for step in ahead:
-                yield from step
-
-    def _collator(self, split: str) -> Collate:
-        """Return what makes batches of a split: the same in each evaluation, for what it has drawn and counted."""
-        if split not in self._collators:
-            self._collators[split] = collator_of(self._prepared, split, self._batch_layout)
-        return self._collators[split]
-
-    def _score(self, split: str, evaluation: Evaluation) -> dict[str, float | None]:
-        if split not in self._prepared.labelled:
-            return {}
-        found = self._recipe.scores(self._prepared.splits[split], evaluation.outputs)
-        return {**found, "loss": evaluation.loss}
 
     def _evaluation_due(self, step: int) -> bool:
         if "validation" not in self._prepared.splits or step == 0 or self._config.measure.probe:
@@ -461,173 +427,12 @@ class _Run:
         # Also the last step: what is still to come, writing the model, can fail on a full disk.
         return step == self._num_steps or is_due(step, section.every, section.steps, self._steps_per_epoch)
 
-    def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder, progress: Progress) -> dict[str, Any]:
-        """Write what the run leaves: its kept model with scores, which a probe has not, and, last, the summary."""
-        config, is_probe = self._config, self._config.measure.probe
-        results = {} if is_probe else self._evaluated(keeper, progress)
-        peaks = self._peaks()
-        devices = gather_texts(self._strategy, device_name(self._prepared.device))
-        if not is_probe:
-            self._write_model(model, results)
-        summary: dict[str, Any] = {}
-        if self._is_writer:
-            summary = self._summary(results, recorder, progress, peaks)
-            summary["flops"] = flops_record(
-                self._work,
-                self._folder,
-                self._train_batches(self._batch),
-                tokens_per_s=summary["throughput"]["tokens_per_s"],
-                precision=config.precision,
-                devices=devices,
-                is_masked_lm=config.task.kind == "mlm",
-            )
-            records.write_json(self._folder / records.SUMMARY_FILE, summary)
-            self._drop_best_snapshots()
-        self._strategy.reduce(torch.zeros(1), "max")
-        self._strategy.close()
-        return summary
-
-    def _evaluated(self, keeper: RunKeeper, progress: Progress) -> dict[str, Any]:
-        """Load the best weights and evaluate them. Collective."""
-        kept_step = keeper.load_best(progress)
-        if self._prepared.labelled.keys() - {"train"}:
-            keeper.import_scorers(progress)
-        begin = time.perf_counter()
-        results = self._final_evaluations(keeper, kept_step)
-        progress.seconds["evaluate"] += time.perf_counter() - begin
-        return results
-
-    def _write_model(self, model: TaskModel, results: Mapping[str, Any]) -> None:
-        """Write predictions and the model. Collective, for its weights."""
-        self._memory.begins("writing the model")
-        weights = {key.removeprefix("model/"): value for key, value in self._strategy.state().tensors("model/")}
-        if not self._is_writer:
-            return
-        tokenizer = self._prepared.tokenizer
-        for split, (evaluation, _) in results.items():
-            part = self._prepared.splits[split]
-            self._recipe.write_predictions(self._folder, part, evaluation.outputs, tokenizer)
-        write_text_hashes(self._folder / records.TRAIN_TEXTS_FILE, self._prepared.splits["train"].samples)
-        save_model(
-            self._folder / records.MODEL_FOLDER,
-            model,
-            tokenizer,
-            {name: value for name, value in weights.items() if value is not None},
-            task_record(self._prepared, self._recipe.task),
-        )
-
-    def _final_evaluations(
-        self, keeper: RunKeeper, kept_step: int
-    ) -> dict[str, tuple[Evaluation, dict[str, float | None]]]:
-        """Evaluate the kept model, and let its validation set decide what the recipe leaves to it. Collective."""
-        found: dict[str, Evaluation] = {}
-        for split in self._prepared.splits:
-            kept = keeper.evaluation_at(kept_step) if split == "validation" else None
-            if split != "train":
-                found[split] = kept if kept is not None else keeper.evaluate_split(split)[0]
-        validation = found.get("validation")
-        self._recipe = self._recipe.settled(
-            None if validation is None else (self._prepared.splits["validation"], validation.outputs)
-        )
-        return {split: (evaluation, self._score(split, evaluation)) for split, evaluation in found.items()}
-
-    def _peaks(self) -> list[dict[str, Any]]:
-        peak = hardware_peak(self._prepared.device)
-        peaks = self._strategy.reduce(torch.tensor([-1 if peak is None else peak]), "concat").tolist()
-        device = str(self._prepared.device.type)
-        return [
-            {"rank": rank, "peak_memory_bytes": None if value < 0 else value, "device": device}
-            for rank, value in enumerate(peaks)
-        ]
-
-    def _summary(
-        self, results: Mapping[str, Any], recorder: Recorder, progress: Progress, peaks: Any
-    ) -> dict[str, Any]:
-        cost_ms = 1000 * recorder.cost_s / recorder.num_steps if recorder.num_steps else None
-        summary = summarise(
-            self._folder,
-            run_id=self._folder.name,
-            progress=progress,
-            world_size=self._strategy.layout.world_size,
-            num_steps=self._num_steps,
-            steps_per_epoch=self._steps_per_epoch,
-            peaks=peaks,
-            memory_kind="cuda_allocated" if self._prepared.device.type == "cuda" else "rss",
-            recorder={"cost_ms_per_step": cost_ms},
-            noise_reason=self._noise.reason,
-            profile_reason=why_no_profile(self._config.measure, self._strategy.layout),
-            traits=self._prepared.traits,
-            global_batch_size=self._batch.global_batch_size,
-        )
-        median = summary["step_ms"]["median"]
-        summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
-        prepared = self._prepared
-        summary["scores"] = {split: values for split, (_, values) in results.items() if split in prepared.labelled}
-        summary["kind"] = kind_of(self._config)
-        is_probe = self._config.measure.probe
-        summary["baseline"] = (
-            None if is_probe else constant_baseline(self._config.task.kind, prepared.recipe, prepared.splits)
-        )
-        summary["pipeline"]["ideal_bubble_share"] = self._prepared.traits.ideal_bubble_share(
-            self._batch.grad_accum_steps
-        )
-        for split, (evaluation, _) in results.items():
-            if split not in prepared.labelled:
-                continue
-            details = self._recipe.details(self._prepared.splits[split], evaluation.outputs)
-            for key, value in details.items():
-                summary.setdefault(key, {})[split] = value
-        return summary
-
-    def _drop_best_snapshots(self) -> None:
-        for folder in (self._folder / records.CHECKPOINTS_FOLDER).glob("best_*"):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
-    """Write the event into the logs of all ranks there have been, also of those that are no more.
-
-    What the checkpoint itself cost, which it cannot hold, is added to the times.
-
-    Args:
-        folder: The run.
-        progress: Of the checkpoint.
-        world_size: Ranks from now on.
-    """
-    checkpoints = folder / records.CHECKPOINTS_FOLDER
-    taken = checkpoint.step_folder(checkpoints, progress.step)
-    there = checkpoint.list_checkpoints(checkpoints)
-    for event in records.read_events(folder):
-        if event["event"] == "checkpoint" and event["step"] == progress.step:
-            progress.seconds["checkpoint"] += event["time_s"]
-            progress.seconds["total"] += event["time_s"]
-    for rank in records.event_ranks(folder):
-        events = records.EventLog(folder, rank)
-        events.add(
-            "resume",
-            step=progress.step,
-            world_size=world_size,
-            checkpoint=taken.name,
-            passed_over=[damaged.name for damaged in there[there.index(taken) + 1 :]],
-        )
-        events.close()
-
 
 def note_failure(events: records.EventLog, error: Exception) -> None:
     """Write why the run ends, so that it is told from one that was killed; a full disk may be the reason itself."""
     with contextlib.suppress(CheckpointError):
         events.add("failure", error=type(error).__name__, message=str(error)[:MAX_MESSAGE])
         events.flush()
-
-
-def hardware_peak(device: torch.device) -> int | None:
-    """Return this process's peak memory in bytes: allocated on the GPU, or resident on the host."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else hardware.peak_memory_bytes()
-
-
-def device_name(device: torch.device) -> str:
-    """Return what the maker calls the device."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else hardware.cpu_model() or "CPU"
 
 
 def _note(event: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from paratune.strategies.single import SingleStrategy
 from paratune.train import record
 from paratune.train.batch_layout import BatchLayout
 from paratune.train.record import add_session, gather_nodes, run_record, session_record
-from paratune.train.run import note_resume
+from paratune.train.resume import note_resume
 
 FILE = """
 task: {kind: classification, labels: [a, b]}
