@@ -7,8 +7,8 @@ from paratune.batch import Batch
 from paratune.data.loader import Collate, EvalBatches, eval_batches
 from paratune.data.workers import BatchesAhead
 from paratune.engine.evaluate import Evaluation
+from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
-from paratune.train.batch_layout import BatchLayout
 from paratune.train.prepare import Prepared, collator_of, workers_of
 
 

@@ -2,8 +2,8 @@
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import Measure
+from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
-from paratune.train.batch_layout import BatchLayout
 
 
 def why_no_noise(batch_layout: BatchLayout, batch: ResolvedBatch, layout: Layout) -> str | None:

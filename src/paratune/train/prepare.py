@@ -31,6 +31,7 @@ from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.compile import compile_blocks
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.half_precision import overflow_warning
@@ -46,7 +47,6 @@ from paratune.strategies.protocol import Layout, Strategy
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
-from paratune.train.batch_layout import BatchLayout, choose_batch_layout
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +275,11 @@ def batch_layout_of(prepared: Prepared, model: TaskModel) -> BatchLayout:
         ConfigError: As `choose_batch_layout`.
     """
     return choose_batch_layout(
-        prepared.config.batch.layout, prepared.traits, model, on_cpu=prepared.device.type == "cpu"
+        prepared.config.batch.layout,
+        prepared.traits,
+        entry=model.entry,
+        why_padded=model.why_padded,
+        on_cpu=prepared.device.type == "cpu",
     )
 
 

@@ -18,9 +18,9 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
 from paratune.environment import recorded_environment, unset_variables
+from paratune.models.batch_layout import BatchLayout
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
-from paratune.train.batch_layout import BatchLayout
 from paratune.train.prepare import Prepared
 
 

@@ -34,13 +34,13 @@ from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped
 from paratune.metrics.scores import is_better
+from paratune.models.batch_layout import BatchLayout
 from paratune.models.load import say_what_is_new
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.trackers.protocol import About
 from paratune.trackers.session import TrackerSession, check_installed
-from paratune.train.batch_layout import BatchLayout
 from paratune.train.evaluations import SplitEvaluations
 from paratune.train.finish import Finish
 from paratune.train.flops import WorkCount

@@ -4,8 +4,8 @@ import pytest
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import Measure
+from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
-from paratune.train.batch_layout import BatchLayout
 from paratune.train.measured import why_no_noise, why_no_profile
 
 ALONE = Layout(rank=0, world_size=1, data_rank=0, data_world_size=1)

@@ -15,11 +15,11 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import load_config
 from paratune.engine.loop import Progress
 from paratune.environment import RECORD_VARIABLE
+from paratune.models.batch_layout import BatchLayout
 from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
 from paratune.train import record
-from paratune.train.batch_layout import BatchLayout
 from paratune.train.record import add_session, gather_nodes, run_record, session_record
 from paratune.train.resume import note_resume
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from paratune.config.traits import Traits
 from paratune.errors import ConfigError
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import Entry
 
 _BUCKETS = 4
 """Parts of a micro-batch of padded rows on the CPU, where a pass costs what its tokens cost and no more."""
@@ -23,14 +23,20 @@ class BatchLayout:
 
 
 def choose_batch_layout(
-    asked: Literal["auto", "packed", "bucketed", "padded"], traits: Traits, model: TaskModel, *, on_cpu: bool
+    asked: Literal["auto", "packed", "bucketed", "padded"],
+    traits: Traits,
+    *,
+    entry: Entry | None,
+    why_padded: str | None,
+    on_cpu: bool,
 ) -> BatchLayout:
     """Return the layout of a run's batches.
 
     Args:
         asked: `batch.layout`.
         traits: Of the strategy.
-        model: After `packed.find_entry`.
+        entry: Of the model, as `packed.find_entry` found it.
+        why_padded: Of the model, where there is no entry.
         on_cpu: Where it computes.
 
     Raises:
@@ -43,9 +49,9 @@ def choose_batch_layout(
         return BatchLayout("padded", reason if asked == "auto" else None)
     if asked == "padded":
         return BatchLayout("padded")
-    if asked in ("auto", "packed") and model.entry is not None:
+    if asked in ("auto", "packed") and entry is not None:
         return BatchLayout("packed")
     if asked == "packed":
-        raise ConfigError(f"batch.layout: packed, but {model.why_padded}; set batch.layout: auto")
+        raise ConfigError(f"batch.layout: packed, but {why_padded}; set batch.layout: auto")
     splits = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
-    return BatchLayout("bucketed", model.why_padded if asked == "auto" else None, _BUCKETS if splits else 1)
+    return BatchLayout("bucketed", why_padded if asked == "auto" else None, _BUCKETS if splits else 1)

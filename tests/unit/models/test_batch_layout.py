@@ -1,13 +1,15 @@
 """Which layout batches get: what is asked for, what the model takes, and what the strategy needs."""
 
+from typing import Any
+
 import pytest
 from tiny import tiny_model
 
-from paratune.config.traits import TRAITS
+from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
+from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.train.batch_layout import BatchLayout, choose_batch_layout
 
 WHY = "Own has attention of its own"
 
@@ -26,37 +28,41 @@ def pads() -> TaskModel:
     return model
 
 
+def _choose(asked: Any, traits: Traits, model: TaskModel, *, on_cpu: bool) -> BatchLayout:
+    return choose_batch_layout(asked, traits, entry=model.entry, why_padded=model.why_padded, on_cpu=on_cpu)
+
+
 def test_what_takes_packed_rows_gets_them(packs: TaskModel):
     for asked in ("auto", "packed"):
-        assert choose_batch_layout(asked, TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("packed")
+        assert _choose(asked, TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("packed")
 
 
 def test_what_does_not_is_bucketed_and_says_why(pads: TaskModel):
-    on_cpu = choose_batch_layout("auto", TRAITS["ddp"], pads, on_cpu=True)
+    on_cpu = _choose("auto", TRAITS["ddp"], pads, on_cpu=True)
     assert (on_cpu.kind, on_cpu.reason, on_cpu.num_buckets) == ("bucketed", WHY, 4)
-    on_gpu = choose_batch_layout("auto", TRAITS["ddp"], pads, on_cpu=False)
+    on_gpu = _choose("auto", TRAITS["ddp"], pads, on_cpu=False)
     assert (on_gpu.kind, on_gpu.num_buckets) == ("bucketed", 1)
     # Weights would be gathered once more for each part.
-    assert choose_batch_layout("auto", TRAITS["zero3"], pads, on_cpu=True).num_buckets == 1
+    assert _choose("auto", TRAITS["zero3"], pads, on_cpu=True).num_buckets == 1
 
 
 def test_what_is_asked_for_is_done_and_needs_no_reason(packs: TaskModel):
-    assert choose_batch_layout("padded", TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("padded")
-    assert choose_batch_layout("bucketed", TRAITS["ddp"], packs, on_cpu=False) == BatchLayout("bucketed", None, 1)
+    assert _choose("padded", TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("padded")
+    assert _choose("bucketed", TRAITS["ddp"], packs, on_cpu=False) == BatchLayout("bucketed", None, 1)
 
 
 def test_packing_is_refused_where_the_model_gives_something_else(pads: TaskModel):
     with pytest.raises(ConfigError, match=f"batch.layout: packed, but {WHY}; set batch.layout: auto"):
-        choose_batch_layout("packed", TRAITS["single"], pads, on_cpu=True)
+        _choose("packed", TRAITS["single"], pads, on_cpu=True)
 
 
 def test_a_pipeline_pads_its_micro_batches_to_one_shape(packs: TaskModel):
-    found = choose_batch_layout("auto", TRAITS["pipeline"], packs, on_cpu=True)
+    found = _choose("auto", TRAITS["pipeline"], packs, on_cpu=True)
     assert (found.kind, found.reason) == (
         "padded",
         "strategy.kind: pipeline needs micro-batches of equal shapes",
     )
-    assert choose_batch_layout("padded", TRAITS["pipeline"], packs, on_cpu=True) == BatchLayout("padded")
+    assert _choose("padded", TRAITS["pipeline"], packs, on_cpu=True) == BatchLayout("padded")
     for asked in ("packed", "bucketed"):
         with pytest.raises(ConfigError, match=f"batch.layout: {asked}, but strategy.kind: pipeline needs"):
-            choose_batch_layout(asked, TRAITS["pipeline"], packs, on_cpu=True)
+            _choose(asked, TRAITS["pipeline"], packs, on_cpu=True)
