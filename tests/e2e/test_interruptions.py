@@ -56,8 +56,8 @@ KILLS = {
         SIGKILL, "paratune.engine.keeper:RunKeeper._save_best", 1, after=True
     ),
     "in the evaluation of the kept model": SignalAt(SIGKILL, PREDICT, 45),
-    "before the model is saved": SignalAt(SIGKILL, "paratune.train.run:save_model"),
-    "before the summary": SignalAt(SIGKILL, "paratune.train.run:summarise"),
+    "before the model is saved": SignalAt(SIGKILL, "paratune.train.finish:save_model"),
+    "before the summary": SignalAt(SIGKILL, "paratune.train.finish:summarise"),
 }
 
 

@@ -29,7 +29,7 @@ def view(cli: Cli) -> dict[str, Any]:
         (SignalAt(SIGKILL, LOOP, 8), "killed", "nobody holds it"),
         (SignalAt(SIGKILL, PREDICT, 1), "killed", "nobody holds it"),
         (SignalAt(SIGTERM, LOOP, 8), "stopped", "by SIGTERM after step 8"),
-        (SignalAt(SIGKILL, "paratune.train.run:summarise"), "killed", "nobody holds it"),
+        (SignalAt(SIGKILL, "paratune.train.finish:summarise"), "killed", "nobody holds it"),
     ],
 )
 def test_a_run_that_was_broken_off(cli: Cli, hook: SignalAt, state: str, words: str):
