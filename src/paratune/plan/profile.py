@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import _engine_run_backward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.batch import Batch
@@ -153,7 +154,10 @@ def _traced(
         num_saved = saved.num_bytes
         saved.forget()
         with trace.recording() as backward:
-            loss.backward()  # type: ignore[no-untyped-call]
+            # Not loss.backward(), which takes modes of functions such as `kernels` off: what activation checkpointing
+            # computes again inside would not be what was computed before.
+            options = {"allow_unreachable": True, "accumulate_grad": True}
+            _engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
     for phase in (forward, backward):
         phase.peak_bytes -= below
     of_blocks, rest = _weights(model, blocks)

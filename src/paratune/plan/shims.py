@@ -59,10 +59,15 @@ class Kernels(TorchFunctionMode):
         self._on_cuda = on_cuda
         self._autocast = autocast
         self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
+        self._keeps_casts = True
 
     def clear(self) -> None:
-        """Let go of the weights that were cast, as autocast does at the end of its block."""
+        """Let go of the weights that were cast, as autocast does at the end of its block.
+
+        Those that are cast after that, for what is computed again in the backward pass, are kept by autograd alone.
+        """
         self._cast_weights.clear()
+        self._keeps_casts = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -84,7 +89,7 @@ class Kernels(TorchFunctionMode):
     def _lower(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float32:
             return value
-        if not (value.is_leaf and value.requires_grad):
+        if not (self._keeps_casts and value.is_leaf and value.requires_grad):
             return value.to(self._autocast)
         # Weights are cast once for all passes inside autocast's block. The weight is held: its address stays its own.
         if id(value) not in self._cast_weights:
@@ -160,10 +165,10 @@ class PackedAttention:
 
     Args:
         lengths: Tokens of each row.
-        count: Told of each kernel: floating-point operations, its inputs and outputs.
+        count: Told of each kernel: floating-point operations, its inputs and outputs, its name.
     """
 
-    def __init__(self, lengths: Sequence[int], count: Callable[[int, Sequence[Tensor]], None]) -> None:
+    def __init__(self, lengths: Sequence[int], count: Callable[[int, Sequence[Tensor], str], None]) -> None:
         self._lengths = tuple(lengths)
         self._count = count
 
@@ -198,7 +203,7 @@ class _Packed(torch.autograd.Function):
             shape = (len(lengths), num_heads, -(-max(lengths) // 32) * 32)
         ctx.save_for_backward(query, key, value, out, query.new_empty(shape, dtype=torch.float32))
         ctx.count, ctx.product = count, 2 * num_heads * width * sum(length**2 for length in lengths)
-        count(2 * ctx.product, (query, key, value, out))
+        count(2 * ctx.product, (query, key, value, out), "packed_attention")
         return out
 
     @staticmethod
@@ -206,5 +211,5 @@ class _Packed(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, _ = ctx.saved_tensors
         grads = tuple(torch.empty_like(x) for x in (query, key, value))
-        ctx.count(5 * ctx.product, (query, key, value, out, grad, *grads))
+        ctx.count(5 * ctx.product, (query, key, value, out, grad, *grads), "packed_attention_backward")
         return (*grads, None, None)

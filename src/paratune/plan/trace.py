@@ -33,6 +33,8 @@ class Operation(NamedTuple):
     """Bytes of its inputs and outputs together."""
     dtype: str
     """Of its first output, such as float32 or bfloat16."""
+    name: str
+    """Of its operator, such as addmm or native_layer_norm."""
 
 
 @dataclass
@@ -107,18 +109,20 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             count = flop_registry.get(packet)
             flops = int(count(*args, **kwargs, out_val=outputs)) if count is not None else 0
             inputs = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
-            self.count(flops, [*tensors, *inputs])
+            self.count(flops, [*tensors, *inputs], packet.__name__)
         return outputs
 
-    def count(self, flops: int, tensors: Sequence[Tensor]) -> None:
+    def count(self, flops: int, tensors: Sequence[Tensor], name: str) -> None:
         """Count a kernel into the open phase.
 
         Args:
             flops: Its floating-point operations.
             tensors: What it reads and writes, the first output first.
+            name: Of its operator.
         """
         num_bytes = sum(each.numel() * each.element_size() for each in tensors)
-        self.phase.operations[Operation(flops, num_bytes, str(tensors[0].dtype).removeprefix("torch."))] += 1
+        dtype = str(tensors[0].dtype).removeprefix("torch.")
+        self.phase.operations[Operation(flops, num_bytes, dtype, name)] += 1
 
 
 class Saved:
