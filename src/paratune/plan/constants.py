@@ -1,0 +1,148 @@
+"""What a machine does per second, as far as a prediction of time needs it: each figure with its bounds and its source.
+
+No torch. A figure that nobody has measured on the machine is a share of what its maker's sheet says, with bounds as
+wide as what is not known; `paratune plan --calibrate` replaces it by a measurement.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from paratune.devices import ARITHMETICS
+
+KINDS: Mapping[str, str] = {
+    **{f"product.{each}": f"FLOP/s of matrix products in {each}" for each in ARITHMETICS},
+    **{f"batched.{each}": f"FLOP/s of the products within attention, in {each}" for each in ARITHMETICS},
+    "elementwise": "bytes/s of sums, products and copies, read and written",
+    "activation": "bytes/s of GELU, tanh and the like, forward and backward",
+    "softmax": "bytes/s of softmax, forward and backward",
+    "norm": "bytes/s of layer normalisation, forward and backward",
+    "dropout": "bytes/s of drawing and applying dropout, forward and backward",
+    "random": "bytes/s of drawing random numbers of PyTorch's own dropout",
+    "gather": "bytes/s of rows written or read by an embedding, forward and backward",
+    "attention": "exponentials/s of attention of packed rows on a CPU, with what goes with each",
+    "launch.forward": "seconds of the host for an operation of the forward pass, Python included",
+    "launch.backward": "seconds of the host for an operation of the backward pass",
+    "kernel": "seconds that the smallest kernel takes on the device",
+    "step": "seconds of a step's bookkeeping, by the host",
+    "adamw": "bytes/s of the fused AdamW and the gradient's norm, read and written",
+    "adamw.tensor": "seconds of the optimizer's phase for each parameter tensor, whatever its size",
+    "adamw.host": "bytes/s of AdamW on the host, for states that are offloaded",
+    "link": "bytes/s of a collective between devices of a machine: of its slowest link, one direction",
+    "link.latency": "seconds of a step of a collective between devices of a machine",
+    "network": "bytes/s of a collective between machines, each with one ring through it",
+    "network.latency": "seconds of a step of a collective between machines",
+    "host_link": "bytes/s between host and device, one direction",
+    "loader": "seconds of one process to make a sample of a batch",
+    "overlap": "share of a collective that runs beside computing where the schedule lets it",
+    "together": "seconds of computing while all devices of the machine compute, over those of one alone",
+    "factor.forward": "measured over predicted time of the forward pass",
+    "factor.backward": "measured over predicted time of the backward pass",
+    "factor.optimizer": "measured over predicted time of the optimizer's phase",
+    "factor.communication": "measured over predicted time of what collectives leave exposed",
+    "factor.pipeline": "measured over predicted time of a pipeline's waiting",
+}
+"""All figures by name. Rates may be a curve: they depend on how much an operation moves or computes."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A figure in its SI unit, with the bounds between which it is taken to lie."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+    """Who says so: a sheet, a measurement with its number of repeats, or "assumed"."""
+    curve: tuple[tuple[float, float], ...] = ()
+    """Of a rate: (bytes or FLOP of one operation, rate at it), ascending; `value` is then that of the largest."""
+
+    def at(self, size: float) -> float:
+        """Return the rate for an operation of a size: between two points of the curve, straight in the logarithms."""
+        if not self.curve:
+            return self.value
+        sizes = [point for point, _ in self.curve]
+        place = bisect_right(sizes, size)
+        if place in (0, len(sizes)):
+            return self.curve[min(place, len(sizes) - 1)][1]
+        (x0, y0), (x1, y1) = self.curve[place - 1 : place + 1]
+        share = math.log(size / x0) / math.log(x1 / x0)
+        return math.exp(math.log(y0) + share * math.log(y1 / y0))
+
+    def times(self, factor: float) -> "Constant":
+        """Return the figure, its bounds and its curve multiplied."""
+        curve = tuple((size, rate * factor) for size, rate in self.curve)
+        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor, curve=curve)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The figures of a machine. One that is not there is not known."""
+
+    by_name: Mapping[str, Constant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert not (strange := set(self.by_name) - set(KINDS)), f"no figures of a machine: {strange}"
+
+    def __getitem__(self, name: str) -> Constant:
+        return self.by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.by_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def value(self, name: str, otherwise: float) -> float:
+        """Return a figure, or what stands for it where it is not known."""
+        return self.by_name[name].value if name in self.by_name else otherwise
+
+    def replaced(self, by_name: Mapping[str, Constant]) -> "Constants":
+        """Return the figures with some of them replaced."""
+        return Constants({**self.by_name, **by_name})
+
+    def at_bound(self, name: str, bound: str) -> "Constants":
+        """Return the figures with one of them at its bound, low or high, its curve moved as much.
+
+        Raises:
+            KeyError: It is not known.
+        """
+        constant = self.by_name[name]
+        end = constant.low if bound == "low" else constant.high
+        if constant.value == 0:
+            return self.replaced({name: replace(constant, value=end)})
+        return self.replaced({name: constant.times(end / constant.value)})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        return {name: asdict(constant) for name, constant in self.by_name.items()}
+
+    @staticmethod
+    def from_json(values: Any) -> "Constants":
+        """Read figures that were written.
+
+        Raises:
+            ValueError: They are none; the text says which.
+        """
+        if not isinstance(values, dict):
+            raise ValueError("figures are a mapping of names")
+        return Constants({name: _constant(name, each) for name, each in values.items()})
+
+
+def _constant(name: str, each: Any) -> Constant:
+    if name not in KINDS:
+        raise ValueError(f"{name} is not a figure of a machine")
+    try:
+        curve = tuple((float(size), float(rate)) for size, rate in each.get("curve", ()))
+        value, low, high = (float(each[key]) for key in ("value", "low", "high"))
+        found = Constant(value, low, high, str(each["source"]), curve)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{name} is not a value with low, high and source") from error
+    rates = [rate for _, rate in curve]
+    ascends = all(0 < a < b for (a, _), (b, _) in pairwise(curve)) and (not curve or curve[0][0] > 0)
+    if not (0 <= found.low <= found.value <= found.high < math.inf and ascends and all(r > 0 for r in rates)):
+        raise ValueError(f"{name} is {found.value} between {found.low} and {found.high}, which cannot be")
+    return found

@@ -1,0 +1,87 @@
+"""What travels between ranks, and how long that takes: rings over the slowest link, each step with its latency.
+
+No torch. `N` ranks, `n` bytes of what is reduced or gathered.
+
+Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 2009, section 3;
+the same factors are those of the bus bandwidth in nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from dataclasses import dataclass
+
+from paratune.plan.constants import Constants
+
+
+@dataclass(frozen=True)
+class Link:
+    """The slowest link of a ring."""
+
+    num_ranks: int
+    """N."""
+    bytes_per_s: float
+    """One direction."""
+    latency_s: float
+    """Of one step of the ring."""
+
+    def all_reduce_s(self, num_bytes: float) -> float:
+        """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps."""
+        return self._seconds(ring_bytes("all_reduce", num_bytes, self.num_ranks), 2 * (self.num_ranks - 1))
+
+    def all_gather_s(self, num_bytes: float) -> float:
+        """Return the seconds of gathering `num_bytes` of shards, all ranks' together: (N - 1) / N n in N - 1 steps."""
+        return self._seconds(ring_bytes("all_gather", num_bytes, self.num_ranks), self.num_ranks - 1)
+
+    def reduce_scatter_s(self, num_bytes: float) -> float:
+        """Return the seconds of a sum of which every rank gets its shard: as `all_gather_s`."""
+        return self.all_gather_s(num_bytes)
+
+    def broadcast_s(self, num_bytes: float) -> float:
+        """Return the seconds in which one rank's bytes reach all others, in a pipeline through the ring."""
+        return self._seconds(ring_bytes("broadcast", num_bytes, self.num_ranks), self.num_ranks - 1)
+
+    def send_s(self, num_bytes: float) -> float:
+        """Return the seconds from one rank to the next."""
+        return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s
+
+    def _seconds(self, num_bytes: float, num_steps: int) -> float:
+        return num_bytes / self.bytes_per_s + num_steps * self.latency_s
+
+
+def ring_bytes(collective: str, num_bytes: float, num_ranks: int) -> float:
+    """Return the bytes that each rank sends, and receives, in a collective over a ring.
+
+    Args:
+        collective: all_reduce, all_gather, reduce_scatter or broadcast.
+        num_bytes: n: of the whole, not of a shard.
+        num_ranks: N.
+    """
+    if num_ranks == 1:
+        return 0.0
+    share = (num_ranks - 1) / num_ranks
+    return (
+        num_bytes
+        * {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share, "broadcast": 1.0}[collective]
+    )
+
+
+def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, stride: int = 1) -> Link:
+    """Return the ring through a group of ranks.
+
+    Args:
+        constants: Of the machine.
+        num_ranks: Of the group.
+        ranks_per_node: Of the run. A ring enters a machine once and leaves it once, so it has all of its network.
+        stride: Between the ranks of the group: 1 for neighbours. Groups side by side (one for each shard of hybrid
+            sharding) share the network.
+
+    Raises:
+        KeyError: The machine has no figure for the link that is needed.
+    """
+    if num_ranks == 1:
+        return Link(1, 1.0, 0.0)
+    if (num_ranks - 1) * stride < ranks_per_node:
+        return Link(num_ranks, constants["link"].value, constants["link.latency"].value)
+    beside = min(stride, ranks_per_node)
+    rate = constants["network"].value / beside
+    if "link" in constants and ranks_per_node > stride:
+        rate = min(rate, constants["link"].value)
+    return Link(num_ranks, rate, constants["network.latency"].value)

@@ -1,0 +1,138 @@
+"""What a strategy makes of the time of a step: where its collectives run beside computing, and what is left of them.
+
+One function a strategy; those of FSDP2 and DeepSpeed are in `plan.sharded`. `N` ranks, `n` bytes, `p` stages, `m`
+micro-batches, `v` stages on a rank.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from paratune.config.strategy_sections import (
+    DDPStrategy,
+    DeepSpeedStrategy,
+    HSDPStrategy,
+    PipelineStrategy,
+    SingleStrategy,
+    Zero1Strategy,
+    Zero2Strategy,
+    Zero3Strategy,
+)
+from paratune.plan.links import link_between
+from paratune.plan.profile import Profile, Weights
+from paratune.plan.sharded import deepspeed, fsdp
+from paratune.plan.work import ADAMW_PASSES, Spread, Work, accumulated_s, alone, exposed_s, factored, optimizer_s
+from paratune.units import MIB
+
+
+def spread(work: Work) -> Spread:
+    """Return what the strategy of the setup makes of the step.
+
+    Raises:
+        KeyError: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
+    """
+    strategy = work.setup.strategy
+    by_kind: dict[type, Callable[[Work], Spread]] = {
+        SingleStrategy: alone,
+        DDPStrategy: _ddp,
+        Zero1Strategy: _zero1,
+        Zero2Strategy: fsdp,
+        Zero3Strategy: fsdp,
+        HSDPStrategy: fsdp,
+        PipelineStrategy: _pipeline,
+        DeepSpeedStrategy: deepspeed,
+    }
+    if type(strategy) not in by_kind:
+        raise KeyError(f"strategy {strategy.kind}")
+    return by_kind[type(strategy)](work)
+
+
+def ddp_buckets(
+    blocks: Sequence[Weights], rest: Weights, weight_bytes: int, cap_bytes: float
+) -> list[tuple[float, int]]:
+    """Return the buckets in which DDP reduces gradients, in their order.
+
+    Gradients come from the last block to the first, those of embeddings last (the head's, which come first, are few and
+    counted with them). A bucket is closed by the tensor with which it is full.
+
+    Returns:
+        For each: the share of the backward pass after which it is complete, and its bytes.
+
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
+    """
+    found: list[tuple[float, int]] = []
+    filled, ready = 0, 0.0
+    # The rest has a part of the pass as well; blocks are nearly all of it.
+    parts = [*((block, (number + 1) / len(blocks)) for number, block in enumerate(reversed(blocks))), (rest, 1.0)]
+    for part, share in parts:
+        for size in reversed(part.sizes) if part.num_trained else ():
+            filled, ready = filled + size * weight_bytes, share
+            if filled >= cap_bytes:
+                found.append((ready, filled))
+                filled = 0
+    return [*found, (ready, filled)] if filled else found
+
+
+def _reduced_s(work: Work, cap_mb: float) -> float:
+    """Return what DDP's all-reduce leaves exposed, of the last micro-batch."""
+    setup = work.setup
+    link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
+    buckets = ddp_buckets(work.profile.blocks, work.profile.rest, work.profile.weight_bytes, cap_mb * MIB)
+    passes = [(share * work.backward_s, link.all_reduce_s(num_bytes)) for share, num_bytes in buckets]
+    return factored(work, exposed_s(passes, work.backward_s, work.overlap))
+
+
+def _ddp(work: Work) -> Spread:
+    assert isinstance(work.setup.strategy, DDPStrategy)
+    whole = alone(work)
+    # Gradients are divided by the number of ranks and copied into their buckets.
+    copied = work.moved_s(2 * work.grads) if work.setup.num_ranks > 1 else 0.0
+    reduced = _reduced_s(work, work.setup.strategy.bucket_cap_mb)
+    return Spread(whole.forward_s, whole.backward_s + copied, whole.optimizer_s, reduced)
+
+
+def _zero1(work: Work) -> Spread:
+    strategy, setup = work.setup.strategy, work.setup
+    assert isinstance(strategy, Zero1Strategy)
+    whole = alone(work)
+    copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
+    parts = (*work.profile.blocks, work.profile.rest)
+    sizes = [size * work.profile.weight_bytes for part in parts for size in part.sizes]
+    # Whole tensors are dealt out: no rank has less than the largest.
+    share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
+    link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
+    sent = factored(work, math.fsum(link.broadcast_s(size) for size in sizes))
+    reduced = _reduced_s(work, strategy.bucket_cap_mb)
+    # The norm is that of all gradients, on every rank.
+    updating = optimizer_s(work, (1 + (ADAMW_PASSES - 1) * share) / ADAMW_PASSES)
+    return Spread(whole.forward_s, whole.backward_s + copied, updating, reduced + sent)
+
+
+def _pipeline(work: Work) -> Spread:
+    """Stages on ranks, micro-batches through them; replicas of the pipeline sum their gradients behind it all."""
+    setup = work.setup
+    p, v = setup.traits.ranks_per_replica, setup.traits.stages_per_rank
+    m = setup.grad_accum_steps
+    blocks = len(work.profile.blocks)
+    ideal = m * (work.forward_s + work.backward_s) / p
+    # The slowest stage sets the pace: blocks are not divided.
+    uneven = math.ceil(blocks / (p * v)) * p * v / blocks
+    share = setup.traits.ideal_bubble_share(m) or 0.0
+    bubble = ideal * uneven / (1 - share) - ideal
+    neighbours = link_between(work.constants, p, setup.ranks_per_node)
+    send = neighbours.send_s(work.num_tokens * hidden_size(work.profile) * work.profile.weight_bytes)
+    # Filling and draining nothing runs beside; else each micro-batch is sent on and its gradient back, for each stage.
+    sending = 2 * (p - 1) * send + (1 - work.overlap) * 2 * m * v * send
+    replicas = link_between(work.constants, setup.num_ranks // p, setup.ranks_per_node, stride=p)
+    reducing = replicas.all_reduce_s(work.grads / p) + neighbours.all_reduce_s(8)
+    return Spread(
+        forward_s=m * work.forward_s / p,
+        backward_s=m * work.backward_s / p + accumulated_s(work) / p,
+        optimizer_s=optimizer_s(work, 1 / p),
+        communication_s=factored(work, sending + reducing),
+        bubble_s=bubble * work.constants.value("factor.pipeline", 1.0),
+    )
+
+
+def hidden_size(profile: Profile) -> int:
+    """Return D: the width of what a block hands on, which is that of its smallest tensor, a norm's weight."""
+    return min(min(block.sizes) for block in profile.blocks)

@@ -1,0 +1,132 @@
+"""The time of strategies that shard weights: FSDP2's and DeepSpeed's, with what they keep on the host.
+
+`L` blocks, each a unit that is gathered and reduced by itself, and one more for the rest (embeddings and head).
+"""
+
+import math
+from collections.abc import Sequence
+
+from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy
+from paratune.plan.links import Link, link_between
+from paratune.plan.setup import Setup
+from paratune.plan.work import ADAMW_PASSES, Spread, Work, alone, factored, optimizer_s
+
+
+def fsdp(work: Work) -> Spread:
+    """ZeRO-2, ZeRO-3 and hybrid sharding by FSDP2: a unit for each block, and one for the rest."""
+    setup = work.setup
+    steps, traits = setup.grad_accum_steps, setup.traits
+    group = _shard_ranks(setup)
+    link = link_between(work.constants, group, setup.ranks_per_node)
+    gathers = [link.all_gather_s(num_bytes) for num_bytes in work.block_weights]
+    first = link.all_gather_s(work.rest_weights)
+    forward = _gathered_forward_s(work, gathers, first)
+    reductions = _reductions(work, link, group)
+    backward_gathers = gathers if traits.gathers_per_micro_step else [0.0] * len(gathers)
+    last = _backward_s(work, backward_gathers, first if traits.gathers_per_micro_step else 0.0, reductions)
+    if traits.gathers_per_micro_step:
+        early = _backward_s(work, gathers, first, [0.0] * (len(gathers) + 1))
+        waiting = steps * forward + (steps - 1) * early + last
+    else:
+        waiting = forward + last  # gathered once a step, reduced once a step
+    copied = work.moved_s(2 * (sum(work.block_weights) + work.rest_weights)) * max(
+        1, traits.gathers_per_micro_step * steps
+    )
+    copied += work.moved_s(2 * work.grads)
+    whole = alone(work)
+    exposed = factored(work, waiting + copied + link.all_reduce_s(8))
+    if traits.states_on == "cpu":
+        num_gathers = max(1, traits.gathers_per_micro_step * steps)
+        offload = _offload_s(work, group, copies_in=num_gathers, copies_out=1)
+        return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
+    return Spread(whole.forward_s, whole.backward_s, optimizer_s(work, 1 / group), exposed)
+
+
+def _shard_ranks(setup: Setup) -> int:
+    """Return the ranks that share one copy of the states."""
+    if isinstance(setup.strategy, HSDPStrategy):
+        return setup.strategy.shard_size or setup.ranks_per_node
+    return setup.num_ranks
+
+
+def _gathered_forward_s(work: Work, gathers: Sequence[float], first: float) -> float:
+    """Return what gathering adds to a forward pass: a block's weights come while the block before computes.
+
+    Those of the rest (embeddings) and of the first block have nothing to run beside.
+
+    Source: PyTorch, docs of torch.distributed.fsdp.fully_shard: implicit prefetching in forward.
+    """
+    each = work.forward_s / max(1, len(gathers))
+    beside = [*gathers[1:], 0.0] if gathers else []
+    hidden = first + sum(gathers[:1]) + math.fsum(max(0.0, seconds - each) for seconds in beside)
+    return work.overlap * hidden + (1 - work.overlap) * (first + math.fsum(gathers))
+
+
+def _backward_s(work: Work, gathers: Sequence[float], first: float, reductions: Sequence[float]) -> float:
+    """Return what gathering again and reduce-scatters add to a backward pass.
+
+    While a block computes, the weights of the one before it come and the gradients of the one behind it go, over one
+    link. Ahead of all, the rest and the last block come; at the end, the first block and the rest go.
+    """
+    each = work.backward_s / max(1, len(gathers))
+    come = [*reversed(gathers)]
+    go = [*reversed(reductions[:-1])]
+    beside = [a + b for a, b in zip([*come[1:], 0.0], [0.0, *go[:-1]], strict=True)] if come else []
+    ends = first + sum(come[:1]) + sum(go[-1:]) + reductions[-1]
+    hidden = ends + math.fsum(max(0.0, seconds - each) for seconds in beside)
+    total = first + math.fsum(come) + math.fsum(reductions)
+    return work.overlap * hidden + (1 - work.overlap) * total
+
+
+def _reductions(work: Work, link: Link, group: int) -> list[float]:
+    """Return the seconds of reducing the gradients of each block, and of the rest."""
+    setup = work.setup
+    replicas = setup.num_ranks // group
+    between = link_between(work.constants, replicas, setup.ranks_per_node, stride=group)
+    return [
+        link.reduce_scatter_s(num_bytes) + between.all_reduce_s(num_bytes / group)
+        for num_bytes in (*work.block_grads, work.rest_grads)
+    ]
+
+
+def _offload_s(work: Work, group: int, *, copies_in: int, copies_out: int) -> float:
+    """Return the seconds of shards that cross between host and device, and of AdamW on the host.
+
+    Copies are not hidden: each is waited for before the collective, or the update, that needs it.
+    """
+    constants, ranks = work.constants, work.setup.ranks_per_node
+    weights = (sum(work.block_weights) + work.rest_weights) / group
+    crossing = (copies_in * weights + copies_out * work.grads / group) / constants["host_link"].value
+    # The ranks of a machine share its memory.
+    updating = ADAMW_PASSES * work.grads / group * ranks / constants["adamw.host"].value
+    return crossing + updating * constants.value("factor.optimizer", 1.0)
+
+
+def deepspeed(work: Work) -> Spread:
+    """DeepSpeed's own ZeRO; stages below 3 wait for their collectives (`overlap_comm` is off there by default)."""
+    setup, strategy = work.setup, work.setup.strategy
+    assert isinstance(strategy, DeepSpeedStrategy)
+    ranks, steps = setup.num_ranks, setup.grad_accum_steps
+    link = link_between(work.constants, ranks, setup.ranks_per_node)
+    whole = alone(work)
+    if strategy.stage == 3:
+        gathers = [link.all_gather_s(num_bytes) for num_bytes in work.block_weights]
+        first = link.all_gather_s(work.rest_weights)
+        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in (*work.block_grads, work.rest_grads)]
+        waiting = steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
+    else:
+        times = steps if setup.traits.reduces_each_micro_step else 1
+        waiting = times * (link.reduce_scatter_s if strategy.stage == 2 else link.all_reduce_s)(work.grads)
+        waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
+    share = 1 / ranks if strategy.stage else 1.0
+    exposed = factored(work, waiting)
+    if setup.traits.states_on == "cpu":
+        copies_in = 2 * steps if strategy.offload_parameters else 1
+        offload = _offload_s(work, ranks, copies_in=copies_in, copies_out=_times_out(strategy, steps))
+        return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
+    return Spread(whole.forward_s, whole.backward_s, optimizer_s(work, share), exposed)
+
+
+def _times_out(strategy: DeepSpeedStrategy, steps: int) -> int:
+    """Return how often gradients go to the host in a step: with each micro-batch that reduces them."""
+    return steps if strategy.stage >= 2 else 1

@@ -1,0 +1,213 @@
+"""How long an optimizer step takes: each term by itself, what it is bound by, and between which times it should lie.
+
+Times of operations are those of `plan.kernels`; what the strategy adds is in `plan.schedules` and `plan.sharded`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paratune.plan.constants import Constants
+from paratune.plan.kernels import PassTime, pass_time
+from paratune.plan.machine import Machine, threads_of_rank
+from paratune.plan.profile import Profile
+from paratune.plan.schedules import spread
+from paratune.plan.setup import Setup
+from paratune.plan.work import Spread, Work
+
+TERMS = (
+    "get_batch",
+    "forward",
+    "backward",
+    "optimizer",
+    "communication_exposed",
+    "bubble",
+    "offload",
+    "other",
+)
+"""They sum to the step."""
+BOUNDS = ("host", "compute", "memory", "link", "offload", "loader")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What of the job decides on time and is in neither profile nor setup."""
+
+    num_tokens: float
+    """That are computed in a micro-batch: T, or B x S."""
+    num_workers: int = 0
+    """As `data.num_workers`: processes of each rank that make batches."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Of one optimizer step, in seconds."""
+
+    terms: Mapping[str, float]
+    """By the names of `TERMS`."""
+    total_s: float
+    low_s: float
+    high_s: float
+    """Bounds between which it should lie, from those of all figures of the machine."""
+    bound: str
+    """What most of it is bound by, of `BOUNDS`: launching operations, arithmetic, memory, what lies between ranks (a
+    pipeline's bubble too), moving states to the host and back, or making batches."""
+    main_constants: tuple[str, ...]
+    """Figures of the machine to which the interval owes most, the most important first."""
+
+
+def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> StepTime | None:
+    """Predict an optimizer step.
+
+    Args:
+        profile: Of one micro-batch of the setup.
+        setup: The way of running the job.
+        machine: On which it runs.
+        figures: Of the job.
+
+    Returns:
+        The time; None where a figure of the machine is not known that is needed (see `why_no_time`).
+    """
+    constants = machine.constants_for(setup.ranks_per_node)
+    if constants is None:
+        return None
+    try:
+        terms, bound = _terms(profile, setup, machine, constants, figures)
+        total = math.fsum(terms.values())
+        shifts = {name: _shift(name, total, profile, setup, machine, constants, figures) for name in constants}
+    except KeyError:
+        return None
+    faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
+    ordered = sorted(shifts, key=lambda name: -max(shifts[name]))
+    return StepTime(
+        terms=terms,
+        total_s=total,
+        low_s=total * math.exp(-faster),
+        high_s=total * math.exp(slower),
+        bound=bound,
+        main_constants=tuple(name for name in ordered[:3] if max(shifts[name]) > 0),
+    )
+
+
+def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> str | None:
+    """Return why `step_time` knows nothing, None where it does."""
+    constants = machine.constants_for(setup.ranks_per_node)
+    if constants is None:
+        return f"nothing is known of the speed of {machine.name}; measure it there: paratune plan --calibrate"
+    try:
+        _terms(profile, setup, machine, constants, figures)
+    except KeyError as error:
+        return (
+            f"{machine.name} has no figure for {error.args[0]}; measure it there (paratune plan --calibrate), or give "
+            "it in a file (docs/plan.md#a-machine-of-your-own)"
+        )
+    return None
+
+
+def _shift(
+    name: str,
+    total: float,
+    profile: Profile,
+    setup: Setup,
+    machine: Machine,
+    constants: Constants,
+    figures: Figures,
+) -> tuple[float, float]:
+    """Return by how much, in logarithms, one figure at its bounds can make the step faster, and slower."""
+    moved = []
+    for bound in ("low", "high"):
+        terms, _ = _terms(profile, setup, machine, constants.at_bound(name, bound), figures)
+        moved.append(math.log(math.fsum(terms.values()) / total))
+    return max(0.0, -min(moved)), max(0.0, *moved)
+
+
+def _terms(
+    profile: Profile, setup: Setup, machine: Machine, constants: Constants, figures: Figures
+) -> tuple[dict[str, float], str]:
+    """Return the terms of a step, and what most of it is bound by.
+
+    Raises:
+        KeyError: A figure of the machine is not known.
+    """
+    forward, backward = (_pass(profile, setup, machine, constants, name) for name in ("forward", "backward"))
+    slower = _together(setup, machine, constants)
+    work = Work(
+        profile=profile,
+        setup=setup,
+        constants=constants,
+        forward_s=forward.total_s * slower * constants.value("factor.forward", 1.0),
+        backward_s=backward.total_s * slower * constants.value("factor.backward", 1.0),
+        num_tokens=figures.num_tokens,
+        is_cuda=machine.is_cuda,
+        slower=slower,
+    )
+    found = spread(work)
+    other = constants.value("step", 0.0)
+    idle_s = _idle_host_s(forward, backward, setup) if machine.is_cuda else 0.0
+    get_batch = _get_batch_s(setup, constants, figures, found.total_s + other, idle_s)
+    terms = {
+        "get_batch": get_batch,
+        "forward": found.forward_s,
+        "backward": found.backward_s,
+        "optimizer": found.optimizer_s,
+        "communication_exposed": found.communication_s,
+        "bubble": found.bubble_s,
+        "offload": found.offload_s,
+        "other": other,
+    }
+    return terms, _bound(terms, found, forward, backward)
+
+
+def _pass(profile: Profile, setup: Setup, machine: Machine, constants: Constants, name: str) -> PassTime:
+    phase = profile.forward if name == "forward" else profile.backward
+    return pass_time(
+        phase.operations,
+        constants,
+        launch=f"launch.{name}",
+        tf32=setup.precision.tf32,
+        is_cuda=machine.is_cuda,
+    )
+
+
+def _together(setup: Setup, machine: Machine, constants: Constants) -> float:
+    """Return how much slower a rank computes for the other ranks of its machine."""
+    ranks = setup.ranks_per_node
+    if ranks == 1:
+        return 1.0
+    together = constants.value("together", 1.0)
+    if machine.is_cuda or machine.num_cores is None:
+        return together
+    return max(together, ranks * threads_of_rank(ranks, machine.num_cores) / machine.num_cores)
+
+
+def _idle_host_s(forward: PassTime, backward: PassTime, setup: Setup) -> float:
+    """Return the seconds of a step that the host is ahead of the device, and can make the next batch in."""
+    ahead = sum(each.device_s - each.host_s for each in (forward, backward))
+    return max(0.0, ahead * setup.grad_accum_steps)
+
+
+def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: float, idle_s: float) -> float:
+    """Return what a step waits for its batch: what workers, or a host that is ahead, do not hide."""
+    making = setup.micro_batch_size * setup.grad_accum_steps * constants.value("loader", 0.0)
+    if figures.num_workers:
+        return max(0.0, making / figures.num_workers - rest_s)
+    return max(0.0, making - idle_s)
+
+
+def _bound(terms: Mapping[str, float], found: Spread, forward: PassTime, backward: PassTime) -> str:
+    shares = dict.fromkeys(BOUNDS, 0.0)
+    for term, each in (("forward", forward), ("backward", backward)):
+        if each.is_queued and each.is_host_bound:
+            shares["host"] += terms[term]
+            continue
+        on_host = 0.0 if each.is_queued or not each.total_s else each.host_s / each.total_s
+        arithmetic = each.arithmetic_s / each.device_s * (1 - on_host) if each.device_s else 0.0
+        shares["host"] += terms[term] * on_host
+        shares["compute"] += terms[term] * arithmetic
+        shares["memory"] += terms[term] * (1 - on_host - arithmetic)
+    shares["memory"] += terms["optimizer"]
+    shares["link"] += terms["communication_exposed"] + terms["bubble"]
+    shares["offload"] += terms["offload"]
+    shares["loader"] += terms["get_batch"]
+    shares["host"] += terms["other"]
+    return max(BOUNDS, key=shares.__getitem__)

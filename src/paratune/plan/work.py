@@ -1,0 +1,125 @@
+"""The time of a step before its strategy is looked at, and the parts that all strategies are made of."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paratune.plan.constants import Constants
+from paratune.plan.profile import Profile
+from paratune.plan.setup import Setup
+
+ADAMW_PASSES = 9
+"""Times that an optimizer step reads or writes as many bytes as there are trained weights: gradients for their norm;
+weights, gradients and both moments read; the same four written, gradients divided by what clips them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a rank would do by itself."""
+
+    profile: Profile
+    setup: Setup
+    constants: Constants
+    forward_s: float
+    """Of one micro-batch through the whole model."""
+    backward_s: float
+    num_tokens: float
+    """Of a micro-batch, as they are computed."""
+    is_cuda: bool
+    slower: float = 1.0
+    """How much slower the rank computes for the other ranks of its machine."""
+
+    @property
+    def block_grads(self) -> list[int]:
+        """Bytes of each block's gradients."""
+        return [self.profile.weight_bytes * block.num_trained for block in self.profile.blocks]
+
+    @property
+    def rest_grads(self) -> int:
+        return self.profile.weight_bytes * self.profile.rest.num_trained
+
+    @property
+    def grads(self) -> int:
+        """Bytes of all gradients."""
+        return self.profile.weight_bytes * self.profile.num_trained
+
+    @property
+    def block_weights(self) -> list[int]:
+        """Bytes of each block's weights, frozen ones included."""
+        return [self.profile.weight_bytes * (each.num_trained + each.num_frozen) for each in self.profile.blocks]
+
+    @property
+    def rest_weights(self) -> int:
+        rest = self.profile.rest
+        return self.profile.weight_bytes * (rest.num_trained + rest.num_frozen)
+
+    @property
+    def num_tensors(self) -> int:
+        return sum(len(part.sizes) for part in (*self.profile.blocks, self.profile.rest))
+
+    @property
+    def overlap(self) -> float:
+        return self.constants.value("overlap", 0.0)
+
+    def moved_s(self, num_bytes: float) -> float:
+        """Return the seconds of passes over memory that read and write so many bytes."""
+        return self.slower * num_bytes / self.constants["elementwise"].at(num_bytes) if num_bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A step of a rank, in seconds."""
+
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    communication_s: float = 0.0
+    """Of collectives, what does not run beside computing."""
+    bubble_s: float = 0.0
+    offload_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        parts = (self.forward_s, self.backward_s, self.optimizer_s)
+        return math.fsum((*parts, self.communication_s, self.bubble_s, self.offload_s))
+
+
+def alone(work: Work) -> Spread:
+    """Return the step of a rank that holds the whole model and meets no other."""
+    accumulating = accumulated_s(work)
+    steps = work.setup.grad_accum_steps
+    return Spread(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
+
+
+def accumulated_s(work: Work) -> float:
+    """Return the seconds of adding the gradients of micro-batches after the first: two reads and a write."""
+    return (work.setup.grad_accum_steps - 1) * work.moved_s(3 * work.grads)
+
+
+def factored(work: Work, seconds: float) -> float:
+    """Return exposed seconds of collectives as runs on the machine have shown them to be."""
+    return seconds * work.constants.value("factor.communication", 1.0)
+
+
+def optimizer_s(work: Work, share: float = 1.0) -> float:
+    """Return the seconds of norm, clipping and update on the device, of a share of the model's trained weights."""
+    constants = work.constants
+    moving = work.slower * share * ADAMW_PASSES * work.grads / constants["adamw"].value
+    calling = work.slower * work.num_tensors * constants.value("adamw.tensor", 0.0)
+    return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
+
+
+def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: float) -> float:
+    """Return how long collectives hold up a pass that ends without them at `end_s`.
+
+    Args:
+        passes: When each collective could begin, and how long it takes; they run one behind the other.
+        end_s: Seconds of the pass.
+        overlap: Share that runs beside computing where it could; the rest of each holds computing up.
+    """
+    finished = total = 0.0
+    for ready, seconds in passes:
+        finished = max(finished, ready) + seconds
+        total += seconds
+    hidden = max(0.0, finished - end_s)
+    return overlap * hidden + (1 - overlap) * total

@@ -1,0 +1,54 @@
+"""Bytes and seconds of collectives, by the arithmetic of rings."""
+
+import pytest
+
+from paratune.plan.constants import Constant, Constants
+from paratune.plan.links import Link, link_between, ring_bytes
+
+
+def test_bytes_of_a_ring() -> None:
+    # nccl-tests, doc/PERFORMANCE.md: factor 2 (n - 1) / n of an all-reduce, (n - 1) / n of a gather; here n = 4.
+    assert ring_bytes("all_reduce", 400, 4) == 600
+    assert ring_bytes("all_gather", 400, 4) == 300
+    assert ring_bytes("reduce_scatter", 400, 4) == 300
+    assert ring_bytes("broadcast", 400, 4) == 400
+    assert ring_bytes("all_reduce", 400, 1) == 0
+
+
+def test_seconds_of_a_ring() -> None:
+    link = Link(num_ranks=4, bytes_per_s=100.0, latency_s=0.5)
+    assert link.all_reduce_s(400) == 6 + 6 * 0.5
+    assert link.all_gather_s(400) == link.reduce_scatter_s(400) == 3 + 3 * 0.5
+    assert link.broadcast_s(400) == 4 + 3 * 0.5
+    assert link.send_s(400) == 4 + 0.5
+    alone = Link(num_ranks=1, bytes_per_s=100.0, latency_s=0.5)
+    assert alone.all_reduce_s(400) == alone.all_gather_s(400) == alone.broadcast_s(400) == alone.send_s(400) == 0
+
+
+def figures(**values: float) -> Constants:
+    names = {name.replace("__", "."): Constant(value, value, value, "test") for name, value in values.items()}
+    return Constants(names)
+
+
+MACHINE = figures(link=100.0, link__latency=1.0, network=20.0, network__latency=5.0)
+
+
+def test_within_a_machine_the_link_is_that_between_its_devices() -> None:
+    assert link_between(MACHINE, 4, 4) == Link(4, 100.0, 1.0)
+    assert link_between(MACHINE, 1, 1) == Link(1, 1.0, 0.0)
+
+
+def test_between_machines_the_network_is_the_slowest_link() -> None:
+    assert link_between(MACHINE, 8, 4) == Link(8, 20.0, 5.0)
+    fast = MACHINE.replaced(figures(network=500.0).by_name)
+    assert link_between(fast, 8, 4) == Link(8, 100.0, 5.0)
+
+
+def test_groups_side_by_side_share_the_network() -> None:
+    # Two machines of 4 ranks, shards within each: 4 rings of 2 ranks go through one network.
+    assert link_between(MACHINE, 2, 4, stride=4) == Link(2, 5.0, 5.0)
+
+
+def test_a_link_that_is_not_known_is_asked_for() -> None:
+    with pytest.raises(KeyError, match="network"):
+        link_between(figures(link=1.0), 8, 4)

@@ -1,0 +1,139 @@
+"""Machines: listed devices, files of one's own, and what is said about wrong ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import ConfigError
+from paratune.plan.machine import calibrated, machine_of, threads_of_rank
+from paratune.plan.uncalibrated import constants_of
+from paratune.units import GIB
+
+
+def test_a_listed_device_has_the_figures_of_its_sheet() -> None:
+    machine = machine_of("a100-40gb")
+    assert machine.constants is not None
+    assert machine.is_cuda
+    assert machine.memory_bytes == 40 * GIB
+    assert machine.tdp_w == 400
+    # NVIDIA A100 datasheet: 312 TFLOP/s in bf16, of which half is taken to be reached by BERT's products.
+    assert machine.constants["product.bf16"].value == pytest.approx(156e12)
+    assert machine.constants["product.bf16"].high < 312e12
+    # 300 GB/s of NVLink in one direction; 1555 GB/s of memory.
+    assert machine.constants["link"].value == pytest.approx(0.75 * 300e9)
+    assert machine.constants["elementwise"].high < 1555e9
+
+
+@pytest.mark.parametrize("key", ["a100-40gb", "t4", "v100-16gb", "rtx-3090", "mi250x"])
+def test_all_that_is_not_measured_says_so_and_has_bounds(key: str) -> None:
+    constants = machine_of(key).constants
+    assert constants is not None
+    for name in constants:
+        assert constants[name].low <= constants[name].value <= constants[name].high
+        assert constants[name].source.startswith("assumed")
+
+
+def test_what_a_sheet_does_not_list_is_not_known() -> None:
+    constants = machine_of("v100-16gb").constants
+    assert constants is not None
+    assert "product.bf16" not in constants
+    assert "product.fp16" in constants
+
+
+def test_a_bridge_is_hoped_for_and_not_counted_on() -> None:
+    constants = machine_of("rtx-3090").constants
+    assert constants is not None
+    # PCIe 4.0 has 32 GB/s for 16 lanes, the bridge 56.25.
+    assert constants["link"].value < 32e9
+    assert constants["link"].high == pytest.approx(0.9 * 56.25e9)
+
+
+def test_an_unknown_device_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"a100-41gb is no device .*h100-80gb"):
+        machine_of("a100-41gb")
+    with pytest.raises(ConfigError, match="did you mean v100s"):
+        machine_of("v100ss")
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_changes_a_listed_device(tmp_path: Path) -> None:
+    text = "device: a100-40gb\nmemory_gib: 39.5\nnetwork_gbit_per_s: 200\nprice_per_hour: 1.5\ntdp_w: 300\n"
+    machine = machine_of(write(tmp_path, text))
+    assert machine.name == "mine"
+    assert machine.memory_bytes == int(39.5 * GIB)
+    assert machine.constants is not None
+    assert machine.constants["network"].value == pytest.approx(0.8 * 25e9)
+    # 2 devices for half an hour at 300 W are 1.08 MJ; at 1.50 an hour each, 1.50.
+    assert machine.energy_j(2, 1800) == pytest.approx(1.08e6)
+    assert machine.price(2, 1800) == pytest.approx(1.5)
+
+
+def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
+    text = "name: new card\nmemory_gib: 16\nmemory_gb_per_s: 500\npeak_tflops:\n  fp32: 20\nlink_gb_per_s: 100\n"
+    machine = machine_of(write(tmp_path, text))
+    assert machine.constants is not None
+    assert machine.name == "new card"
+    assert machine.constants["product.fp32"].value == pytest.approx(0.75 * 20e12)
+    assert "product.bf16" not in machine.constants
+    assert machine.constants["link"].value == pytest.approx(75e9)
+    assert machine.energy_j(1, 1) is None
+    assert machine.price(1, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("device: a100-40gb\nmemory_gb: 3\n", r"line 2: memory_gb is no figure of a machine; did you mean memory_gi?b"),
+        ("device: a100-40gb\ntdp_w: -3\n", r"line 2: tdp_w is -3 .*above 0"),
+        ("device: a101\n", r"line 1: device is a101, which is not listed"),
+        ("device: t4\npeak_tflops:\n  fp32: fast\n", r'line 3: peak_tflops.fp32 is "fast" \(text\)'),
+        ("device: t4\npeak_tflops:\n  fp8: 3\n", r"line 3: peak_tflops.fp8 is no figure"),
+        ("device: t4\npeak_tflops: 3\n", r"line 2: peak_tflops is 3 \(a whole number\)"),
+        ("memory_gib: 3\n", r"without device, memory_gb_per_s, peak_tflops must be given"),
+        ("- a\n", r"a machine is a mapping of options"),
+        ("", r"a machine is a mapping of options"),
+        ("device: [\n", r"not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_told_where_it_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        machine_of(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        machine_of("nowhere.yaml")
+
+
+def test_a_measured_cpu_has_figures_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    listed = machine_of("t4").constants
+    assert listed is not None
+    one, four = listed, listed.replaced({"adamw": listed["adamw"].times(4)})
+    cpu = replace(machine_of("t4"), is_cuda=False, constants=None, num_cores=4.0)
+    machine = calibrated(cpu, {1: one, 4: four})
+    assert machine.is_calibrated
+    assert machine.constants == four
+    assert machine.constants_for(1) == four
+    assert machine.constants_for(4) == one
+    assert machine.constants_for(2) == one  # two threads are nearer to one than to four
+    assert threads_of_rank(3, 8.0) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert machine.constants_for(1) == one
+
+
+def test_without_a_measurement_a_machine_stays_what_it_is() -> None:
+    machine = machine_of("t4")
+    assert calibrated(machine, {}) is machine
+
+
+def test_a_sheet_without_memory_bandwidth_gives_no_figures() -> None:
+    device = machine_of("t4").device
+    assert device is not None
+    assert constants_of(replace(device, memory_bytes_per_s=None)) is None

@@ -1,0 +1,305 @@
+"""Times of a step against arithmetic written out: a machine whose figures are round, a profile of BERT-base."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from transformers import AutoConfig
+
+from paratune.config.strategy_sections import (
+    DDPStrategy,
+    DeepSpeedStrategy,
+    HSDPStrategy,
+    OutsideStrategy,
+    PipelineStrategy,
+    SingleStrategy,
+    Strategy,
+    Zero1Strategy,
+    Zero2Strategy,
+    Zero3Strategy,
+    strategy_options,
+)
+from paratune.config.task_sections import ClassificationTask
+from paratune.config.traits import Traits, traits_of
+from paratune.plan.constants import Constant, Constants
+from paratune.plan.kernels import pass_time
+from paratune.plan.machine import Machine, machine_of
+from paratune.plan.profile import Profile, Shape, Weights, profile
+from paratune.plan.schedules import ddp_buckets, hidden_size
+from paratune.plan.setup import Setup
+from paratune.plan.time import TERMS, Figures, step_time, why_no_time
+from paratune.plan.trace import Operation, Phase
+from paratune.plan.work import exposed_s
+from paratune.precision import POLICIES
+
+TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
+
+
+@cache
+def bert_base(precision: str = "fp32", checkpointing: int | None = None) -> Profile:
+    config = AutoConfig.for_model("bert")
+    shape = Shape((128,) * 4)
+    return profile(config, TASK, shape, POLICIES[precision], activation_checkpointing=checkpointing)
+
+
+def figures(**values: float) -> Constants:
+    names = {name.replace("__", "."): Constant(value, value, value, "test") for name, value in values.items()}
+    return Constants(names)
+
+
+ROUND = figures(
+    product__fp32=1e12,
+    batched__fp32=1e12,
+    elementwise=1e15,
+    activation=1e15,
+    softmax=1e15,
+    norm=1e15,
+    dropout=1e15,
+    gather=1e15,
+    launch__forward=0.0,
+    launch__backward=0.0,
+    adamw=1e12,
+    link=1e11,
+    link__latency=0.0,
+    network=1e10,
+    network__latency=0.0,
+    host_link=1e10,
+    adamw__host=1e11,
+    overlap=1.0,
+)
+"""All memory is so fast that products alone take time."""
+
+
+def machine(constants: Constants | None = ROUND) -> Machine:
+    return Machine("round", None, is_cuda=True, memory_bytes=None, constants=constants)
+
+
+def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = None, steps: int = 1) -> Setup:
+    traits = traits_of(strategy.kind, strategy_options(strategy)) or Traits("outside", {})
+    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
+
+
+SINGLE = setup(SingleStrategy(kind="single"))
+JOB = Figures(num_tokens=512)
+
+
+def terms(way: Setup, constants: Constants = ROUND, of: Profile | None = None, job: Figures = JOB) -> dict[str, float]:
+    found = step_time(of or bert_base(), way, machine(constants), job)
+    assert found is not None
+    assert tuple(found.terms) == TERMS
+    assert sum(found.terms.values()) == pytest.approx(found.total_s)
+    return dict(found.terms)
+
+
+def test_forward_and_backward_of_bert_base_take_the_time_of_their_products() -> None:
+    # Kaplan et al. 2020, table 1, for an encoder of L layers, width D, rows of S tokens: a token takes 2 * 12 L D^2 in
+    # the weights and 4 L S D in the scores. BERT-base: L = 12, D = 768; here 512 tokens in rows of 128. The pooler is
+    # 2 D^2 a row, less than 1 in 10,000.
+    forward = 512 * (24 * 12 * 768**2 + 4 * 12 * 128 * 768) / 1e12
+    # Backward twice the weights' products; of the flash kernel's 2 products, 5 (FlashAttention, appendix B).
+    backward = 512 * (48 * 12 * 768**2 + 10 * 12 * 128 * 768) / 1e12
+    found = terms(SINGLE)
+    assert found["forward"] == pytest.approx(forward, rel=0.001)
+    assert found["backward"] == pytest.approx(backward, rel=0.001)
+
+
+def test_the_optimizer_takes_the_bytes_of_its_states() -> None:
+    # 109.48 million weights (Devlin et al.: 110 M), 4 bytes each, nine times read or written.
+    assert terms(SINGLE)["optimizer"] == pytest.approx(9 * 4 * 109_483_778 / 1e12)
+    assert terms(SINGLE)["communication_exposed"] == terms(SINGLE)["bubble"] == terms(SINGLE)["offload"] == 0
+
+
+def test_activations_computed_again_are_another_forward_pass() -> None:
+    plain, again = terms(SINGLE), terms(SINGLE, of=bert_base(checkpointing=1))
+    assert again["forward"] == pytest.approx(plain["forward"])
+    # All of it but the pooler and the last product of each block, whose output nothing needs.
+    assert again["backward"] == pytest.approx(plain["backward"] + plain["forward"], rel=0.01)
+
+
+def test_an_operation_waits_for_the_slower_of_arithmetic_memory_and_launch() -> None:
+    constants = figures(
+        product__fp32=100.0, product__tf32=1000.0, elementwise=10.0, norm=5.0, kernel=2.0, launch__forward=1.0
+    )
+    operations = Counter(
+        {
+            Operation(1000, 20, "float32", "mm"): 3,  # 10 s of arithmetic, 2 s of memory
+            Operation(100, 500, "float32", "mm"): 1,  # 1 s and 50 s
+            Operation(0, 50, "float32", "native_layer_norm"): 2,  # 10 s each
+            Operation(0, 1, "float32", "add"): 5,  # shorter than the shortest kernel, 2 s
+        }
+    )
+    found = pass_time(operations, constants, launch="launch.forward", tf32=False, is_cuda=True)
+    assert found.device_s == pytest.approx(30 + 50 + 20 + 10)
+    assert found.arithmetic_s == pytest.approx(30)
+    assert found.host_s == 11
+    assert found.total_s == found.device_s
+    tf32 = pass_time(operations, constants, launch="launch.forward", tf32=True, is_cuda=True)
+    assert tf32.device_s == pytest.approx(3 * 2 + 50 + 20 + 10)
+    on_host = pass_time(operations, constants, launch="launch.forward", tf32=False, is_cuda=False)
+    assert on_host.total_s == pytest.approx(30 + 50 + 20 + 0.5 + 11)
+
+
+def test_a_device_that_waits_for_the_host_is_said_to() -> None:
+    slow = ROUND.replaced(figures(launch__forward=1.0, launch__backward=1.0).by_name)
+    found = step_time(bert_base(), SINGLE, machine(slow), JOB)
+    assert found is not None
+    assert found.bound == "host"
+    assert found.terms["forward"] == bert_base().forward.num_kernels
+    fast = step_time(bert_base(), SINGLE, machine(), JOB)
+    assert fast is not None
+    assert fast.bound == "compute"
+
+
+def test_gradients_travel_while_backward_computes() -> None:
+    # Two blocks of 2 s each: gradients of the first are there after 1 s, and travel 3 s; of the second after 2 s.
+    assert exposed_s([(1.0, 3.0), (2.0, 1.0)], 2.0, overlap=1.0) == pytest.approx(3.0)
+    assert exposed_s([(1.0, 0.5), (2.0, 0.25)], 2.0, overlap=1.0) == pytest.approx(0.25)
+    assert exposed_s([(1.0, 3.0), (2.0, 1.0)], 2.0, overlap=0.0) == pytest.approx(4.0)
+    assert exposed_s([], 2.0, overlap=1.0) == 0.0
+
+
+def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
+    block, rest = Weights(30, 0, (10, 20)), Weights(7, 0, (7,))
+    # 4 bytes each; from the last block's last tensor on: 80 + 40 bytes, again, then 28.
+    found = ddp_buckets([block, block], rest, 4, cap_bytes=100)
+    assert found == [(0.5, 120), (1.0, 120), (1.0, 28)]
+    assert sum(each for _, each in ddp_buckets([block, block], rest, 4, cap_bytes=1e9)) == 4 * 67
+
+
+def test_ddp_leaves_the_last_bucket_exposed() -> None:
+    way = setup(DDPStrategy(kind="ddp"), 4)
+    buckets = ddp_buckets(bert_base().blocks, bert_base().rest, 4, 25 * 2**20)
+    assert sum(size for _, size in buckets) == 4 * 109_483_778
+    # 2 (N - 1) / N of the bytes at 1e11 a second; all blocks' fit behind their backward pass of 270 ms, and only the
+    # buckets that the embeddings complete are left.
+    last = sum(size for ready, size in buckets if ready == 1.0)
+    found = terms(way)
+    assert found["communication_exposed"] == pytest.approx(1.5 * last / 1e11)
+    # Without any overlap all of it is.
+    alone = ROUND.replaced(figures(overlap=0.0).by_name)
+    assert terms(way, alone)["communication_exposed"] == pytest.approx(1.5 * 4 * 109_483_778 / 1e11)
+
+
+def test_ddp_of_one_rank_is_single() -> None:
+    assert terms(setup(DDPStrategy(kind="ddp"))) == terms(SINGLE)
+
+
+def test_zero1_updates_a_share_and_sends_it_around() -> None:
+    found = terms(setup(Zero1Strategy(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
+    num_bytes = 4 * 109_483_778
+    assert found["communication_exposed"] == pytest.approx((1.5 + 1) * num_bytes / 1e11)
+    assert found["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)
+
+
+def test_zero3_gathers_twice_and_reduces_once() -> None:
+    exposed = ROUND.replaced(figures(overlap=0.0).by_name)
+    num_bytes = 4 * 109_483_778
+    found = terms(setup(Zero3Strategy(kind="zero3"), 4), exposed)
+    assert found["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11, rel=1e-3)
+    assert found["optimizer"] == pytest.approx(9 * num_bytes / 4 / 1e12)
+    # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
+    twice = terms(setup(Zero3Strategy(kind="zero3"), 4, steps=2), exposed)
+    assert twice["communication_exposed"] == pytest.approx(5 * 0.75 * num_bytes / 1e11, rel=1e-3)
+    zero2 = terms(setup(Zero2Strategy(kind="zero2"), 4, steps=2), exposed)
+    assert zero2["communication_exposed"] == pytest.approx(2 * 0.75 * num_bytes / 1e11, rel=1e-3)
+    hidden = terms(setup(Zero3Strategy(kind="zero3"), 4))
+    assert 0 < hidden["communication_exposed"] < found["communication_exposed"] / 2
+
+
+def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
+    exposed = ROUND.replaced(figures(overlap=0.0).by_name)
+    num_bytes = 4 * 109_483_778
+    found = terms(setup(HSDPStrategy(kind="hsdp"), 8, ranks_per_node=4), exposed)
+    within = 3 * 0.75 * num_bytes / 1e11
+    # Each rank's quarter is summed over two machines, 4 rings through one network of 1e10 bytes a second.
+    between = 2 * 0.5 * num_bytes / 4 / (1e10 / 4)
+    assert found["communication_exposed"] == pytest.approx(within + between, rel=1e-3)
+
+
+def test_a_pipeline_waits_for_its_bubble() -> None:
+    way = setup(PipelineStrategy(kind="pipeline", stages=4), 4, steps=8)
+    found, alone = terms(way), terms(SINGLE)
+    computing = 8 * (alone["forward"] + alone["backward"]) / 4
+    # GPipe, section 2.3: (p - 1) / (m + p - 1) = 3 / 11 of the schedule; 12 blocks make 4 equal stages.
+    waiting = found["bubble"] / (found["bubble"] + computing)
+    assert waiting == pytest.approx(3 / 11, rel=0.01)
+    # 12 blocks on 5 stages: the fullest has 3, where 2.4 would be even.
+    uneven = terms(setup(PipelineStrategy(kind="pipeline", stages=5), 5, steps=8))
+    ideal = 8 * (alone["forward"] + alone["backward"]) / 5
+    assert uneven["bubble"] == pytest.approx(ideal * 3 / 2.4 * 12 / 8 - ideal, rel=0.01)
+
+
+def test_hidden_states_of_a_pipeline_are_as_wide_as_the_model() -> None:
+    assert hidden_size(bert_base()) == 768
+
+
+def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
+    num_bytes = 4 * 109_483_778
+    found = terms(setup(Zero3Strategy(kind="zero3", cpu_offload=True), 4))
+    # A quarter comes for forward and for backward, its gradients go: at 1e10; nine passes, 4 ranks in one memory: 1e11.
+    assert found["offload"] == pytest.approx(3 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)
+    assert found["optimizer"] == 0
+    deepspeed = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=2, offload_optimizer=True), 4))
+    assert deepspeed["offload"] == pytest.approx(2 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)
+
+
+@pytest.mark.parametrize(("stage", "times"), [(0, 1.5), (1, 1.5 + 0.75), (2, 0.75 + 0.75)])
+def test_deepspeed_waits_for_its_collectives(stage: Any, times: float) -> None:
+    found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4))
+    assert found["communication_exposed"] == pytest.approx(times * 4 * 109_483_778 / 1e11)
+
+
+def test_batches_are_waited_for_where_nothing_hides_them() -> None:
+    slow = ROUND.replaced(figures(loader=1.0).by_name)
+    alone = terms(SINGLE)
+    computing = alone["forward"] + alone["backward"]
+    # 4 rows a second each; the host makes them while the device computes.
+    assert terms(SINGLE, slow)["get_batch"] == pytest.approx(4 - computing)
+    rest = sum(alone.values())
+    assert terms(SINGLE, slow, job=Figures(512, num_workers=2))["get_batch"] == pytest.approx(2 - rest)
+    assert terms(SINGLE, slow, job=Figures(512, num_workers=64))["get_batch"] == 0
+
+
+def test_the_interval_is_that_of_the_figures() -> None:
+    sure = step_time(bert_base(), SINGLE, machine(), JOB)
+    assert sure is not None
+    assert sure.low_s == pytest.approx(sure.total_s) == pytest.approx(sure.high_s)
+    unsure = ROUND.replaced({"product.fp32": Constant(1e12, 0.5e12, 2e12, "test")})
+    found = step_time(bert_base(), SINGLE, machine(unsure), JOB)
+    assert found is not None
+    assert found.main_constants == ("product.fp32",)
+    half = terms(
+        SINGLE,
+        figures(**{name.replace(".", "__"): ROUND[name].value for name in ROUND}).replaced(
+            figures(product__fp32=0.5e12).by_name
+        ),
+    )
+    assert found.high_s == pytest.approx(sum(half.values()))
+    assert found.low_s < found.total_s < found.high_s
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    assert step_time(bert_base(), SINGLE, machine(None), JOB) is None
+    assert "paratune plan --calibrate" in (why_no_time(bert_base(), SINGLE, machine(None), JOB) or "")
+    bf16 = replace(SINGLE, precision=POLICIES["bf16"])
+    assert step_time(bert_base("bf16"), bf16, machine_of("v100-16gb"), JOB) is None
+    assert "product.bf16" in (why_no_time(bert_base("bf16"), bf16, machine_of("v100-16gb"), JOB) or "")
+    assert why_no_time(bert_base(), SINGLE, machine(), JOB) is None
+    own = setup(OutsideStrategy(kind="my.module:Strategy"))
+    assert step_time(bert_base(), own, machine(), JOB) is None
+
+
+def test_ranks_that_share_cores_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    cpu = replace(machine(), is_cuda=False, num_cores=1.0)
+    alone = step_time(bert_base(), SINGLE, cpu, JOB)
+    both = step_time(bert_base(), setup(DDPStrategy(kind="ddp"), 2), cpu, JOB)
+    assert alone is not None
+    assert both is not None
+    assert both.terms["forward"] == pytest.approx(2 * alone.terms["forward"])
+
+
+def test_an_empty_pass_takes_no_time() -> None:
+    assert pass_time(Phase().operations, ROUND, launch="launch.forward", tf32=False, is_cuda=True).total_s == 0
