@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from paratune.errors import MissingDependency, require
@@ -85,6 +86,21 @@ class Drawing:
     note: str | None = None
     """Why there is nothing to see; the figure says it too."""
 
+    @cached_property
+    def laid_out(self) -> "tuple[Any, dict[str, str]]":
+        """The figure of matplotlib with its legend, and the texts to show over elements by their gid.
+
+        Page and files are written of the same one, so that its parts are made and find their places once. Asked for
+        inside `figure_style`.
+        """
+        from matplotlib.figure import Figure
+
+        hovers: dict[str, str] = {}
+        figure = Figure(figsize=(WIDTH, self.height + 0.2 * num_legend_rows(self.legend)), layout="constrained")
+        draw_on(self, figure, hovers, with_legend=True)
+        settle(figure)
+        return figure, hovers
+
 
 def can_draw() -> str | None:
     """Return None when figures can be drawn, else what to install."""
@@ -97,19 +113,20 @@ def can_draw() -> str | None:
 
 def page_figure(drawing: Drawing, *, prefix: str) -> Html:
     """Return a drawing for the page, without its legend and caption; `prefix` stands before the ids in it."""
-    hovers: dict[str, str] = {}
     file = io.StringIO()
-    with _drawn(drawing, hovers, with_legend=False) as figure:
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    with figure_style():
+        figure, hovers = drawing.laid_out
+        with _without_legend(figure) as below:
+            about = {"Date": None, "Creator": None}
+            figure.savefig(file, format="svg", transparent=True, bbox_inches=below, metadata=about)
     return inline_svg(file.getvalue(), prefix=prefix, title=drawing.title, colours=_CSS, hovers=hovers)
 
 
 def figure_files(drawing: Drawing) -> dict[str, bytes]:
     """Draw one that stands by itself, on white; return its bytes by format: svg (letters as outlines), png."""
     files = {}
-    with _drawn(drawing, {}, with_legend=True) as figure, figure_style({"svg.fonttype": "path"}):
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # both files take the places that were found
+    with figure_style({"svg.fonttype": "path"}):
+        figure, _ = drawing.laid_out
         for kind, options in (("svg", {"metadata": {"Date": None, "Creator": None}}), ("png", {"dpi": 200})):
             file = io.BytesIO()
             figure.savefig(file, format=kind, facecolor="white", **options)
@@ -156,6 +173,15 @@ def draw_on(drawing: Drawing, figure: Any, hovers: dict[str, str], *, with_legen
         _draw_legend(figure, drawing.legend)
 
 
+def settle(figure: Any) -> None:
+    """Find the places of a figure's parts, for all files that are written of it.
+
+    Left to itself matplotlib looks for them whenever it writes one, and draws the whole figure once more for that.
+    """
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")
+
+
 def _draw_legend(figure: Any, keys: Sequence[Key]) -> None:
     """Put a legend above all axes, in as many columns as fit."""
     from matplotlib.lines import Line2D
@@ -181,12 +207,17 @@ def num_legend_rows(keys: Sequence[Key]) -> int:
 
 
 @contextmanager
-def _drawn(drawing: Drawing, hovers: dict[str, str], *, with_legend: bool) -> Iterator[Any]:
-    """Yield a figure that was drawn, in a place where it can be written as it was meant."""
-    with figure_style():
-        from matplotlib.figure import Figure
+def _without_legend(figure: Any) -> Iterator[Any]:
+    """Hide the legend inside the block; yield the part of the figure that is below it, None where there is none."""
+    if not figure.legends:
+        yield None
+        return
+    from matplotlib.transforms import Bbox
 
-        rows = num_legend_rows(drawing.legend) if with_legend else 0
-        figure = Figure(figsize=(WIDTH, drawing.height + 0.2 * rows), layout="constrained")
-        draw_on(drawing, figure, hovers, with_legend=with_legend)
-        yield figure
+    (legend,) = figure.legends
+    bottom = legend.get_window_extent().y0 / figure.dpi
+    legend.set_visible(False)
+    try:
+        yield Bbox([[0.0, 0.0], [figure.get_figwidth(), bottom]])
+    finally:
+        legend.set_visible(True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune import __version__
-from paratune.report.canvas import Drawing, draw_on, figure_style, num_legend_rows
+from paratune.report.canvas import Drawing, draw_on, figure_style, num_legend_rows, settle
 from paratune.report.letters import Letters, broken, put_letters, width
 from paratune.report.paper_tables import Grid, grids, note_of_rest
 from paratune.report.tabular import Table
@@ -129,6 +129,7 @@ class _Sheets:
         self._space(0.06)
         self.paragraph(drawing.title, _BODY, is_bold=True)
         places = {"width_ratios": [LEFT, ROOM, LEFT], "height_ratios": [self._y, height, HEIGHT - self._y - height]}
+        self._figures[-1].set_layout_engine("constrained")
         part = self._figures[-1].add_subfigure(self._figures[-1].add_gridspec(3, 3, **places)[1, 1])
         draw_on(drawing, part, {}, with_legend=True)
         self._y += height
@@ -147,7 +148,7 @@ class _Sheets:
     def _new(self) -> None:
         from matplotlib.figure import Figure
 
-        self._figures.append(Figure(figsize=(WIDTH, HEIGHT), layout="constrained"))
+        self._figures.append(Figure(figsize=(WIDTH, HEIGHT)))
         self._letters.append([])
         self._y = TOP
 
@@ -164,6 +165,8 @@ class _Sheets:
                 letters.append(Letters(name, LEFT, y, _SMALL, colour=_MUTED))
                 letters.append(Letters(place, WIDTH - LEFT - width(place, _SMALL), y, _SMALL, colour=_MUTED))
                 put_letters(figure, letters)
+                if figure.get_layout_engine() is not None:
+                    settle(figure)
                 pdf.savefig(figure)
         return file.getvalue()
 

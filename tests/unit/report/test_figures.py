@@ -135,3 +135,25 @@ def test_a_picture_by_itself_has_its_legend_and_no_fonts_of_others(tmp_path):
     assert {"<!-- first -->", "<!-- second -->", "<!-- Optimizer step -->", "<!-- Loss -->"} <= set(
         re.findall("<!-- .+? -->", svg)
     )
+
+
+def test_page_and_files_are_written_of_one_figure():
+    drawn = []
+
+    def draw(axes, hovers):
+        drawn.append(axes)
+        axes.plot([0, 1], [0, 1], gid="hover-line")
+        hovers["hover-line"] = "from 0 to 1"
+
+    picture = canvas.Drawing("k", "A line", "", draw, 2.0, legend=(canvas.Key("which line", canvas.RUN_COLOURS[0]),))
+    page, again = _svg(picture), _svg(picture)
+    svg = canvas.figure_files(picture)["svg"].decode()
+    assert len(drawn) == 1
+    assert page == again
+    assert "from 0 to 1" in page
+    # The page has the legend beside the figure: there the figure ends below it.
+    assert "which line" not in page
+    assert "<!-- which line -->" in svg
+    heights = [float(re.search(r'viewBox="0 0 \S+ (\S+)"', text)[1]) for text in (page, svg)]
+    assert heights[1] == pytest.approx(72 * 2.2)  # inches of the axes, and a line of legend
+    assert heights[1] - 0.35 * 72 < heights[0] < heights[1] - 0.15 * 72

@@ -42,9 +42,10 @@ def time_and_memory(systems: Systems) -> Drawing:
         left.set_xlabel(scale.label(measure.label))
         right.set_xlabel(f"Peak memory ({unit})")
         for axes in (left, right):
-            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="y", length=0, left=False)
             axes.grid(axis="x")
             axes.set_xlim(left=0)
+        right.yaxis.set_visible(False)  # nothing of it is seen, and to place it takes as long as the left one
 
     legend = (
         Key(scale.label(measure.label), _TIME, is_area=True),

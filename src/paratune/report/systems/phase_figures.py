@@ -83,7 +83,7 @@ def stacked(
         axes.set_yticks(range(len(members)), labels, fontsize=9)
         axes.set_ylim(len(members) - 0.4, -0.6)
         axes.set_xlim(left=0)
-        axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="y", length=0, left=False)
         axes.grid(axis="x")
         axes.set_xlabel("Time of a measured step (ms)" if per_step else "Time of all training steps of a run (s)")
 
