@@ -20,6 +20,9 @@ EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
     "sweep": "paratune sweep matrix.yaml --dry-run",
+    "launch": "paratune launch my.yaml --site site.yaml --dry-run",
+    "cancel": "paratune cancel 1234",
+    "toy-cluster": "paratune toy-cluster start",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
     "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
@@ -130,6 +133,89 @@ def sweep(
         probe=probe,
         as_list=list_,
     )
+
+
+@app.command
+def launch(
+    config: Path,
+    *,
+    site: Annotated[Path, Parameter(help="profile of the cluster, such as those in configs/sites")],
+    set_: Overrides = None,
+    nodes: Annotated[int | None, Parameter(help="nodes of a run, instead of the site's")] = None,
+    gpus_per_node: Annotated[int | None, Parameter(help="GPUs on each node, instead of the site's; 0: CPUs")] = None,
+    array: Annotated[
+        bool, Parameter(negative=(), help="CONFIG is a matrix: submit what is left of it, each run by itself")
+    ] = False,
+    max_at_once: Annotated[int | None, Parameter(help="runs of an array at one time")] = None,
+    only: Annotated[
+        list[str] | None, Parameter(negative=(), help="runs of the matrix, as paratune sweep --only takes them")
+    ] = None,
+    retry_failed: Annotated[bool, Parameter(negative=(), help="of the matrix, also what failed before")] = False,
+    after: Annotated[
+        list[str] | None, Parameter(negative=(), help="number of a job that must end well first; may be repeated")
+    ] = None,
+    wait: Annotated[bool, Parameter(negative=(), help="say what happens until it is over; end as it ends")] = False,
+    dry_run: Annotated[bool, Parameter(negative=(), help="print the batch script; submit and write nothing")] = False,
+    json: Json = False,
+) -> int:
+    """Submit CONFIG to Slurm: a readable batch script, on one node or several, that saves and goes on by itself.
+
+    It is kept in the run folder, in slurm/, with what the nodes print. The same command goes on with a run.
+    """
+    from paratune.commands.launch import launch_command
+
+    return launch_command(
+        config,
+        set_ or [],
+        site_path=site,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        is_array=array,
+        max_at_once=max_at_once,
+        only_words=only or [],
+        retry_failed=retry_failed,
+        after=after or [],
+        wait=wait,
+        dry_run=dry_run,
+        as_json=json,
+    )
+
+
+@app.command
+def jobs(
+    *paths: Path,
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="also those that ended long ago")] = False,
+    json: Json = False,
+) -> int:
+    """Show what was submitted for runs and matrices (those below runs, when no PATHS are given), and how it is."""
+    from paratune.commands.jobs import jobs_command
+
+    return jobs_command(paths, show_all=all_, as_json=json)
+
+
+@app.command
+def cancel(*jobs: Annotated[str, Parameter(required=True)], json: Json = False) -> int:
+    """Take JOBS - numbers, or folders of runs - out of Slurm; a run that is at work saves first."""
+    from paratune.commands.jobs import cancel_command
+
+    return cancel_command(jobs, as_json=json)
+
+
+@app.command
+def toy_cluster(
+    action: Literal["start", "stop", "status"],
+    *,
+    nodes: Annotated[int, Parameter(help="nodes to start")] = 3,
+    folder: Annotated[Path, Parameter(help="for its keys, logs and configuration")] = Path("/tmp/paratune-toy-cluster"),
+    json: Json = False,
+) -> int:
+    """Run a Slurm cluster on this machine, to try scripts on; `start` prints the variable that leads to it.
+
+    eval "$(paratune toy-cluster start)" makes Slurm's commands and paratune launch talk to it.
+    """
+    from paratune.commands.toy_cluster import toy_cluster_command
+
+    return toy_cluster_command(action, folder=folder, num_nodes=nodes, as_json=json)
 
 
 @app.command
@@ -465,5 +551,9 @@ def main() -> None:
         # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
         signal.signal(number, signal.SIG_IGN)
     code = code if isinstance(code, int) else EXIT_OK
+    if "PARATUNE_EXIT_CODES" in os.environ:
+        from paratune.place import note_exit_code
+
+        note_exit_code(code)
     _leave_trackers_behind(code)
     sys.exit(code)

@@ -5,7 +5,9 @@ Floor 1: no torch.
 
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from paratune.config.batch_size import resolve_batch
 from paratune.config.sections import Config
@@ -21,6 +23,10 @@ OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
 """Set by `paratune train --nproc`: where a process whose memory ran out leaves a note of what to try next."""
 MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"
 """Set by `paratune train --nproc` when it starts the processes again: the largest micro-batch that they may take."""
+
+EXIT_CODES_VARIABLE = "PARATUNE_EXIT_CODES"
+"""Set by the script of `paratune launch`: a folder in which each process writes what it ends with, because torchrun
+ends with 1 whatever happened."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """They ask a run to end in good order."""
@@ -59,6 +65,15 @@ def place_from_environment() -> Place:
     if not 0 <= place.rank < place.world_size:
         raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
     return place
+
+
+def note_exit_code(code: int) -> None:
+    """Write what this process ends with where EXIT_CODES_VARIABLE says; elsewhere nobody asks."""
+    folder = os.environ.get(EXIT_CODES_VARIABLE)
+    if folder:
+        name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else "command"
+        with suppress(OSError):
+            Path(folder, name).write_text(f"{code}\n")
 
 
 def local_world_size(place: Place) -> int:

@@ -20,6 +20,8 @@ from paratune.records import RUN_FILE, is_finished, read_json
 
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"
+SLURM_FOLDER = "slurm"
+"""Holds the batch scripts of a run, which are there before it, and what Slurm's jobs print."""
 LOOK_S = 0.5
 """Seconds for which one who takes a folder tries again: `is_in_use`, asked elsewhere, holds the lock for an instant."""
 FREE_TO_CHANGE = (
@@ -169,7 +171,7 @@ def take(folder: Path, mode: Mode) -> FileLock:
         _check_content(folder, mode)  # another process may have trained here since the first look
         if mode == "overwrite":
             for path in folder.iterdir():
-                if path.name != LOCK_FILE:
+                if path.name not in (LOCK_FILE, SLURM_FOLDER):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
     except Timeout as error:
         raise _in_use(folder) from error
@@ -191,8 +193,8 @@ def _unusable(folder: Path, error: OSError) -> CheckpointError:
 
 
 def _is_beginning(name: str) -> bool:
-    """Return whether a file is one that a process leaves when it is killed before it has written run.json."""
-    return name == LOCK_FILE or name.endswith(".tmp") or name.startswith(("log.rank", "events.rank"))
+    """Return whether a file is one that is there before run.json: of its job, or of a process that was killed early."""
+    return name in (LOCK_FILE, SLURM_FOLDER) or name.endswith(".tmp") or name.startswith(("log.rank", "events.rank"))
 
 
 def trained_fingerprint(values: Mapping[str, Any]) -> str:

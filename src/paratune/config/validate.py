@@ -70,6 +70,8 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     bad: set[str] = field(default_factory=set)
     """Keys whose value is not known: they are wrong, missing, or perhaps meant by a key that does not exist."""
+    root: type[Section] = Config
+    """What is checked: a configuration, or the class of another file."""
 
     def add(self, message: str, key: str, *also: str) -> None:
         """Note a problem of a key; `also` are further keys whose value it leaves open."""
@@ -86,6 +88,18 @@ def validate(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Findings]:
     """
     findings = Findings()
     return _section(Config, values, "", "", findings), findings
+
+
+def validate_as(root: type[Section], values: Mapping[Any, Any], called: str) -> tuple[dict[str, Any], Findings]:
+    """Check the values of a file that is no configuration, as `validate` does.
+
+    Args:
+        root: Its class.
+        values: What it says.
+        called: What such a file is in messages, with its article: "a site".
+    """
+    findings = Findings(root=root)
+    return _section(root, values, "", called, findings), findings
 
 
 def _section(
@@ -177,15 +191,16 @@ def kind_hint(kind: str, known: Iterable[str]) -> str:
 def _unknown_option(section: type[Section], key: Any, path: str, called: str, found: Findings) -> None:
     dotted = f"{path}.{key}" if path else str(key)
     options = options_of(section)
-    what = f"{dotted} is not an option of {called}" if path else f"{dotted} is not a section of a configuration"
-    other = _other_kind(section, key, path)
+    what = f"{dotted} is not an option of {called}" if called else f"{dotted} is not a section of a configuration"
+    other = _other_kind(section, key, path) if found.root is Config else None
     if other:
         found.add(f"{what}; {other} has it ({path}.kind: {other})", dotted)
         return
     inside = find_key(key, section, f"{path}." if path else "")
     near = did_you_mean(str(key), options).removeprefix("; did you mean ").removesuffix("?")
-    if inside or key in ELSEWHERE or not near:
-        meant = inside or ELSEWHERE.get(key) or find_key(key, Config)
+    elsewhere = ELSEWHERE.get(key) if found.root is Config else None
+    if inside or elsewhere or not near:
+        meant = inside or elsewhere or find_key(key, found.root)
     else:
         meant = f"{path}.{near}" if path else near
     if meant is None:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from paratune.errors import EXIT_STOPPED, Stopped
-from paratune.place import STOP_SIGNALS
+from paratune.place import STOP_SIGNALS, note_exit_code
 
 if TYPE_CHECKING:
     from paratune.strategies.protocol import Strategy
@@ -108,4 +108,5 @@ def _end_when_told(hears: int, doing: str) -> None:
     while number := os.read(hears, 1):
         if number[0] in STOP_SIGNALS:
             os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())
+            note_exit_code(EXIT_STOPPED)
             os._exit(EXIT_STOPPED)

@@ -1,0 +1,327 @@
+"""The batch script of a job: readable, with every value quoted, and the whole of what happens after a signal.
+
+One task of srun on each node: on one node `paratune train --nproc`, on several torchrun, whose processes meet at the
+first node. A signal (the time is nearly over, or the job is preempted) goes to srun as SIGUSR1, again and again, since
+one that comes while a rank starts is heard by nobody; ranks save and end with 75, and the job is queued again.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paratune.cluster.shell import directive, quoted
+from paratune.cluster.site import Container, Site, processes_per_node
+from paratune.place import EXIT_CODES_VARIABLE
+
+FIRST_PORT = 10_000
+NUM_PORTS = 20_000
+"""Ports of rendezvous, by the number of the job; systems give those from 32768 on to others."""
+OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+_END = """
+# What ranks ended with says more than srun, or torchrun, which ends with 1 whatever happened.
+codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\\n' ' ') "
+has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
+if [ "$code" != 0 ]; then
+  for each in 2 3 4 6 7 8 9 1 5 75; do
+    if has "$each"; then code=$each; break; fi
+  done
+fi
+
+lost_nodes() {
+  for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    timeout 20 srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" true >/dev/null 2>&1 || echo "$node"
+  done
+}
+job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p'; }
+
+why=
+if [ "$code" != 0 ]; then
+  if [ "$signal" != none ] && { has 75 || [ "$codes" = "  " ]; }; then
+    why="$signal"
+    code=75
+  elif [ "$signal" = none ] && { [ "$code" = 5 ] || [ "$codes" = "  " ]; }; then
+    lost=$(lost_nodes | tr '\\n' ' ')
+    [ -n "$lost" ] && why="lost $lost"
+  fi
+fi
+# A job that was cancelled is to stay so; one that Slurm takes the nodes from is queued again by Slurm itself.
+if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
+  if [ "$restarts" -lt "$max_requeues" ]; then
+    say "$why: queued again"
+    echo requeued > "$folder/$job.exit"
+    trap - USR1 TERM
+    scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
+  fi
+  say "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+fi
+echo "$code" > "$folder/$job.exit"
+say "ended with exit code $code"
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job: what an array has several of."""
+
+    name: str
+    config: Path
+    """Whole configuration, as it was when the job was submitted."""
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables of a matrix; None unsets one."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a script is written for."""
+
+    name: str
+    site: Site
+    runs: tuple[Run, ...]
+    """One, or those of an array."""
+    folder: Path
+    """For the script, outputs and exit codes; absolute."""
+    directory: Path
+    """In which the run is made; absolute."""
+    is_array: bool = False
+    max_at_once: int | None = None
+    """Runs of an array at one time; None for as many as fit."""
+
+    @property
+    def num_processes(self) -> int:
+        return self.site.nodes * processes_per_node(self.site)
+
+
+def script_text(job: Job) -> str:
+    """Return the batch script of a job."""
+    parts = [
+        ["#!/bin/bash", f"# {_about(job)}", "# Written by paratune launch: change the site file, and submit again."],
+        list(_directives(job)),
+        ["", *_names(job)],
+        list(_signals()),
+        list(_setup(job.site)),
+        list(_run_of(job)),
+        list(_task(job)),
+        list(_start(job)),
+        _END.splitlines(),
+    ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _about(job: Job) -> str:
+    site = job.site
+    nodes = "1 node" if site.nodes == 1 else f"{site.nodes} nodes"
+    count = processes_per_node(site)
+    processes = "1 process" if count == 1 else f"{count} processes"
+    what = f"Array of {len(job.runs)} runs" if job.is_array else "Run"
+    return f"{what} {job.name}: {nodes}, {processes} on each."
+
+
+def _directives(job: Job) -> Iterator[str]:
+    site = job.site
+    yield directive("job-name", job.name)
+    if site.partition is not None:
+        yield directive("partition", site.partition if isinstance(site.partition, str) else ",".join(site.partition))
+    for name in ("account", "qos", "reservation", "constraint", "time"):
+        if (value := getattr(site, name)) is not None:
+            yield directive(name, value)
+    if site.exclude:
+        yield directive("exclude", ",".join(site.exclude))
+    if site.exclusive:
+        yield directive("exclusive")
+    yield directive("nodes", str(site.nodes))
+    yield directive("ntasks-per-node", "1")
+    if site.cpus_per_node is not None:
+        yield directive("cpus-per-task", str(site.cpus_per_node))
+    if site.memory_per_node is not None:
+        yield directive("mem", site.memory_per_node)
+    yield from _resources(site)
+    for option in site.sbatch:
+        name, _, value = option.removeprefix("--").partition("=")
+        yield directive(name, value or None)
+    if site.save_before_s:
+        yield directive("signal", f"B:USR1@{site.save_before_s}")
+    yield directive("requeue" if site.max_requeues else "no-requeue")
+    yield directive("open-mode", "append")
+    yield directive("chdir", str(job.directory))
+    if job.is_array:
+        limit = f"%{job.max_at_once}" if job.max_at_once else ""
+        yield directive("array", f"0-{len(job.runs) - 1}{limit}")
+    yield directive("output", f"{_escaped(job.folder)}/{'%A_%a' if job.is_array else '%j'}.txt")
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
+def _resources(site: Site) -> Iterator[str]:
+    kind = f"{site.gpu_type}:" if site.gpu_type else ""
+    resources = list(site.gres)
+    if site.gpus_per_node and site.gpu_request == "gres":
+        resources.insert(0, f"gpu:{kind}{site.gpus_per_node}")
+    elif site.gpus_per_node:
+        yield directive("gpus-per-node", f"{kind}{site.gpus_per_node}")
+    if resources:
+        yield directive("gres", ",".join(resources))
+
+
+def _names(job: Job) -> Iterator[str]:
+    number = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
+    yield f"folder={shlex.quote(str(job.folder))}"
+    yield f'job="{number}"'
+    yield "restarts=${SLURM_RESTART_COUNT:-0}"
+    yield f"max_requeues={job.site.max_requeues}"
+
+
+def _setup(site: Site) -> Iterator[str]:
+    if site.setup:
+        yield from ("", "# The site's own lines.", *site.setup)
+    if site.modules:
+        yield ""
+        if site.purge_modules:
+            yield "module purge"
+        yield from (f"module load {quoted(each)}" for each in site.modules)
+    if site.venv is not None:
+        yield from ("", f". {quoted(f'{site.venv}/bin/activate')} || exit 5")
+    variables = [*_site_variables(site)]
+    if variables:
+        yield from ("", *variables)
+
+
+def _site_variables(site: Site) -> Iterator[str]:
+    if site.network_interface is not None:
+        yield f"export NCCL_SOCKET_IFNAME={quoted(site.network_interface)}"
+        yield f"export GLOO_SOCKET_IFNAME={quoted(site.network_interface)}"
+    if not site.internet:
+        yield f"export {' '.join(f'{name}=1' for name in OFFLINE)}"
+    yield from (f"export {name}={quoted(str(value))}" for name, value in site.environment.items())
+
+
+def _run_of(job: Job) -> Iterator[str]:
+    """Yield what tells which run this is; the tasks get it through the environment."""
+    yield ""
+    if not job.is_array:
+        yield f"export config={shlex.quote(str(job.runs[0].config))}"
+        yield from _run_variables(job.runs[0].environment)
+        return
+    yield 'case "$SLURM_ARRAY_TASK_ID" in'
+    for number, run in enumerate(job.runs):
+        yield f"  {number}) # {run.name}"
+        yield f"    export config={shlex.quote(str(run.config))}"
+        yield from (f"    {line}" for line in _run_variables(run.environment))
+        yield "    ;;"
+    yield "esac"
+
+
+def _run_variables(environment: Mapping[str, str | None]) -> Iterator[str]:
+    for name, value in environment.items():
+        # Literally: a matrix gives values, not text for a shell.
+        yield f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+
+
+def _task(job: Job) -> Iterator[str]:
+    site = job.site
+    yield from ("", "# Runs once on each node.", "task() {")
+    yield "  trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it"
+    if site.scratch is not None:
+        yield f'  export TMPDIR={quoted(site.scratch)}"/paratune-$SLURM_JOB_ID"'
+        yield '  mkdir -p "$TMPDIR" && trap \'rm -rf "$TMPDIR"\' EXIT'
+    words = _container_words(site.container, has_gpus=site.gpus_per_node > 0) if site.container else []
+    words += _command(job)
+    yield from _wrapped(words, indent="  ")
+    yield "}"
+
+
+def _command(job: Job) -> list[str]:
+    train = ["train", '"$config"']
+    count = processes_per_node(job.site)
+    if job.site.nodes == 1:
+        return ["paratune", *train, f"--nproc {count}", "--resume"]
+    return [
+        "torchrun",
+        f'--nnodes="$SLURM_NNODES" --nproc-per-node={count}',
+        '--rdzv-backend=c10d --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint"',
+        '--rdzv-conf=is_host="$((SLURM_NODEID == 0))"',
+        '--log-dir="$ranks_folder" --tee=3',
+        "--no-python paratune",
+        *train,
+        "--resume",
+    ]
+
+
+def _container_words(container: Container, *, has_gpus: bool) -> list[str]:
+    binds = [f"--bind {quoted(each)}" for each in container.binds]
+    gpu = [f"--{container.gpu}"] if has_gpus else []
+    options = [quoted(each) for each in container.options]
+    return [f'{container.runtime} exec --bind "$PWD" --pwd "$PWD"', *gpu, *binds, *options, quoted(container.image)]
+
+
+def _wrapped(words: Iterable[str], *, indent: str) -> Iterator[str]:
+    """Yield words as one command over lines of at most 110 characters."""
+    lines = [indent]
+    for word in words:
+        if len(lines[-1]) + len(word) > 110 and lines[-1].strip():
+            lines[-1] += "\\"
+            lines.append(f"{indent}  ")
+        lines[-1] += f"{word} "
+    yield from (line.rstrip() for line in lines)
+
+
+def _signals() -> list[str]:
+    return """
+say() { echo "$(date +%FT%T) $*"; }
+
+# A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
+signal=none step=
+forward() {
+  [ "$signal" = none ] || return 0
+  signal=$1
+  say "$1: passed on to the run, which saves and ends"
+  pass_on &
+}
+pass_on() {
+  # Again and again: one that comes while a rank starts is heard by nobody.
+  trap - USR1 TERM
+  while [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null; do sleep 5; done
+}
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM""".splitlines()
+
+
+def _start(job: Job) -> Iterator[str]:
+    nodes = job.site.nodes
+    yield from f"""
+codes_folder="$folder/$job.codes"
+rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
+export {EXIT_CODES_VARIABLE}="$codes_folder"
+""".splitlines()
+    if nodes > 1:
+        yield from f"""
+# The processes meet at the first node, on a port of this job alone.
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
+export endpoint="${{address:-$head}}:$(({FIRST_PORT} + SLURM_JOB_ID % {NUM_PORTS}))"
+export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
+""".splitlines()
+    yield from f"""
+start() {{
+  # If one node ends, the others have two minutes to follow.
+  srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \\
+    --open-mode=append --output="${{folder//%/%%}}/$job.node%n.txt" bash -c "$(declare -f task); task" &
+  step=$!
+  [ "$signal" = none ] || pass_on &
+  while :; do
+    wait "$step"
+    code=$?
+    kill -0 "$step" 2>/dev/null || break  # else it was the trap that ended the wait
+  done
+  wait "$step"
+  code=$?
+}}
+code=75
+say "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
+[ "$signal" = none ] && start
+""".splitlines()

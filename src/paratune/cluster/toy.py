@@ -1,0 +1,357 @@
+"""A Slurm cluster on this machine, to try scripts on: munged, slurmctld and some slurmd on loopback, in one folder.
+
+No systemd, and nothing outside the folder is written. Its nodes share this machine's cores: it is for trying, not for
+measuring. Works as root and as a user.
+"""
+
+import getpass
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from paratune.errors import LaunchError, MissingDependency
+from paratune.text import plain
+
+PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
+"""The programs that are needed, and the Debian package of each."""
+CONF = "slurm.conf"
+START_S = 20.0
+"""Seconds that daemons have to answer, and to end."""
+MAX_NODES = 64
+_SEARCH = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+_POLL_S = 0.1
+_CPUS_PER_NODE = 4
+_MEMORY_MIB = 4096
+
+
+@dataclass(frozen=True)
+class ToyCluster:
+    """A toy cluster in its folder, running or not."""
+
+    folder: Path
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / CONF
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Slurm's commands need in their environment to talk to it."""
+        return {"SLURM_CONF": str(self.conf)}
+
+    def pids(self) -> dict[str, int]:
+        """Return the process id of each daemon that runs: munged, slurmctld, and slurmd by the name of its node."""
+        found = {}
+        for path in sorted(self.folder.glob("*.pid")):
+            if path.stem.endswith(".own"):  # the daemon's
+                continue
+            with suppress(OSError, ValueError):
+                number = int(path.read_text())
+                if _is_daemon(number, self.folder):
+                    found[path.stem] = number
+        return found
+
+    def node_names(self) -> list[str]:
+        """Return the names of its nodes; none when it was never started."""
+        if not self.conf.exists():
+            return []
+        return re.findall(r"^NodeName=(\w+) ", self.conf.read_text(), re.MULTILINE)
+
+
+def start(folder: Path, num_nodes: int) -> ToyCluster:
+    """Start a cluster of idle nodes named n1, n2, ...
+
+    Args:
+        folder: For keys, logs, states and configuration; made, for this user only.
+        num_nodes: 1 to 64.
+
+    Raises:
+        LaunchError: One runs there already, a path is too long for a socket, or a daemon does not come up.
+        MissingDependency: A program of Slurm or munge is not installed; the text has the command that installs it.
+    """
+    if not 1 <= num_nodes <= MAX_NODES:
+        raise LaunchError(f"--nodes {num_nodes}: a toy cluster has 1 to {MAX_NODES}")
+    programs = _programs()
+    cluster = ToyCluster(folder.absolute())
+    _check_folder(cluster)
+    if cluster.pids():
+        raise LaunchError(f"a toy cluster runs in {plain(cluster.folder)}; paratune toy-cluster stop ends it")
+    _make_folder(cluster.folder)
+    cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
+    try:
+        _start_munged(cluster, programs["munged"])
+        _daemon([programs["slurmctld"], "-D", "-c", "-f", str(cluster.conf)], cluster, "slurmctld")
+        for name in cluster.node_names():
+            start_node(cluster, name, slurmd=programs["slurmd"])
+        _wait_until_idle(cluster)
+    except BaseException:
+        stop(cluster)
+        raise
+    return cluster
+
+
+def stop(cluster: ToyCluster) -> list[str]:
+    """End the daemons and all jobs; return the names of those that ran."""
+    pids = cluster.pids()
+    _cancel_all(cluster, pids)
+    for names in ([n for n in pids if n not in ("munged", "slurmctld")], ["slurmctld"], ["munged"]):
+        _end([pids[name] for name in names if name in pids])
+    for name in pids:
+        (cluster.folder / f"{name}.pid").unlink(missing_ok=True)
+    return list(pids)
+
+
+def start_node(cluster: ToyCluster, name: str, *, slurmd: str | None = None) -> None:
+    """Start the slurmd of a node, also again after it was ended.
+
+    Raises:
+        LaunchError: It does not come up.
+    """
+    spool = cluster.folder / f"spool.{name}"
+    spool.mkdir(exist_ok=True)
+    _daemon([slurmd or _programs()["slurmd"], "-D", "-N", name, "-f", str(cluster.conf)], cluster, name)
+
+
+def end_node(cluster: ToyCluster, name: str) -> None:
+    """Kill a node with all that runs on it, as a power cut does."""
+    daemon = cluster.pids().get(name)
+    for number in [*([daemon] if daemon else []), *_job_processes(cluster, name)]:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+
+
+def node_states(cluster: ToyCluster) -> dict[str, str]:
+    """Return the state of each node as sinfo tells it; empty when the controller does not answer."""
+    result = _call(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
+    if result.returncode:
+        return {}
+    return {name: state for name, _, state in (line.partition(" ") for line in result.stdout.splitlines())}
+
+
+def conf_text(folder: Path, ports: Sequence[int]) -> str:
+    """Return slurm.conf: a controller on the first port and a node on each of the others."""
+    user = getpass.getuser()
+    nodes = [
+        f"NodeName=n{number} NodeHostname={_hostname()} NodeAddr=127.0.0.1 Port={port} CPUs={_CPUS_PER_NODE} "
+        f"RealMemory={_MEMORY_MIB} State=UNKNOWN"
+        for number, port in enumerate(ports[1:], start=1)
+    ]
+    lines = [
+        "# A toy cluster of paratune on loopback; rewritten by each start.",
+        "ClusterName=toy",
+        f"SlurmctldHost={_hostname()}(127.0.0.1)",
+        f"SlurmctldPort={ports[0]}",
+        f"SlurmUser={user}",
+        f"SlurmdUser={user}",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={folder}/munge.socket",
+        "CredType=cred/munge",
+        f"StateSaveLocation={folder}/state",
+        f"SlurmdSpoolDir={folder}/spool.%n",
+        f"SlurmctldPidFile={folder}/slurmctld.own.pid",
+        f"SlurmdPidFile={folder}/%n.own.pid",
+        f"SlurmctldLogFile={folder}/slurmctld.log",
+        f"SlurmdLogFile={folder}/slurmd.%n.log",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        "JobCompType=jobcomp/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "MpiDefault=none",
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "SlurmdTimeout=10",
+        "KillWait=10",
+        "MinJobAge=300",
+        "InactiveLimit=0",
+        "SchedulerParameters=sched_min_interval=100000,sched_interval=5,bf_interval=5",
+        "SlurmctldParameters=preempt_send_user_signal",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        *nodes,
+        f"PartitionName=toy Nodes=n[1-{len(nodes)}] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 "
+        "PreemptMode=REQUEUE GraceTime=60",
+        f"PartitionName=urgent Nodes=n[1-{len(nodes)}] MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _hostname() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _programs() -> dict[str, str]:
+    """Return the path of each program.
+
+    Raises:
+        MissingDependency: Some are not installed.
+    """
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SEARCH])
+    found = {name: shutil.which(name, path=path) for name in PROGRAMS}
+    missing = [name for name, where in found.items() if where is None]
+    if missing:
+        packages = " ".join(PROGRAMS[name] for name in missing)
+        raise MissingDependency(
+            f"a toy cluster needs {', '.join(missing)}; on Debian and Ubuntu: "
+            f"apt-get install --no-install-recommends {packages}"
+        )
+    return {name: where for name, where in found.items() if where is not None}
+
+
+def _check_folder(cluster: ToyCluster) -> None:
+    text = str(cluster.folder)
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
+        raise LaunchError(f"{plain(text)}: slurm.conf takes letters, digits and _ . / + - in a path; choose --folder")
+    if len(text) > 80:  # of a socket's address, 108
+        raise LaunchError(f"{text} is too long for the path of a socket (80 characters at most); choose --folder")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)  # munge refuses what others may write to
+        (folder / "state").mkdir(exist_ok=True)
+        key = folder / "munge.key"
+        if not key.exists():
+            key.touch(mode=0o600)
+            key.write_bytes(os.urandom(1024))
+    except OSError as error:
+        raise LaunchError(f"{plain(folder)} cannot be used: {error.strerror}; choose --folder") from error
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that are free now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _start_munged(cluster: ToyCluster, munged: str) -> None:
+    at = cluster.folder
+    _daemon(
+        [
+            *(munged, "--foreground", "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key"),
+            *(f"--pid-file={at}/munged.own.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munge.seed"),
+        ],
+        cluster,
+        "munged",
+    )
+    _wait(lambda: (at / "munge.socket").exists(), cluster, "munged")
+
+
+def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
+    with (cluster.folder / f"{name}.out").open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd=cluster.folder,
+            env={**os.environ, **cluster.environment},
+        )
+    (cluster.folder / f"{name}.pid").write_text(f"{process.pid}\n")
+    time.sleep(_POLL_S)
+    if process.poll() is not None:
+        raise LaunchError(_did_not_come_up(cluster, name))
+
+
+def _wait_until_idle(cluster: ToyCluster) -> None:
+    names = set(cluster.node_names())
+    _wait(lambda: {n for n, state in node_states(cluster).items() if state == "idle"} == names, cluster, "slurmctld")
+
+
+def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, name: str) -> None:
+    deadline = time.monotonic() + START_S
+    while not is_ready():
+        if time.monotonic() > deadline or name not in cluster.pids():
+            raise LaunchError(_did_not_come_up(cluster, name))
+        time.sleep(_POLL_S)
+
+
+def _did_not_come_up(cluster: ToyCluster, name: str) -> str:
+    words: list[str] = []
+    for path in (cluster.folder / f"{name}.out", cluster.folder / f"{name}.log"):
+        with suppress(OSError):
+            words += path.read_text(errors="replace").splitlines()[-5:]
+    said = "".join(f"\n  {plain(line)}" for line in words)
+    return f"{name} of the toy cluster does not come up; its last words, in {plain(cluster.folder)}:{said}"
+
+
+def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> None:
+    if "slurmctld" not in pids:
+        return
+    _call(["scancel", "--user", getpass.getuser()], cluster)
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if not _call(["squeue", "--noheader"], cluster).stdout.strip():
+            return
+        time.sleep(_POLL_S)
+
+
+def _end(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
+    deadline = time.monotonic() + START_S
+    for number in numbers:
+        while _is_there(number) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+
+
+def _is_there(number: int) -> bool:
+    with suppress(ChildProcessError):
+        os.waitpid(number, os.WNOHANG)
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _job_processes(cluster: ToyCluster, name: str) -> list[int]:
+    """Return the processes of jobs on a node: slurmstepd first, which would report the deaths of the others."""
+    tasks, parents = [], []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError, ValueError, IndexError):
+            words = path.read_bytes().split(b"\0")
+            if {f"SLURMD_NODENAME={name}".encode(), f"SLURM_CONF={cluster.conf}".encode()} <= set(words):
+                tasks.append(int(path.parent.name))
+                parents.append(int((path.parent / "stat").read_text().rpartition(")")[2].split()[1]))
+    return [*(number for number in dict.fromkeys(parents) if _name_of(number) == "slurmstepd"), *tasks]
+
+
+def _name_of(number: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{number}/comm").read_text().strip()
+    return ""
+
+
+def _is_daemon(number: int, folder: Path) -> bool:
+    """Return whether a process is one of this folder's daemons, and no other that has its number since."""
+    try:
+        words = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+    return _is_there(number) and str(folder) in words
+
+
+def _call(command: Sequence[str], cluster: ToyCluster) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, env={**os.environ, **cluster.environment}, capture_output=True, text=True, timeout=START_S, check=False
+    )

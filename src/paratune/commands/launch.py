@@ -1,0 +1,293 @@
+"""`paratune launch`: write the batch script of a run, or of the runs of a matrix, submit it, and wait if asked to."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.cluster import jobs
+from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.shell import why_no_sbatch_path
+from paratune.cluster.site import Site, processes_per_node, read_site, with_size
+from paratune.cluster.slurm import check_job_id, queue, submit
+from paratune.cluster.wait import wait_for
+from paratune.config.layers import read_text
+from paratune.config.load import load_config, show_text
+from paratune.config.sections import run_path
+from paratune.config.yaml_tree import read_tree
+from paratune.console import print_json
+from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError
+from paratune.place import global_batch_size
+from paratune.records import is_finished
+from paratune.run_folder import SLURM_FOLDER, check_same_run, check_usable
+from paratune.sweep.asked import invalid, none_possible, only
+from paratune.sweep.cells import cells_of
+from paratune.sweep.environment import for_a_run
+from paratune.sweep.listing import write_listed
+from paratune.sweep.matrix import read_matrix
+from paratune.sweep.plan import Step, check_unchanged, plan_of
+from paratune.sweep.run import config_of, take
+from paratune.text import plain
+
+SCRIPT = "job.sh"
+CONFIG = "config.yaml"
+TAIL_LINES = 30
+
+
+def launch_command(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    site_path: Path,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    is_array: bool,
+    max_at_once: int | None,
+    only_words: Sequence[str],
+    retry_failed: bool,
+    after: Sequence[str],
+    wait: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run the command; return its exit code.
+
+    Raises:
+        ParatuneError: The site, the configuration or the matrix is wrong, or Slurm refuses.
+    """
+    _check_counts(nodes=nodes, gpus_per_node=gpus_per_node, max_at_once=max_at_once)
+    for each in after:
+        check_job_id(each, "--after")
+    if not is_array and (max_at_once is not None or only_words or retry_failed):
+        raise ConfigError("--max-at-once, --only and --retry-failed choose among the runs of a matrix: add --array")
+    site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
+    if is_array:
+        given = _array_jobs(
+            path, overrides, site, only_words, retry_failed=retry_failed, max_at_once=max_at_once, dry_run=dry_run
+        )
+    else:
+        given = _run_jobs(path, overrides, site, after, dry_run=dry_run)
+    if dry_run:
+        return _show_scripts(given, as_json=as_json)
+    submitted = [_submit(job, folder, site_path, after) for job, folder in given]
+    if not wait:
+        if as_json:
+            print_json([each.__dict__ for each in submitted], indent=1)
+        return EXIT_OK
+    return _wait(submitted, as_json=as_json)
+
+
+def _check_counts(*, nodes: int | None, gpus_per_node: int | None, max_at_once: int | None) -> None:
+    for option, value, least in (
+        ("nodes", nodes, 1),
+        ("gpus-per-node", gpus_per_node, 0),
+        ("max-at-once", max_at_once, 1),
+    ):
+        if value is not None and value < least:
+            raise ConfigError(f"--{option} {value}: at least {least} is needed")
+
+
+def _run_jobs(
+    path: Path, overrides: Sequence[str], site: Site, after: Sequence[str], *, dry_run: bool
+) -> list[tuple[Job, Path]]:
+    """Return the job of a configuration; none when its run is finished."""
+    tree = read_tree(read_text(path), path.name)
+    if isinstance(tree.value, dict) and "axes" in tree.value:
+        raise ConfigError(f"{path} is a matrix of runs: add --array, which submits each of them by itself")
+    loaded = load_config(path, overrides)
+    folder = run_path(loaded.config).absolute()
+    name = loaded.config.run.name or path.stem
+    job = _job(name, site, (Run(name, _slurm_folder(folder) / CONFIG),), folder)
+    if loaded.config.device == "cpu" and site.gpus_per_node:
+        raise ConfigError(f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0")
+    size = global_batch_size(loaded.config, job.num_processes)
+    check_same_run(folder, loaded.values, global_batch_size=size)
+    if is_finished(folder):
+        print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201
+        return []
+    if not dry_run:
+        # A run that is in use is that of a job which this one is to come after, or the check below says so.
+        if not after:
+            check_usable(folder, "resume")
+        _check_not_queued(folder, after)
+        _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
+    return [(job, folder)]
+
+
+def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
+    """Refuse a second job of a run: it would find the run in use.
+
+    Raises:
+        LaunchError: There is one, and this is not to start after it.
+    """
+    earlier = [each for each in jobs.submissions([folder]) if each.job not in after]
+    if not earlier:
+        return
+    queued = queue()
+    for each in earlier:
+        if not jobs.status(each, queued).is_over:
+            raise LaunchError(
+                f"job {each.job} of this run is in the queue; paratune cancel {each.job} takes it out, and with "
+                f"--after {each.job} this one starts when it has ended well"
+            )
+
+
+def _array_jobs(
+    path: Path,
+    overrides: Sequence[str],
+    site: Site,
+    only_words: Sequence[str],
+    *,
+    retry_failed: bool,
+    max_at_once: int | None,
+    dry_run: bool,
+) -> list[tuple[Job, Path]]:
+    """Return an array of what is left of a matrix, one for each number of processes."""
+    matrix = read_matrix(path)
+    cells = cells_of(matrix, overrides, here=False)
+    asked_cells = only(matrix, cells, only_words) if only_words else cells
+    error = invalid(matrix, cells) or none_possible(matrix, asked_cells)
+    if error is not None:
+        raise error
+    asked = {cell.name for cell in asked_cells}
+    plan = plan_of(matrix, cells, sys.argv)
+    check_unchanged(matrix, [step for step in plan.steps if step.cell.name in asked])
+    todo = [s for s in plan.in_order() if s.cell.name in asked and s.runs(retry_failed=retry_failed)]
+    if not dry_run:
+        lock = take(matrix.folder)
+        try:
+            write_listed(matrix.folder, plan.record, todo)
+        finally:
+            lock.release()
+    if not todo:
+        print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
+    by_size: dict[int, list[Step]] = {}
+    for step in todo:
+        by_size.setdefault(step.cell.num_processes, []).append(step)
+    folder = matrix.folder.absolute()
+    return [
+        (
+            replace(
+                _job(
+                    matrix.name if len(by_size) == 1 else f"{matrix.name}-{count}",
+                    _site_for(site, count, steps[0].cell.name),
+                    tuple(
+                        Run(
+                            step.cell.name,
+                            config_of(matrix.folder, step.cell.name).absolute(),
+                            for_a_run(step.cell.environment),
+                        )
+                        for step in steps
+                    ),
+                    folder,
+                ),
+                is_array=True,
+                max_at_once=max_at_once,
+            ),
+            folder,
+        )
+        for count, steps in sorted(by_size.items())
+    ]
+
+
+def _site_for(site: Site, num_processes: int, name: str) -> Site:
+    """Return the site with as many nodes and processes as a run of a matrix wants.
+
+    Raises:
+        ConfigError: It wants several nodes, and not all of the last one.
+    """
+    most = processes_per_node(site)
+    if num_processes > most and num_processes % most:
+        raise ConfigError(
+            f"{name} wants {num_processes} processes, and a node of the site has {most}: a run on several nodes takes "
+            f"all of each; nproc may be up to {most}, or a multiple of it"
+        )
+    each = min(num_processes, most)
+    gpus = each if site.gpus_per_node else 0
+    return site.model_copy(
+        update={"nodes": num_processes // each, "gpus_per_node": gpus, "processes_per_node": None if gpus else each}
+    )
+
+
+def _job(name: str, site: Site, runs: tuple[Run, ...], folder: Path) -> Job:
+    for path in (folder, Path.cwd()):
+        if reason := why_no_sbatch_path(str(path)):
+            raise ConfigError(f"{reason}; change run.folder, or the working directory")
+    return Job(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
+
+
+def _slurm_folder(folder: Path) -> Path:
+    return folder / SLURM_FOLDER
+
+
+def _show_scripts(given: Sequence[tuple[Job, Path]], *, as_json: bool) -> int:
+    if as_json:
+        print_json([{"name": job.name, "script": script_text(job)} for job, _ in given], indent=1)
+    for job, _ in () if as_json else given:
+        print(script_text(job), end="")  # noqa: T201
+    return EXIT_OK
+
+
+def _submit(job: Job, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
+    script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
+    _write(script, script_text(job))
+    number = submit(script, after=after)
+    submitted = jobs.Submitted(
+        job=number,
+        name=job.name,
+        submitted=jobs.now(),
+        folder=str(folder),
+        site=str(site_path),
+        script=str(script),
+        num_nodes=job.site.nodes,
+        num_processes=job.num_processes,
+        num_runs=len(job.runs),
+        is_array=job.is_array,
+        after=tuple(after),
+    )
+    jobs.note(submitted)
+    runs = f" of {len(job.runs)} runs" if job.is_array else ""
+    _say(f"job {number}{runs}: {job.name}; script and output: {job.folder}")
+    return submitted
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}; change run.folder") from error
+
+
+def _wait(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
+    try:
+        found = wait_for(submitted, _say)
+    except KeyboardInterrupt:
+        numbers = " ".join(each.job for each in submitted)
+        _say(
+            f"no longer waiting; what was submitted goes on: paratune jobs shows it, paratune cancel {numbers} ends it"
+        )
+        raise
+    if as_json:
+        print_json([jobs.as_dict(each) for each in found], indent=1)
+    codes = [each.exit_code if each.exit_code is not None else EXIT_FAILED for each in found]
+    for each, code in zip(found, codes, strict=True):
+        if code:
+            _show_tail(each)
+    return next((code for code in codes if code), EXIT_OK)
+
+
+def _show_tail(found: jobs.Status) -> None:
+    """Print the last lines of what a failed run printed."""
+    submitted = found.submitted
+    for run in submitted.run_ids:
+        if jobs.exit_said(submitted, run) == "0":
+            continue
+        for path in sorted(submitted.slurm_folder.glob(f"{run}*.txt")):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+            _say("\n".join([f"--- {path}", *(plain(line) for line in lines)]))
+        return
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,115 @@
+#!/bin/bash
+# Array of 2 runs table6: 1 node, 1 process on each.
+# Written by paratune launch: change the site file, and submit again.
+#SBATCH --job-name=table6
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --gres=gpu:1
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --chdir=/home/me/work
+#SBATCH --array=0-1%2
+#SBATCH --output=/home/me/work/runs/sst2/slurm/%A_%a.txt
+
+folder=/home/me/work/runs/sst2/slurm
+job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+restarts=${SLURM_RESTART_COUNT:-0}
+max_requeues=100
+
+say() { echo "$(date +%FT%T) $*"; }
+
+# A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
+signal=none step=
+forward() {
+  [ "$signal" = none ] || return 0
+  signal=$1
+  say "$1: passed on to the run, which saves and ends"
+  pass_on &
+}
+pass_on() {
+  # Again and again: one that comes while a rank starts is heard by nobody.
+  trap - USR1 TERM
+  while [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null; do sleep 5; done
+}
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM
+
+case "$SLURM_ARRAY_TASK_ID" in
+  0) # a
+    export config=/home/me/work/runs/table6/configs/a.yaml
+    export NCCL_DEBUG='$(x) '"'"'y'"'"''
+    unset OMP_NUM_THREADS
+    ;;
+  1) # b c
+    export config='/home/me/work/runs/table6/configs/b c.yaml'
+    ;;
+esac
+
+# Runs once on each node.
+task() {
+  trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it
+  paratune train "$config" --nproc 1 --resume
+}
+
+codes_folder="$folder/$job.codes"
+rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
+export PARATUNE_EXIT_CODES="$codes_folder"
+
+start() {
+  # If one node ends, the others have two minutes to follow.
+  srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \
+    --open-mode=append --output="${folder//%/%%}/$job.node%n.txt" bash -c "$(declare -f task); task" &
+  step=$!
+  [ "$signal" = none ] || pass_on &
+  while :; do
+    wait "$step"
+    code=$?
+    kill -0 "$step" 2>/dev/null || break  # else it was the trap that ended the wait
+  done
+  wait "$step"
+  code=$?
+}
+code=75
+say "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
+[ "$signal" = none ] && start
+
+# What ranks ended with says more than srun, or torchrun, which ends with 1 whatever happened.
+codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\n' ' ') "
+has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
+if [ "$code" != 0 ]; then
+  for each in 2 3 4 6 7 8 9 1 5 75; do
+    if has "$each"; then code=$each; break; fi
+  done
+fi
+
+lost_nodes() {
+  for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    timeout 20 srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" true >/dev/null 2>&1 || echo "$node"
+  done
+}
+job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+
+why=
+if [ "$code" != 0 ]; then
+  if [ "$signal" != none ] && { has 75 || [ "$codes" = "  " ]; }; then
+    why="$signal"
+    code=75
+  elif [ "$signal" = none ] && { [ "$code" = 5 ] || [ "$codes" = "  " ]; }; then
+    lost=$(lost_nodes | tr '\n' ' ')
+    [ -n "$lost" ] && why="lost $lost"
+  fi
+fi
+# A job that was cancelled is to stay so; one that Slurm takes the nodes from is queued again by Slurm itself.
+if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
+  if [ "$restarts" -lt "$max_requeues" ]; then
+    say "$why: queued again"
+    echo requeued > "$folder/$job.exit"
+    trap - USR1 TERM
+    scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
+  fi
+  say "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+fi
+echo "$code" > "$folder/$job.exit"
+say "ended with exit code $code"
+exit "$code"

@@ -1,0 +1,84 @@
+"""Batch scripts as texts: golden ones for the sites that come along, and bash reads each."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.site import Site, read_site
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "sbatch"
+SITES = sorted((ROOT / "configs" / "sites").glob("*.yaml"))
+FOLDER, DIRECTORY = Path("/home/me/work/runs/sst2/slurm"), Path("/home/me/work")
+RUN = Run("sst2", FOLDER / "config.yaml")
+
+
+def job(site: Site, **changed: object) -> Job:
+    return Job(**{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed})
+
+
+JOBS = {
+    **{path.stem: job(read_site(path)) for path in SITES},
+    "array": job(
+        Site(gpus_per_node=1),
+        name="table6",
+        is_array=True,
+        max_at_once=2,
+        runs=(
+            Run("a", DIRECTORY / "runs/table6/configs/a.yaml", {"NCCL_DEBUG": "$(x) 'y'", "OMP_NUM_THREADS": None}),
+            Run("b c", DIRECTORY / "runs/table6/configs/b c.yaml"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_script_is_the_golden_one(name: str):
+    text = script_text(JOBS[name])
+    path = GOLDEN / f"{name}.sh"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert path.read_text() == text, "UPDATE_GOLDEN=1 pytest tests/unit/cluster/test_script.py, and read the diff"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_bash_reads_it(name: str):
+    checked = subprocess.run(["bash", "-n"], input=script_text(JOBS[name]), capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_hostile_names_stay_words(tmp_path: Path):
+    bad = 'x\'; touch hacked; echo "$(touch hacked)" `touch hacked` #'
+    run = Run("a", tmp_path / f"{bad}.yaml", {"A": bad})
+    text = script_text(
+        job(
+            Site(venv=bad.replace("$(touch hacked)", ""), environment={"B": "a;b `c`"}),
+            runs=(run,),
+            folder=tmp_path / "it's $HOME",
+        )
+    )
+    setup = text[text.index("\nfolder=") : text.index("# Runs once on each node.")].replace(" || exit 5", "")
+    shown = subprocess.run(
+        ["bash", "-c", f'{setup}\nprintf "%s|" "$folder" "$config" "$A" "$B"'],
+        env={"SLURM_JOB_ID": "1", "HOME": "/h", "PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout == f"{tmp_path}/it's $HOME|{run.config}|{bad}|a;b `c`|"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_belongs_to_one_job():
+    text = script_text(job(Site(nodes=2)))
+    line = next(line for line in text.splitlines() if line.startswith("export endpoint="))
+    shown = subprocess.run(
+        ["bash", "-c", f'address=n1; {line}; echo "$endpoint"'],
+        env={"SLURM_JOB_ID": "123456"},
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout == "n1:13456\n"  # 10000 + 123456 - 6 * 20000

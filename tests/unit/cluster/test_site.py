@@ -1,0 +1,77 @@
+"""Profiles of sites: those that come along are read, and what is wrong with one is said, all of it, with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from paratune.cluster.site import Site, processes_per_node, read_site, with_size
+from paratune.errors import ConfigError
+
+SITES = sorted((Path(__file__).parents[3] / "configs" / "sites").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SITES, ids=lambda path: path.stem)
+def test_every_site_in_configs_is_one(path: Path):
+    assert read_site(path).gpus_per_node > 0
+
+
+def test_an_empty_site_is_a_site(tmp_path: Path):
+    (tmp_path / "s.yaml").write_text("# nothing to say\n")
+    site = read_site(tmp_path / "s.yaml")
+    assert (site.nodes, site.gpus_per_node, processes_per_node(site)) == (1, 0, 1)
+
+
+def test_all_problems_are_said_with_their_lines(tmp_path: Path):
+    (tmp_path / "s.yaml").write_text(
+        "partitoin: gpu\nnodes: 0\ntime: 4h\naccount: a b\nmodules: ['gcc; reboot']\nvenv: $(reboot)\n"
+        'sbatch: [--gres=gpu:1, --output=x, nice]\nenvironment: {RANK: 1, A: "b\\nc", HF_TOKEN: x}\n'
+        "setup: ['if']\ncontainer: {image: a.sif}\nscratch: \"/a\\n#SBATCH --uid=0\"\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_site(tmp_path / "s.yaml")
+    text = str(caught.value)
+    assert "line 1: partitoin is not an option of a site; did you mean partition?" in text
+    assert 'line 3: time is "4h" (text)' in text
+    assert 'line 4: account is "a b" (text)' in text
+    assert "line 2: nodes is 0" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("modules: ['gcc; reboot']", "line 1: modules[0] is 'gcc; reboot'; allowed: letters"),
+        ("venv: $(reboot)", "line 1: venv is '$(reboot)'; after $ comes the name of a variable"),
+        ("sbatch: [--gres=gpu:1]", "line 1: sbatch[0] gives --gres; say it with gres: of the site"),
+        ("sbatch: [--mem=1G]", "say it with memory_per_node: of the site"),
+        ("sbatch: [--output=x]", "gives --output, which paratune gives itself"),
+        ("sbatch: [nice]", "allowed: --name or --name=value"),
+        ('sbatch: ["--comment=a\\n#SBATCH --uid=0"]', "allowed: --name or --name=value"),
+        ("environment: {RANK: 1}", "environment.RANK is set by paratune and torchrun"),
+        ('environment: {A: "b\\nc"}', "environment.A is 'b\\nc'; a line break"),
+        ("environment: {HF_TOKEN: x}", "environment.HF_TOKEN looks like a secret"),
+        ("environment: {'A;reboot': x}", "is no name of a variable"),
+        ("setup: ['if']", "which bash does not understand"),
+        ("container: {image: a.sif}\nvenv: x", "line 2: venv is given beside container"),
+        ('container: {image: "a\\nb"}', "container.image is"),
+        ("container: {}", "container.image is required"),
+        ("gpus_per_node: 4\nprocesses_per_node: 2", "a GPU has one process"),
+        ("gpu_type: a100", "gpu_type is given without gpus_per_node"),
+        ("network_interface: ib0\nenvironment: {NCCL_SOCKET_IFNAME: ib1}", "given beside network_interface"),
+        ('constraint: "a100$(x)"', "constraint is"),
+        ("- a", "a site is a mapping of options"),
+        ("fp16: true", "fp16 is not an option of a site; it has: partition"),
+    ],
+)
+def test_what_does_not_fit_is_refused(line: str, said: str, tmp_path: Path):
+    (tmp_path / "s.yaml").write_text(line)
+    with pytest.raises(ConfigError) as caught:
+        read_site(tmp_path / "s.yaml")
+    assert said in str(caught.value)
+
+
+def test_the_command_line_says_the_size():
+    site = Site(gpus_per_node=4, gpu_type="a100")
+    assert processes_per_node(site) == 4
+    small = with_size(site, nodes=2, gpus_per_node=0)
+    assert (small.nodes, small.gpu_type, processes_per_node(small)) == (2, None, 1)
+    assert with_size(site, nodes=None, gpus_per_node=None) == site
