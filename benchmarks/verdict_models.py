@@ -7,7 +7,7 @@ seeds of the score on samples without end.
 Dimensions: `R` seeds, `N` samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -198,7 +198,7 @@ class Rates:
         return float(np.sqrt(share * (1 - share) / self.num_trials))
 
 
-def try_quality(setting: Setting, num_trials: int, seed: int, procedure: Procedure = ours) -> Rates:
+def try_quality(setting: Setting, num_trials: int, seed: int | Sequence[int], procedure: Procedure = ours) -> Rates:
     """Draw experiments, and count what a procedure says of them."""
     rng = np.random.default_rng(seed)
     deviation = seed_deviation(setting)
