@@ -434,11 +434,26 @@ def glue_submit(
 
 
 @app.command
-def doctor(*, folder: Annotated[Path, Parameter(help="where runs would go")] = Path("runs"), json: Json = False) -> int:
-    """Say what this machine has, what would not work on it, why, and what to do."""
-    from paratune.doctor import run
+def doctor(
+    config: Path | None = None,
+    *,
+    set_: Overrides = None,
+    nproc: Annotated[int | None, Parameter(help="processes that the run will have on this machine")] = None,
+    folder: Annotated[Path, Parameter(help="where runs would go, without CONFIG")] = Path("runs"),
+    json: Json = False,
+) -> int:
+    """Say what would not work, why, and the line that repairs it: on this machine, and of the run in CONFIG.
 
-    return run(json, folder)
+    Of CONFIG: options, files, labels, model, precision, processes against GPUs, ports, room for checkpoints, versions.
+    Nothing is trained, fetched or changed.
+    """
+    if config is None:
+        from paratune.doctor import run
+
+        return run(json, folder)
+    from paratune.commands.doctor import doctor_command
+
+    return doctor_command(config, set_ or [], num_processes=nproc, as_json=json)
 
 
 @config_app.command

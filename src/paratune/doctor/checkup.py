@@ -1,16 +1,30 @@
 """Runs the checks and shows what they find."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from paratune import hardware
 from paratune.console import print_json
-from paratune.doctor import devices, installation, processes, storage
-from paratune.doctor.finding import Check, Finding, Machine
+from paratune.doctor import (
+    configuration,
+    devices,
+    files,
+    installation,
+    model_files,
+    processes,
+    room,
+    starting,
+    storage,
+    versions,
+)
+from paratune.doctor.finding import HERE, Check, Finding, Machine
+from paratune.doctor.setup import Setup, SetupCheck
 from paratune.errors import EXIT_FAILED, EXIT_OK
+from paratune.text import plain
 
 CHECKS: tuple[Check, ...] = (
     installation.check_packages,
@@ -31,6 +45,46 @@ CHECKS: tuple[Check, ...] = (
 )
 """In the order in which their findings are shown."""
 
+SETUP_CHECKS: tuple[SetupCheck, ...] = (
+    configuration.check_run_folder,
+    configuration.check_needed_extras,
+    configuration.check_trackers,
+    configuration.check_steps,
+    files.check_sources,
+    files.check_columns,
+    files.check_missing,
+    files.check_labels,
+    files.check_parts,
+    files.check_lengths,
+    files.check_amount,
+    model_files.check_model,
+    model_files.check_vocabulary,
+    model_files.check_half_precision,
+    model_files.check_states_fit,
+    starting.check_world_size,
+    starting.check_devices,
+    starting.check_visible,
+    starting.check_slurm,
+    starting.check_variables,
+    starting.check_meeting,
+    starting.check_switched_off,
+    starting.check_nodes_share,
+    room.check_room,
+    room.check_speed,
+    room.check_clocks,
+    room.check_time_limit,
+    versions.check_driver,
+    versions.check_kernels,
+    versions.check_nccl,
+    versions.check_toolchain,
+    versions.check_gpu_state,
+    versions.check_topology,
+    versions.check_numa,
+    versions.check_shared_room,
+    versions.check_environment,
+)
+"""Of a run, whose configuration is right by itself; in the order in which their findings are shown."""
+
 
 def examine(out_folder: Path) -> list[Finding]:
     """Look at the machine and the installation.
@@ -41,15 +95,25 @@ def examine(out_folder: Path) -> list[Finding]:
     Returns:
         Findings in the order of `CHECKS`.
     """
-    return judge(_gather(out_folder))
+    return judge(describe_machine(out_folder))
 
 
 def judge(machine: Machine) -> list[Finding]:
     """Run all checks; one that fails itself becomes a warning, because the others still say something."""
+    return _judged(CHECKS, machine)
+
+
+def judge_setup(setup: Setup) -> list[Finding]:
+    """Run the checks of a run: all of them when its configuration can be run, else those of its options alone."""
+    checks: tuple[SetupCheck, ...] = (configuration.check_options,)
+    return _judged(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)
+
+
+def _judged(checks: Iterable[Callable[[Any], Iterable[Finding]]], what: Any) -> list[Finding]:
     findings: list[Finding] = []
-    for check in CHECKS:
+    for check in checks:
         try:
-            findings.extend(check(machine))
+            findings.extend(check(what))
         except Exception as error:
             name = check.__name__.removeprefix("check_")
             findings.append(
@@ -68,18 +132,33 @@ def run(json: bool = False, folder: str | Path = "runs") -> int:
     Returns:
         The exit code: 0, or 1 when there is a problem.
     """
+    with looking("Looking at this machine", silent=json):
+        machine = describe_machine(Path(folder))
+        findings = judge(machine)
+    return tell(findings, machine, as_json=json)
+
+
+@contextmanager
+def looking(what: str, *, silent: bool) -> Iterator[None]:
+    """Show that something is looked at, for as long as it takes."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    if json:
-        machine = _gather(Path(folder))
-        findings = judge(machine)
+    if silent:
+        yield
+        return
+    with Console(highlight=False).status(what):
+        yield
+
+
+def tell(findings: list[Finding], machine: Machine, *, as_json: bool) -> int:
+    """Print findings; return the exit code, 1 when one of them is a problem."""
+    from rich.console import Console
+
+    if as_json:
         result = {"schema_version": 1, "ok": not _has_problem(findings), "findings": [asdict(one) for one in findings]}
         print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
     else:
-        with console.status("Looking at this machine"):
-            findings = examine(Path(folder))
-        _show(console, findings)
+        _show(Console(highlight=False), findings)
     return EXIT_FAILED if _has_problem(findings) else EXIT_OK
 
 
@@ -95,14 +174,21 @@ def _show(console: Any, findings: list[Finding]) -> None:
     # Two columns, so that what is wrapped stays beside its level.
     grid = Table.grid(padding=(0, 1))
     for finding in findings:
-        lines = (finding.what, finding.why, finding.remedy and f"-> {finding.remedy}")
+        place = "" if finding.where == HERE or finding.where in finding.what else f"{finding.where}: "
+        repair = (
+            f"{finding.line}   ({finding.remedy})"
+            if finding.line and finding.remedy
+            else finding.line or finding.remedy
+        )
+        lines = (plain(place + finding.what), plain(finding.why), repair and plain(f"-> {repair}"))
         grid.add_row(Text(finding.level, styles[finding.level]), Text("\n".join(line for line in lines if line)))
     console.print(grid)
     counts = {level: sum(one.level == level for one in findings) for level in ("problem", "warning", "note")}
     console.print(", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items()))
 
 
-def _gather(out_folder: Path) -> Machine:
+def describe_machine(out_folder: Path) -> Machine:
+    """Describe this machine once for all checks."""
     cache = os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune"
     return Machine(
         node=hardware.describe_node(out_folder),

@@ -9,6 +9,7 @@ from paratune.doctor.finding import Finding, Machine
 from paratune.units import GIB, MIB, format_bytes, format_number
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+UNSET = "unset OMP_NUM_THREADS"
 LOW_MEMORY_BYTES = 2 * GIB
 """A process with torch and a small model takes about 1 GiB."""
 LOW_SHM_BYTES = 256 * MIB
@@ -25,7 +26,8 @@ def check_cores(machine: Machine) -> Iterator[Finding]:
             "note" if threads else "warning",
             f"{model}: {format_number(usable)} of {logical} logical cores may be used",
             "Libraries that start a thread for each core of the machine would fight for these.",
-            "" if threads else f"export OMP_NUM_THREADS={max(1, int(usable))}, divided by the processes of the run",
+            "" if threads else "divided by the processes of the run",
+            line="" if threads else f"export OMP_NUM_THREADS={max(1, int(usable))}",
         )
     else:
         yield Finding("cores", "ok", f"{model}: {format_number(usable)} logical cores")
@@ -36,13 +38,14 @@ def check_cores(machine: Machine) -> Iterator[Finding]:
 def _judge_threads(threads: str, usable: float | None) -> Finding:
     found = f"OMP_NUM_THREADS={threads}"
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", threads.strip()):
-        return Finding("threads", "warning", found, "It is not a whole number, so it is ignored.", "set or unset it")
+        return Finding("threads", "warning", found, "It is not a whole number, so it is ignored.", line=UNSET)
     if usable is not None and int(threads.split(",")[0]) > max(1, usable):
         why = f"That is more than the {format_number(usable)} cores that may be used."
-        return Finding("threads", "warning", found, why, "lower it to the cores, divided by the processes of the run")
+        line = f"export OMP_NUM_THREADS={max(1, int(usable))}"
+        return Finding("threads", "warning", found, why, "divided by the processes of the run", line=line)
     if threads.strip() == "1" and usable is not None and usable >= 2:
         why = "A process then computes on one core: right for one process a core, slow for a single one."
-        return Finding("threads", "note", found, why, "unset it for runs of a single process")
+        return Finding("threads", "note", found, why, "for runs of a single process", line=UNSET)
     return Finding("threads", "ok", found)
 
 
@@ -69,7 +72,8 @@ def check_shared_memory(machine: Machine) -> Iterator[Finding]:
     what = f"/dev/shm: {format_bytes(total)}"
     if total is not None and total < LOW_SHM_BYTES:
         why = "Processes on one machine exchange tensors through it; when it is full they die with a bus error."
-        yield Finding("shared_memory", "warning", what, why, "start the container with --shm-size=1g or --ipc=host")
+        remedy = "start the container so, or with --ipc=host"
+        yield Finding("shared_memory", "warning", what, why, remedy, line="--shm-size=1g")
     else:
         yield Finding("shared_memory", "ok", what)
 
@@ -97,7 +101,7 @@ def _judge_no_gpu(machine: Machine) -> Finding:
         return Finding("gpu", "note", "no GPU: runs use the processor")
     if machine.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1", "none", "NoDevFiles"):
         what = f"GPUs are hidden by CUDA_VISIBLE_DEVICES={machine.environ['CUDA_VISIBLE_DEVICES']}"
-        return Finding("gpu", "note", what, "", "unset it to use them")
+        return Finding("gpu", "note", what, "", "to use them", line="unset CUDA_VISIBLE_DEVICES")
     torch_version = machine.versions["torch"] or "n/a"
     what = f"there is an NVIDIA driver, but torch {torch_version} sees no GPU"
     why = (
@@ -110,7 +114,8 @@ def check_precision(machine: Machine) -> Iterator[Finding]:
     old = [gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8]
     if old:
         why = "GPUs below capability 8.0 have no bf16 units and compute it slowly."
-        yield Finding("bf16_gpu", "warning", f"no fast bf16 on {', '.join(old)}", why, "precision: fp16 or fp32")
+        what = f"no fast bf16 on {', '.join(old)}"
+        yield Finding("bf16_gpu", "warning", what, why, "or fp32", line="precision: fp16")
     elif machine.node["gpus"]:
         yield Finding("bf16_gpu", "ok", "the GPUs compute bf16 fast")
     if machine.node["gpus"]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+HERE = "this machine"
 Level = Literal["ok", "note", "warning", "problem"]
 
 
@@ -23,6 +24,11 @@ class Finding:
     """Why it matters."""
     remedy: str = ""
     """What to do about it."""
+    where: str = HERE
+    """Where it was found: a line of a file, an option, a variable, or this machine."""
+    line: str = ""
+    """The line that repairs it, as it is typed: `key: value` of the configuration, or a command of the shell. Empty
+    where no single line does."""
 
 
 @dataclass(frozen=True)

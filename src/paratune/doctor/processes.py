@@ -29,14 +29,17 @@ def check_distributed(machine: Machine) -> Iterator[Finding]:
 def check_hostname(machine: Machine) -> Iterator[Finding]:
     name = machine.node["hostname"]
     addresses = resolve(name)
-    remedy = f"add the line `127.0.0.1 {name}` to /etc/hosts, or export GLOO_SOCKET_IFNAME=lo for runs on one machine"
+    remedy = f"for runs on one machine; for others add the line `127.0.0.1 {name}` to /etc/hosts"
+    line = "export GLOO_SOCKET_IFNAME=lo"
     if not addresses:
         why = "gloo asks for the machine's own name; without an answer its processes can wait for each other for ever."
-        yield Finding("hostname", "warning", f"the name of this machine, {name}, does not resolve", why, remedy)
+        yield Finding(
+            "hostname", "warning", f"the name of this machine, {name}, does not resolve", why, remedy, line=line
+        )
     elif not any(can_listen(address) for address in addresses):
         what = f"the name of this machine, {name}, resolves to {', '.join(addresses)}, which is not this machine"
         why = "Processes that connect to that address do not reach each other."
-        yield Finding("hostname", "warning", what, why, remedy)
+        yield Finding("hostname", "warning", what, why, remedy, line=line)
     else:
         yield Finding("hostname", "ok", f"{name} resolves to this machine")
 
@@ -46,8 +49,8 @@ def check_loopback(machine: Machine) -> Iterator[Finding]:
         yield Finding("loopback", "ok", "processes can connect over 127.0.0.1")
     else:
         why = "The processes of a run on one machine find each other there."
-        remedy = "bring the interface up (ip link set lo up), or allow it in the firewall or the sandbox"
-        yield Finding("loopback", "problem", "no connection over 127.0.0.1", why, remedy)
+        remedy = "which brings the interface up; or allow it in the firewall or the sandbox"
+        yield Finding("loopback", "problem", "no connection over 127.0.0.1", why, remedy, line="ip link set lo up")
 
 
 def resolve(name: str, timeout_s: float = 5.0) -> list[str]:

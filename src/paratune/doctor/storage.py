@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
-from paratune.doctor.finding import Finding, Level, Machine
+from paratune.doctor.finding import HERE, Finding, Level, Machine
 from paratune.units import GIB, MIB, format_bytes, format_number
 
 MIN_FREE_BYTES = GIB
@@ -35,15 +35,16 @@ def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], bytes_per_s:
         bytes_per_s: As `probe_write` gives it.
     """
     title, setting = {"run_disk": ("run folder", "run.folder"), "cache_disk": ("cache", "PARATUNE_CACHE")}[code]
-    remedy = f"choose another folder with {setting}"
+    line = f"{setting}: FOLDER" if code == "run_disk" else f"export {setting}=FOLDER"
+    remedy = "one with more room, that can be written"
     if isinstance(bytes_per_s, str):
         what = f"{title} {folder} cannot be written: {bytes_per_s}"
-        return Finding(code, "problem", what, "Every run needs it.", remedy)
+        return Finding(code, "problem", what, "Every run needs it.", remedy, line=line)
     free, kind = storage["free_bytes"], storage["kind"] or storage["filesystem"] or "storage of unknown kind"
     speed = format_number(bytes_per_s / 1e6, 2)
     level, why = _judge_room(code, free, kind, bytes_per_s)
     what = f"{title} {folder}: {format_bytes(free)} free on {kind}, writes {speed} MB/s"
-    return Finding(code, level, what, why, "" if level == "ok" else remedy)
+    return Finding(code, level, what, why, *(("", HERE, "") if level == "ok" else (remedy, HERE, line)))
 
 
 def _judge_room(code: str, free: int | None, kind: str, bytes_per_s: float) -> tuple[Level, str]:

@@ -74,15 +74,16 @@ def test_a_check_that_fails_does_not_hide_the_others(machine, monkeypatch):
 
 @pytest.mark.parametrize(("level", "code"), [("ok", 0), ("note", 0), ("warning", 0), ("problem", 1)])
 def test_run_fails_only_when_there_is_a_problem(machine, monkeypatch, capsys, level, code):
-    monkeypatch.setattr(checkup, "_gather", lambda _folder: machine)
-    finding = Finding("disk", level, "[bold]a disk[/bold] of " + "x" * 100, "it is why", "do this")
+    monkeypatch.setattr(checkup, "describe_machine", lambda _folder: machine)
+    finding = Finding("disk", level, "[bold]a disk[/bold] of " + "x" * 100, "it is why", "do this", "a.yaml:3", "a: b")
     monkeypatch.setattr(checkup, "CHECKS", (lambda _: [finding],))
     assert doctor.run() == code
     text = capsys.readouterr().out
     assert level in text
     assert "[bold]a disk[/bold]" in text  # shown as it is, never read as markup
     assert "it is why" in text
-    assert "-> do this" in text
+    assert "a.yaml:3: [bold]" in text
+    assert "-> a: b   (do this)" in text
     assert doctor.run(json=True) == code
     result = json.loads(capsys.readouterr().out)
     assert result["ok"] is (code == 0)
@@ -145,7 +146,7 @@ def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
     assert levels(findings) == [("python", "ok"), ("torch", "ok"), ("packages", "problem"), ("packages", "problem")]
     assert findings[2].what == "transformers 4.57.0 is installed; transformers>=5 is needed"
     assert findings[3].what == "rich is not installed"
-    assert findings[3].remedy == "pip install 'rich>=14'"
+    assert findings[3].line == "pip install 'rich>=14'"
 
 
 def test_extras_say_how_to_install_them(machine, monkeypatch):
@@ -155,7 +156,7 @@ def test_extras_say_how_to_install_them(machine, monkeypatch):
     plots, demo = installation.check_extras(machine)
     assert (plots.level, demo.level) == ("note", "ok")
     assert "b>=2" in plots.what
-    assert plots.remedy == "pip install 'paratune[plots]'"
+    assert plots.line == "pip install 'paratune[plots]'"
 
 
 def test_the_demo_model_is_looked_for_as_a_file(machine, tmp_path, monkeypatch):
@@ -195,7 +196,7 @@ def test_a_lock_that_a_killed_build_left_is_told_from_one_in_use(machine, tmp_pa
             replace(machine, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
         )
     assert (killed.level, killed.what) == ("warning", f"{locks[0]} is 7200 s old, and no process has it open")
-    assert killed.remedy == f"rm {locks[0]}"
+    assert killed.line == f"rm {locks[0]}"
     assert (in_use.level, in_use.what) == ("note", f"{locks[1]} is 7200 s old, and process {os.getpid()} has it open")
     assert list(installation.check_extension_locks(machine)) == []
 
@@ -218,7 +219,7 @@ def test_a_quota_below_the_cores_asks_for_a_number_of_threads(machine):
     (finding,) = devices.check_cores(with_node(machine, num_usable_cores=2.5))
     assert finding.level == "warning"
     assert "2.5 of 8" in finding.what
-    assert "OMP_NUM_THREADS=2," in finding.remedy
+    assert finding.line == "export OMP_NUM_THREADS=2"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""`paratune doctor CONFIG`: what would go wrong in a run, found before it is queued."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from paratune.config.layers import read_layers
+from paratune.config.load import LoadedConfig, check_layer
+from paratune.config.problems import Problem
+from paratune.config.sections import Config, run_path
+from paratune.config.sources import local_path, split_of
+from paratune.console import set_up_logging, stdout_for_results
+from paratune.data.sources import sources_of
+from paratune.doctor.checkup import describe_machine, judge, judge_setup, looking, tell
+from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.probe import gather, start_of
+from paratune.doctor.setup import Probes, Setup
+from paratune.errors import ConfigError
+from paratune.records import CHECKPOINTS_FOLDER
+
+
+def doctor_command(path: Path, overrides: Sequence[str], *, num_processes: int | None, as_json: bool) -> int:
+    """Print what is found; return the exit code: 0, or 1 when there is a problem.
+
+    Raises:
+        ConfigError: The file cannot be read at all, or a number of processes below 1 is asked for.
+    """
+    if num_processes is not None and num_processes < 1:
+        raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
+    set_up_logging(speaks=False)
+    with looking(f"Looking at this machine and {path}", silent=as_json), stdout_for_results():
+        loaded, problems = check_layer(read_layers(path, overrides), path)
+        machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
+        findings = judge(machine) + examine_run(path, loaded, problems, machine, num_processes=num_processes)
+    return tell(findings, machine, as_json=as_json)
+
+
+def examine_run(
+    path: Path,
+    loaded: LoadedConfig | None,
+    problems: Sequence[Problem],
+    machine: Machine,
+    *,
+    num_processes: int | None = None,
+    probes: Probes | None = None,
+) -> list[Finding]:
+    """Gather what is to be known of a run, and judge it.
+
+    Args:
+        path: Of the configuration, as it was named.
+        loaded: The configuration, or None and what is wrong with it.
+        problems: Of its options.
+        machine: On which it is looked at.
+        num_processes: With which it will be started; as the environment says when None.
+        probes: What tools and system say; asked when None.
+    """
+    if loaded is None:
+        return judge_setup(Setup(machine, path, tuple(problems)))
+    config = loaded.config
+    start = start_of(config, machine.environ, num_processes)
+    from paratune.commands.doctor_data import data_facts
+    from paratune.commands.doctor_model import model_facts
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, tokenizer, limit = model_facts(config)
+        data = data_facts(config, tokenizer, limit)
+    if probes is None:
+        probes = gather(machine, start, _data_files(config), _damaged_checkpoint(machine.out_folder))
+    setup = Setup(machine, path, tuple(problems), loaded, data, model, start, probes)
+    return judge_setup(setup)
+
+
+def _data_files(config: Config) -> list[Path]:
+    data = config.data
+    named = [*sources_of(data.train), *sources_of(data.validation), *sources_of(data.test)]
+    paths = [local_path(source) for source in (*named, *data.extra.values(), *data.predict.values())]
+    return [file for path in paths if path is not None and (file := split_of(path)[0]).is_file()]
+
+
+def _damaged_checkpoint(folder: Path) -> str | None:
+    """Return the name of the newest checkpoint of a run, where it is not whole."""
+    from paratune import checkpoint
+
+    there = checkpoint.list_checkpoints(folder / CHECKPOINTS_FOLDER)
+    newest = checkpoint.find_newest(folder / CHECKPOINTS_FOLDER) if there else None
+    return there[-1].name if there and newest != there[-1] else None

@@ -1,0 +1,280 @@
+"""What `paratune doctor CONFIG` asks of the files: read whole, and tokenized in a sample; nothing is kept."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paratune.config.sections import Config, Data, named_columns
+from paratune.config.sources import local_path, split_of
+from paratune.config.task_sections import (
+    ClassTask,
+    MaskedLMTask,
+    MultiLabelTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    Task,
+    class_names,
+)
+from paratune.data.columns import Samples, select
+from paratune.data.duplicates import overlaps, repeats
+from paratune.data.labels import class_counts
+from paratune.data.load import SPLITS, load_samples, samples_fingerprint
+from paratune.data.questions import select_questions
+from paratune.data.read import read_table
+from paratune.data.sources import Selector, selector_of, sources_of
+from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
+from paratune.errors import DataError, ParatuneError, did_you_mean
+from paratune.units import GIB, format_bytes
+
+MAX_BYTES = GIB
+"""Of all files together; more would take longer than a minute to read."""
+NUM_TOKENIZED = 400
+"""Rows of a split whose length in tokens is looked at."""
+NUM_ID_ROWS = 10
+"""Fewest rows of a column from which it can be told that it names rows."""
+MAX_CLASSES = 50
+"""Distinct values up to which a column of labels is listed."""
+_ID = re.compile(r"(?=.*\d)[\w.:/#@-]{1,64}", re.ASCII)
+
+
+def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataFacts:
+    """Look into the files that a configuration names.
+
+    Args:
+        config: Checked by itself.
+        tokenizer: Of the model; None where it cannot be loaded, and lengths are then not known.
+        model_limit: Most tokens that the model takes; None where it sets no limit.
+    """
+    max_length = config.data.max_length or model_limit
+    if too_large := _too_large(config.data):
+        return DataFacts(max_length=max_length, model_limit=model_limit, too_large=too_large)
+    errors: list[SourceError] = []
+    id_columns: dict[str, tuple[str, str, str]] = {}
+    text_columns: tuple[str, ...] = ()
+    for key, source, labelled in _named(config.data):
+        table = _read(key, source, config.data, errors)
+        if table is None:
+            continue
+        found = list(_column_errors(table, config.data, source, labelled=labelled))
+        errors += found
+        for option, example in _id_columns(table, config.data) if not found else ():
+            id_columns.setdefault(option, (option, source, example))
+        if key == "data.train" and not text_columns:
+            text_columns = _text_columns(table, config.data)
+        if not found and not id_columns:
+            errors += _value_errors(table, config, source, labelled=labelled)
+    if errors or id_columns:
+        return DataFacts((), (), tuple(errors), tuple(id_columns.values()), text_columns, max_length, model_limit)
+    try:
+        parts = load_samples(_tolerant(config.data), config.task, _selector(config))
+    except ParatuneError as error:
+        return DataFacts((), (), (SourceError("value", "data.train", str(error)),), (), text_columns)
+    lengths = partial(_lengths, config=config, tokenizer=tokenizer)
+    splits = tuple(
+        _split_facts(name, source, samples, config.task, lengths(samples), max_length)
+        for name, (source, samples) in parts.items()
+    )
+    shared = overlaps({name: samples for name, (_, samples) in parts.items()})
+    pairs = tuple((one.first, one.second, one.num_rows, one.num_rows_of_second) for one in shared)
+    is_text = not isinstance(config.task, MaskedLMTask)
+    return DataFacts(splits, pairs if is_text else (), (), (), text_columns, max_length, model_limit)
+
+
+def _named(data: Data) -> Iterator[tuple[str, str, bool]]:
+    """Yield each file with the option that names it, and whether its labels are looked at."""
+    for name in SPLITS:
+        for source in sources_of(getattr(data, name)):
+            yield f"data.{name}", source, True
+    for name, source in data.extra.items():
+        yield f"data.extra.{name}", source, True
+    for name, source in data.predict.items():
+        yield f"data.predict.{name}", source, False
+
+
+def _too_large(data: Data) -> tuple[str, ...]:
+    sizes = {}
+    for _, source, _ in _named(data):
+        path = local_path(source)
+        if path is not None and (file := split_of(path)[0]).is_file():
+            sizes[source] = file.stat().st_size
+    if sum(sizes.values()) <= MAX_BYTES:
+        return ()
+    return tuple(f"{source} ({format_bytes(size)})" for source, size in sizes.items())
+
+
+def _read(key: str, source: str, data: Data, errors: list[SourceError]) -> pa.Table | None:
+    try:
+        return read_table(source, revision=data.hub_revision if source.startswith("hub:") else None)
+    except ParatuneError as error:
+        nearest = re.search(r"; did you mean (.+?)\?", str(error))
+        near = Path(source).with_name(nearest[1]) if nearest else None
+        errors.append(SourceError("file", key, str(error), f"{key}: {near}" if near else ""))
+        return None
+
+
+def _column_errors(table: pa.Table, data: Data, source: str, *, labelled: bool) -> Iterator[SourceError]:
+    columns, has = data.columns, table.column_names
+    wanted = [("text", name) for name in named_columns(columns.text)]
+    wanted += [("text_pair", name) for name in named_columns(columns.text_pair)]
+    wanted += [("id", columns.id)] if columns.id is not None else []
+    if labelled:
+        wanted += [(key, name) for key in ("label", "answer_start") if (name := getattr(columns, key)) is not None]
+    for key, name in wanted:
+        if name in has:
+            continue
+        hint = did_you_mean(name, has)
+        nearest = re.search(r"did you mean (.+)\?", hint)
+        is_one = isinstance(getattr(columns, key), str)
+        line = f"data.columns.{key}: {nearest[1]}" if nearest and is_one else ""
+        listed = ", ".join(map(repr, has))
+        message = f"{source} has no column {name}{hint} (it has: {listed})"
+        yield SourceError("column", f"data.columns.{key}", message, line)
+
+
+def _id_columns(table: pa.Table, data: Data) -> Iterator[tuple[str, str]]:
+    for key in ("text", "text_pair"):
+        named = named_columns(getattr(data.columns, key))
+        if len(named) == 1 and (example := _names_rows(table.column(named[0]).to_pylist())) is not None:
+            yield f"data.columns.{key}", example
+
+
+def _names_rows(values: Sequence[Any]) -> str | None:
+    """Return an example when all values are different and each is a single word with a digit, or a number."""
+    present = [str(value).strip() for value in values if value is not None and str(value).strip()]
+    if len(present) < NUM_ID_ROWS or len(set(present)) < len(present):
+        return None
+    return present[0] if all(_ID.fullmatch(value) for value in present) else None
+
+
+def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
+    """Return the columns that hold texts of several words, the longest ones first."""
+    words = {}
+    for name in dict.fromkeys(table.column_names):
+        kind = table.schema.field(name).type if table.column_names.count(name) == 1 else None
+        if (
+            name == data.columns.label
+            or kind is None
+            or not (pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        ):
+            continue
+        values = [value for value in table.column(name).slice(0, 200).to_pylist() if value]
+        words[name] = sum(len(value.split()) for value in values) / max(1, len(values))
+    return tuple(sorted((name for name in words if words[name] >= 3), key=lambda name: -words[name]))
+
+
+def _tolerant(data: Data) -> Data:
+    return data.model_copy(update={"missing": "drop"})
+
+
+def _selector(config: Config) -> Selector:
+    """Return what takes samples from a table, counting rows that lack something."""
+    if not isinstance(config.task, QuestionAnsweringTask):
+        return selector_of(_tolerant(config.data), config.task)
+    return partial(
+        select_questions,
+        columns=config.data.columns,
+        missing="drop",
+        too_long=lambda questions: [False] * len(questions),
+        may_lack_answers=config.task.unanswerable is not False,
+    )
+
+
+def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: bool) -> list[SourceError]:
+    columns, task = config.data.columns, config.task
+    is_class = isinstance(task, ClassTask | RegressionTask)
+    try:
+        if is_class:
+            select(table, columns, task, "drop", source=source, require_labels=False)
+        if labelled:
+            _selector(config)(table, source=source, group_by=None)
+    except DataError as error:
+        if (is_class and labelled and "task.labels" in str(error)) or "targets" in str(error):
+            return [SourceError("label", _label_key(task), str(error), _label_line(table, config))]
+        key = re.search(r"\((data\.columns\.text\w*)\) holds", str(error))
+        texts = _text_columns(table, config.data) if key else ()
+        return [
+            SourceError(
+                "value", key[1] if key else "data.train", str(error), f"{key[1]}: {texts[0]}" if key and texts else ""
+            )
+        ]
+    return []
+
+
+def _label_key(task: Task) -> str:
+    return "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
+
+
+def _label_line(table: pa.Table, config: Config) -> str:
+    """Return the line that names all values of the column as labels, or tells that they are numbers."""
+    task, column = config.task, config.data.columns.label
+    assert column is not None
+    values = {value for value in table.column(column).to_pylist() if value is not None and str(value).strip()}
+    if isinstance(task, MultiLabelTask) or any(isinstance(value, list) for value in values):
+        return ""
+    distinct = sorted(values, key=str)
+    if isinstance(task, RegressionTask):
+        if len(distinct) > MAX_CLASSES:
+            return ""
+        return f"task: {{kind: classification, labels: [{', '.join(_quoted(value) for value in distinct)}]}}"
+    if len(distinct) > MAX_CLASSES:
+        return "task: {kind: regression}" if all(_is_number(value) for value in distinct) else ""
+    return f"task.labels: [{', '.join(_quoted(value) for value in distinct)}]"
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return text if re.fullmatch(r"[A-Za-z][\w -]*|-?\d+", text) and text.lower() not in _YAML_WORDS else f'"{text}"'
+
+
+_YAML_WORDS = frozenset({"yes", "no", "on", "off", "true", "false", "null", "none", "y", "n"})
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _split_facts(
+    name: str, source: str, samples: Samples, task: Task, lengths: Sequence[int] | None, max_length: int | None
+) -> SplitFacts:
+    labels, names = samples.labels, class_names(task)
+    counts: Mapping[str, int] | None = class_counts(labels, names) if labels is not None and names else None
+    is_index = False
+    if labels is not None and isinstance(task, RegressionTask) and len(labels) >= NUM_ID_ROWS:
+        is_index = bool((np.diff(labels.astype(np.float64)) == 1).all())
+    known = lengths is not None and max_length is not None and len(lengths) > 0
+    return SplitFacts(
+        name=name,
+        source=source,
+        num_rows=len(samples),
+        fingerprint=samples_fingerprint(samples, task),
+        num_dropped=samples.num_dropped,
+        labels=counts,
+        label_counts_rows=is_index,
+        num_conflicting=repeats(samples).num_conflicting_rows if labels is not None else 0,
+        share_truncated=float((np.asarray(lengths) > max_length).mean()) if known else None,
+        p95_length=int(np.quantile(lengths, 0.95)) if known and lengths is not None else None,
+    )
+
+
+def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | None:
+    """Return the tokens of a sample of the rows; None where the task cuts windows and loses nothing."""
+    task = config.task
+    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or _joins(task) or len(samples) == 0:
+        return None
+    rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
+    texts = [samples.texts[row] for row in rows]
+    pairs = None if samples.text_pairs is None else [samples.text_pairs[row] for row in rows]
+    return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
+
+
+def _joins(task: Task) -> bool:
+    return isinstance(task, MaskedLMTask) and task.windows == "joined"

@@ -1,0 +1,209 @@
+"""What `paratune doctor CONFIG` asks of the model: its files, its kind, its size; no weight is loaded."""
+
+import json
+import struct
+from contextlib import suppress
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from paratune.config.sections import Config, Model
+from paratune.doctor.setup import ModelFacts
+from paratune.errors import ParatuneError, did_you_mean
+from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_tokenizer, locate
+
+LFS_HEAD = b"version https://git-lfs"
+PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+MAX_HEADER_BYTES = 100 * 2**20
+
+
+def model_facts(config: Config) -> tuple[ModelFacts, Any, int | None]:
+    """Look at the model of a configuration.
+
+    Returns:
+        What is known; the tokenizer, None where it cannot be loaded; and the most tokens that the model takes, None
+        where it says no limit or is not known.
+    """
+    facts = _files(config.model)
+    tokenizer, limit = None, None
+    if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
+        with suppress(ParatuneError):
+            tokenizer = load_tokenizer(_here(config.model, facts), config.data.truncation_side)
+            facts = replace(facts, num_tokens=len(tokenizer))
+    if tokenizer is not None and facts.model_type is not None:
+        from paratune.models.limits import max_positions
+
+        with suppress(ParatuneError):
+            limit = max_positions(load_config(_here(config.model, facts)), tokenizer)
+    if config.model.from_scratch and facts.folder is not None and facts.model_type is not None:
+        with suppress(ParatuneError):
+            facts = replace(facts, num_parameters=_count_new(_here(config.model, facts)))
+    return facts, tokenizer, limit
+
+
+def _count_new(model: Model) -> int:
+    """Return the parameters of an architecture with new weights, of which none takes memory here."""
+    import torch
+    from transformers import AutoModel
+
+    with torch.device("meta"):
+        made = AutoModel.from_config(load_config(model))
+    return sum(parameter.numel() for parameter in made.parameters())
+
+
+def _here(model: Model, facts: ModelFacts) -> Model:
+    """Return the section with the folder that was found, so that nothing asks the hub."""
+    update: dict[str, Any] = {"name": str(facts.folder), "revision": None}
+    return model.model_copy(update=update)
+
+
+def _files(model: Model) -> ModelFacts:
+    try:
+        source = locate(model.name)
+    except ParatuneError as error:
+        return ModelFacts(model.name, error=str(error), nearest=_nearest(Path(model.name).expanduser()))
+    folder = Path(source)
+    is_on_hub = not folder.is_dir()
+    if is_on_hub:
+        cached = _cached(source, model.revision)
+        if cached is None:
+            return ModelFacts(model.name, is_on_hub=True)
+        folder = cached
+    return _look(ModelFacts(model.name, folder, is_on_hub), folder, model)
+
+
+def _nearest(path: Path) -> str:
+    """Return the folder beside a path whose name is nearest to it; an empty text when none is near."""
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return ""
+    hint = did_you_mean(path.name, names)
+    return str(path.with_name(hint.removeprefix("; did you mean ").removesuffix("?"))) if hint else ""
+
+
+def _cached(name: str, revision: str | None) -> Path | None:
+    """Return the folder of the hub's cache that holds a model, also where it is not whole."""
+    from huggingface_hub import constants
+
+    top = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    wanted = revision or "main"
+    with suppress(OSError):
+        wanted = (top / "refs" / wanted).read_text(encoding="utf-8").strip()
+    folder = top / "snapshots" / wanted
+    return folder if folder.is_dir() else None
+
+
+def _look(facts: ModelFacts, folder: Path, model: Model) -> ModelFacts:
+    damaged = [(path.name, reason) for path in sorted(folder.iterdir()) if (reason := _damage(path)) is not None]
+    config = _json(folder / "config.json")
+    missing = [] if (folder / "config.json").exists() else ["config.json"]
+    weights, lacking = _weights(folder)
+    pickles: tuple[str, ...] = ()
+    if not model.from_scratch:
+        missing += lacking
+        if not weights and not lacking:
+            pickles = tuple(sorted(path.name for kind in PICKLES for path in folder.glob(kind)))
+            missing += [] if pickles else [WEIGHT_FILES[0]]
+    count = None
+    if not damaged and not lacking and weights:
+        counts = [_num_values(path) for path in weights]
+        count = None if None in counts else sum(each for each in counts if each is not None)
+    labels = config.get("id2label") or {}
+    names = tuple(str(labels[key]) for key in sorted(labels, key=int)) if isinstance(labels, dict) else ()
+    return replace(
+        facts,
+        missing=tuple(missing),
+        damaged=tuple(damaged),
+        pickles=pickles,
+        has_tokenizer=_has_tokenizer(folder, model),
+        model_type=config.get("model_type"),
+        vocab_size=config.get("vocab_size"),
+        num_layers=config.get("num_hidden_layers"),
+        labels=() if all(name.startswith("LABEL_") for name in names) else names,
+        needs_code="auto_map" in config,
+        num_parameters=count if not model.from_scratch else None,
+    )
+
+
+def _has_tokenizer(folder: Path, model: Model) -> bool:
+    if model.tokenizer is not None:
+        try:
+            folder = Path(locate(model.tokenizer))
+        except ParatuneError:
+            return False
+        if not folder.is_dir():
+            return _cached(str(folder), model.tokenizer_revision) is not None
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _weights(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the files of the weights, and those that the index names and that are not there."""
+    index = _json(folder / "model.safetensors.index.json").get("weight_map")
+    if isinstance(index, dict):
+        names = sorted({str(name) for name in index.values()})
+        return [folder / name for name in names], [name for name in names if not (folder / name).exists()]
+    one = folder / "model.safetensors"
+    return ([one], []) if one.exists() else ([], [])
+
+
+def _damage(path: Path) -> str | None:
+    """Return what is wrong with a file, in words."""
+    if path.is_symlink() and not path.exists():
+        return "is a link to a file that is not there: the download was not finished"
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(64)
+    if head.startswith(LFS_HEAD):
+        return "is a pointer of Git LFS and not the file"
+    if path.suffix == ".json":
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            return "is no JSON: a page of an error, or cut off"
+    if path.suffix == ".safetensors":
+        return _safetensors_damage(path)
+    return None
+
+
+def _safetensors_damage(path: Path) -> str | None:
+    header = _header(path)
+    if header is None:
+        return "is no safetensors file"
+    length, tensors = header
+    ends = [about["data_offsets"][1] for name, about in tensors.items() if name != "__metadata__"]
+    wanted, found = 8 + length + max(ends, default=0), path.stat().st_size
+    return None if found == wanted else f"has {found} bytes of {wanted}: it was cut off"
+
+
+def _header(path: Path) -> tuple[int, dict[str, Any]] | None:
+    with path.open("rb") as file:
+        first = file.read(8)
+        if len(first) < 8:
+            return None
+        length = struct.unpack("<Q", first)[0]
+        if length > min(MAX_HEADER_BYTES, path.stat().st_size):
+            return None
+        try:
+            header = json.loads(file.read(length))
+        except ValueError:
+            return None
+    return (length, header) if isinstance(header, dict) else None
+
+
+def _num_values(path: Path) -> int | None:
+    """Return the numbers in the tensors of a file, from its header alone."""
+    header = _header(path)
+    if header is None:
+        return None
+    return sum(int(prod(about["shape"])) for name, about in header[1].items() if name != "__metadata__")

@@ -1,0 +1,153 @@
+"""Is the configuration right by itself: its options, the extras it needs, its run folder, and what never happens."""
+
+import re
+from collections.abc import Iterator
+
+from paratune.config.tracker_sections import PACKAGES
+from paratune.doctor.finding import Finding
+from paratune.doctor.setup import Setup
+
+_NEVER = {
+    "evaluate": "no evaluation comes before the end: nothing chooses the best model, and nothing stops early",
+    "checkpoint": "no checkpoint comes before the end: what a crash or a time limit interrupts is lost",
+}
+
+
+def check_options(setup: Setup) -> Iterator[Finding]:
+    for problem in setup.problems:
+        where = problem.place.origin if problem.place else str(setup.path)
+        if match := re.match(r"data\.(\w+) is the same as data\.(\w+)", problem.message):
+            yield same_rows(problem.message, match[1], match[2], where)
+            continue
+        why = "paratune train ends with exit code 2 before anything else."
+        yield Finding("config", "problem", problem.message, why, where=where, line=_corrected(problem.message))
+    if setup.loaded is not None:
+        yield Finding("config", "ok", "all options are known and fit together", where=str(setup.path))
+
+
+def same_rows(what: str, part: str, other: str, where: str) -> Finding:
+    """Return the finding of two parts of the data that are the same.
+
+    Args:
+        what: What was found.
+        part: validation or test.
+        other: train or validation, which it is the same as.
+        where: Line that names it.
+    """
+    if other == "train":
+        why = f"Scores on {part} say how well the training set was learned by heart."
+        line = f"data.split.{part}: 0.1" if part in ("validation", "test") else ""
+        remedy = f"in the place of data.{part}" if line else "name another file"
+        return Finding("test_is_train", "problem", what, why, remedy, where, line)
+    why = "The best model is chosen on the rows that it is judged by: the test is none."
+    line = "data.test: null" if part == "test" else ""
+    return Finding("test_is_validation", "problem", what, why, "or name another file" if line else "", where, line)
+
+
+def _corrected(message: str) -> str:
+    """Return the option under its nearest valid name, where the message has one."""
+    match = re.match(r"([\w.]+) is not an option of .*did you mean ([\w.]+)\?", message)
+    if match is None:
+        return ""
+    section, _, _ = match[1].rpartition(".")
+    return f"{match[1]} -> {section}.{match[2]}" if section else f"{match[1]} -> {match[2]}"
+
+
+def check_run_folder(setup: Setup) -> Iterator[Finding]:
+    state, folder = setup.probes.run_state, setup.machine.out_folder
+    where = setup.where("run.name")
+    if state == "finished":
+        why = "Training refuses to write into it, after the job has waited in the queue."
+        line = f"run.name: {folder.name}_2"
+        yield Finding("run_exists", "problem", f"{folder} holds a finished run", why, where=where, line=line)
+    elif state == "unfinished":
+        why = "Without --resume training refuses to write into it, after the job has waited in the queue."
+        line = f"paratune train {setup.path} --resume"
+        yield Finding("run_unfinished", "warning", f"{folder} holds an unfinished run", why, where=where, line=line)
+    elif state == "foreign":
+        why = "Training refuses to write among files that are none of its own."
+        line = f"run.name: {folder.name}_2"
+        yield Finding("run_foreign", "problem", f"{folder} holds files that are no run", why, where=where, line=line)
+    if setup.probes.damaged_checkpoint:
+        what = f"the newest checkpoint in {folder}, {setup.probes.damaged_checkpoint}, is not whole"
+        why = "--resume passes over it, and begins from the one before it, or from the first step."
+        line = f"rm -r {folder / 'checkpoints' / setup.probes.damaged_checkpoint}"
+        yield Finding("checkpoint_damaged", "warning", what, why, where=str(folder), line=line)
+
+
+def check_needed_extras(setup: Setup) -> Iterator[Finding]:
+    missing: dict[str, str] = {}
+    if setup.config.strategy.kind == "deepspeed" and setup.machine.versions.get("deepspeed") is None:
+        missing["deepspeed"] = "strategy.kind"
+    tools = setup.probes.tools
+    for name in setup.config.trackers.named():
+        if f"package {PACKAGES[name]}" not in tools:
+            missing[name] = f"trackers.{name}"
+    if any(source.startswith("hub:") for source in _sources(setup)) and "package datasets" not in tools:
+        missing["datasets"] = "data.train"
+    for extra, key in missing.items():
+        what, why = f"extra {extra} is not installed", "The run ends before its first step."
+        line = f"pip install 'paratune[{extra}]'"
+        yield Finding("extra_missing", "problem", what, why, where=setup.where(key), line=line)
+
+
+def check_trackers(setup: Setup) -> Iterator[Finding]:
+    wandb, mlflow = setup.config.trackers.wandb, setup.config.trackers.mlflow
+    if not setup.start.no_network:
+        return
+    why = "The machines that train reach no network: figures wait for a server that never answers."
+    if wandb is not None and wandb.mode == "online":
+        where, line = setup.where("trackers.wandb.mode"), "trackers.wandb.mode: offline"
+        yield Finding("tracker_online", "problem", "wandb is to be told online", why, where=where, line=line)
+    if mlflow is not None and (mlflow.uri or "").startswith(("http://", "https://")):
+        where, line = setup.where("trackers.mlflow.uri"), "trackers.mlflow.uri: null"
+        yield Finding("tracker_online", "problem", f"mlflow is to be told at {mlflow.uri}", why, where=where, line=line)
+
+
+def check_steps(setup: Setup) -> Iterator[Finding]:
+    """What is due after more steps than the run takes never happens."""
+    steps = total_steps(setup)
+    if steps is None:
+        return
+    config = setup.config
+    if (config.train.warmup_steps or 0) >= steps:
+        what = f"train.warmup_steps is {config.train.warmup_steps}, and the run takes {steps} steps"
+        why, line = "The learning rate never reaches its peak.", "train.warmup_ratio: 0.1"
+        where = setup.where("train.warmup_steps")
+        yield Finding("warmup_too_long", "problem", what, why, "instead of train.warmup_steps", where, line)
+    for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
+        if section.steps is not None and section.steps > steps:
+            what = f"{name}.steps is {section.steps}, and the run takes {steps} steps"
+            why, line = f"Then {_NEVER[name]}.", f"{name}.steps: {max(1, steps // 5)}"
+            yield Finding("never_due", "warning", what, why, where=setup.where(f"{name}.steps"), line=line)
+
+
+def total_steps(setup: Setup) -> int | None:
+    """Return the optimizer steps of the run; None while the rows or the batch are not known."""
+    train = setup.config.train
+    if train.max_steps is not None:
+        return train.max_steps
+    rows, size = _num_train(setup), batch_size(setup)
+    if rows is None or size is None or train.epochs is None or setup.config.task.kind in ("mlm", "qa"):
+        return None  # what is trained on there is windows
+    return max(1, round(train.epochs * -(-rows // size)))
+
+
+def batch_size(setup: Setup) -> int | None:
+    """Return the samples of an optimizer step, as far as the configuration says."""
+    batch = setup.config.batch
+    if batch.global_ is not None:
+        return batch.global_
+    return batch.per_device and batch.per_device * (batch.grad_accum_steps or 1) * setup.start.world_size
+
+
+def _num_train(setup: Setup) -> int | None:
+    train = setup.data.split("train") if setup.data else None
+    return train.num_rows if train else None
+
+
+def _sources(setup: Setup) -> list[str]:
+    data = setup.config.data
+    named = [data.train] if isinstance(data.train, str) else list(data.train or [])
+    named += [source for source in (data.validation, data.test) if source is not None]
+    return [*named, *data.extra.values(), *data.predict.values()]

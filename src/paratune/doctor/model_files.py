@@ -1,0 +1,194 @@
+"""Is the model there, whole, of safe files, and of a kind that learns in the precision asked for on these devices."""
+
+import shlex
+from collections.abc import Iterator
+
+from paratune.config.strategy_sections import (
+    DeepSpeedStrategy,
+    HSDPStrategy,
+    PipelineStrategy,
+    Zero1Strategy,
+    Zero2Strategy,
+    Zero3Strategy,
+    strategy_options,
+)
+from paratune.doctor.finding import Finding
+from paratune.doctor.setup import ModelFacts, Setup
+from paratune.units import format_bytes
+
+FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
+"""Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
+BYTES_PER_PARAMETER = {"fp64": 32}
+"""Weights, gradients and both moments of AdamW; 16 in all other precisions, which keep fp32 states."""
+
+
+def check_model(setup: Setup) -> Iterator[Finding]:
+    model = setup.model
+    if model is None:
+        return
+    where = setup.where("model.name")
+    if model.is_on_hub:
+        yield from _judge_cache(setup, model, where)
+    elif model.error:
+        line = f"model.name: {model.nearest}" if model.nearest else ""
+        remedy = "" if line else "name a folder that save_pretrained wrote, or a model of the hub"
+        yield Finding("model_absent", "problem", model.error, "Training needs it.", remedy, where, line)
+    else:
+        yield from _judge_folder(model, where)
+    if model.needs_code and not setup.config.model.trust_remote_code:
+        what = f"{model.name} brings Python code of its own, which is not run unless you say so"
+        why = "transformers has no such model; the code can do all that you can: read it first."
+        yield Finding("model_code", "problem", what, why, "", where, "model.trust_remote_code: true")
+
+
+def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Finding]:
+    offline = setup.start.no_network or _is_offline(setup)
+    fetch = f"huggingface-cli download {shlex.quote(model.name)}"
+    remedy = "where there is a network; or carry all of it over with paratune bundle"
+    why = "The machines that train may not ask the hub, so the run ends before its first step."
+    if model.folder is None:
+        what = f"{model.name} is on the hub and not in the cache"
+        if offline:
+            yield Finding("cache_absent", "problem", what, why, remedy, where, fetch)
+        else:
+            yield Finding("cache_absent", "note", what, "It is fetched when the run starts.", "", where, fetch)
+        return
+    lacking = [*model.missing, *(name for name, _ in model.damaged)]
+    if lacking and offline:
+        what = f"the cache of {model.name} lacks {', '.join(lacking)} ({model.folder})"
+        yield Finding("cache_incomplete", "problem", what, why, remedy, where, fetch)
+    elif lacking:
+        what = f"the cache of {model.name} lacks {', '.join(lacking)}"
+        yield Finding("cache_incomplete", "note", what, "It is fetched when the run starts.", "", where, fetch)
+    else:
+        yield Finding("model", "ok", f"{model.name} is in the cache of the hub", where=where)
+
+
+def _is_offline(setup: Setup) -> bool:
+    asked = setup.machine.environ.get("HF_HUB_OFFLINE") or setup.machine.environ.get("TRANSFORMERS_OFFLINE") or ""
+    return asked.upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _judge_folder(model: ModelFacts, where: str) -> Iterator[Finding]:
+    is_sound = True
+    for name, reason in model.damaged:
+        is_sound = False
+        line = "git lfs pull" if "LFS" in reason else ""
+        remedy = f"in {model.folder}" if line else "copy it again"
+        what = f"{model.folder}/{name} {reason}"
+        yield Finding("model_damaged", "problem", what, "The model cannot be loaded.", remedy, where, line)
+    if model.pickles:
+        is_sound = False
+        what = f"{model.folder} has its weights in {', '.join(model.pickles)}, and not in safetensors"
+        why = "It is a pickle, which can run any code when it is read (CVE-2025-32434, CVE-2026-24747); none is read."
+        remedy = "save it anew where you trust it: AutoModel.from_pretrained(...).save_pretrained(...)"
+        line = f"model.name: {model.folder}-safetensors"
+        yield Finding("model_pickle", "problem", what, why, remedy, where, line)
+    if model.missing:
+        is_sound = False
+        what = f"{model.folder} lacks {', '.join(model.missing)}"
+        yield Finding("model_incomplete", "problem", what, "The model cannot be loaded.", "copy it again", where)
+    if not model.has_tokenizer:
+        is_sound = False
+        what = f"{model.folder} has no tokenizer"
+        why, line = "Texts cannot be read without it.", "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
+        yield Finding(
+            "tokenizer_absent", "problem", what, why, "name the folder of the one it was trained with", where, line
+        )
+    if is_sound:
+        yield Finding("model", "ok", f"{model.name}: {_size(model)}", where=where)
+
+
+def _size(model: ModelFacts) -> str:
+    kind = model.model_type or "model of unknown type"
+    return kind if model.num_parameters is None else f"{kind}, {model.num_parameters:,} parameters"
+
+
+def check_vocabulary(setup: Setup) -> Iterator[Finding]:
+    model = setup.model
+    if model is None or model.num_tokens is None or model.vocab_size is None or model.num_tokens <= model.vocab_size:
+        return
+    what = f"the tokenizer has {model.num_tokens} tokens and {model.name} {model.vocab_size} embeddings"
+    why = "A token without an embedding ends a run on a GPU with `device-side assert triggered`."
+    if setup.config.model.tokenizer:
+        where, line, remedy = (
+            setup.where("model.tokenizer"),
+            "model.tokenizer: null",
+            "that is the one beside the model",
+        )
+    else:
+        where, line = setup.where("model.name"), ""
+        remedy = "set model.tokenizer to the tokenizer it was trained with"
+    yield Finding("vocabulary", "problem", what, why, remedy, where, line)
+
+
+def check_half_precision(setup: Setup) -> Iterator[Finding]:
+    precision, where = setup.config.precision, setup.where("precision")
+    has_bf16 = bool(setup.gpus) and all(float(gpu["capability"]) >= 8 for gpu in setup.gpus)
+    kind = setup.model.model_type if setup.model else None
+    if precision == "fp16" and not setup.gpus:
+        what, why = "fp16 is asked for, and the run computes on processors", "They compute it some 300 times slower."
+        yield Finding("fp16_cpu", "problem", what, why, "", where, "precision: fp32")
+    if precision == "fp16" and kind in FP16_HOSTILE:
+        what = f"models of the type {kind} have been reported to overflow in fp16"
+        why = "The loss is not a number from some step on, or the model silently learns nothing."
+        line = "precision: bf16" if has_bf16 else "precision: fp32"
+        yield Finding("fp16_model", "problem", what, why, "docs/precision.md has the reports", where, line)
+    if precision != "bf16":
+        return
+    old = [gpu["name"] for gpu in setup.gpus if float(gpu["capability"]) < 8]
+    if old:
+        what = f"bf16 is asked for, and {', '.join(dict.fromkeys(old))} has no bf16 units"
+        line = "precision: fp32" if kind in FP16_HOSTILE else "precision: fp16"
+        yield Finding("bf16_device", "warning", what, "It is computed slowly there.", "", where, line)
+    flags = setup.machine.node["cpu_flags"]
+    if not setup.gpus and flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags):
+        what = "bf16 is asked for, and this processor has no bf16 units"
+        why = "Matrix products are some 5 times slower than in fp32."
+        yield Finding("bf16_device", "warning", what, why, "", where, "precision: fp32")
+
+
+def check_states_fit(setup: Setup) -> Iterator[Finding]:
+    count = setup.model.num_parameters if setup.model else None
+    sizes = [gpu["memory_bytes"] for gpu in setup.gpus if gpu["memory_bytes"]]
+    offloads = any("offload" in key and on for key, on in strategy_options(setup.config.strategy).items())
+    if count is None or not sizes or offloads or setup.config.train.freeze_encoder:
+        return
+    states = count * BYTES_PER_PARAMETER.get(setup.config.precision, 16)
+    kind, ranks = setup.config.strategy.kind, setup.start.world_size
+    held = round(states * _share_held(setup))
+    what = (
+        f"weights, gradients and optimizer states take {format_bytes(held)} on each GPU of {format_bytes(min(sizes))}"
+    )
+    if held > min(sizes):
+        why = "They do not fit before a single activation is kept: memory runs out in the first step."
+        many = -(-states // min(sizes))
+        line = "strategy.kind: zero3" if kind != "zero3" and ranks > 1 else ""
+        remedy = f"shard them over {max(2, many)} processes or more; or offload (strategy.cpu_offload: true)"
+        yield Finding("states_too_large", "problem", what, why, remedy, setup.where("strategy.kind"), line)
+    elif kind in ("zero2", "zero3", "hsdp", "deepspeed") and states * 4 < min(sizes) and ranks > 1:
+        why = (
+            "Unsharded they would leave three quarters of the memory free, so sharding saves what is not short and "
+            "pays for it with communication."
+        )
+        yield Finding("sharding_needless", "note", what, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")
+
+
+def _share_held(setup: Setup) -> float:
+    """Return the share of the states that one rank holds.
+
+    Of 16 bytes a parameter, weights and gradients are 4 each and the moments 8 (Rajbhandari et al., ZeRO, SC 2020).
+    """
+    strategy, ranks = setup.config.strategy, setup.start.world_size
+    if isinstance(strategy, Zero1Strategy):
+        return (8 + 8 / ranks) / 16
+    if isinstance(strategy, Zero2Strategy):
+        return (4 + 12 / ranks) / 16
+    if isinstance(strategy, DeepSpeedStrategy):
+        sharded = {0: 0, 1: 8, 2: 12, 3: 16}[strategy.stage]
+        return (16 - sharded + sharded / ranks) / 16
+    if isinstance(strategy, HSDPStrategy):
+        return 1 / (strategy.shard_size or setup.start.processes_per_node)
+    if isinstance(strategy, PipelineStrategy):
+        return 1 / strategy.stages
+    return 1 / ranks if isinstance(strategy, Zero3Strategy) else 1.0

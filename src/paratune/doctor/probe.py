@@ -1,0 +1,310 @@
+"""Ask the tools and the system what the checks of a run judge. Each answer may be missing; none is waited for long."""
+
+import importlib.util
+import os
+import re
+import shutil
+import site
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from paratune import hardware
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import strategy_options
+from paratune.config.tracker_sections import PACKAGES
+from paratune.config.traits import traits_of
+from paratune.doctor.finding import Machine
+from paratune.doctor.processes import resolve
+from paratune.doctor.setup import Probes, Start
+from paratune.doctor.storage import probe_write
+from paratune.extensions import extensions_folder, is_compiled
+from paratune.records import RUN_FILE, is_finished
+from paratune.units import MIB
+
+PROGRAMS = ("srun", "sbatch", "g++", "ninja", "nvcc")
+READ_BYTES = 8 * MIB
+"""Of a data file, to learn how fast it is read."""
+
+
+def gather(machine: Machine, start: Start, data_files: Sequence[Path], damaged_checkpoint: str | None = None) -> Probes:
+    """Ask everything that `Probes` holds.
+
+    Args:
+        machine: Where the run folder is, and the environment.
+        start: How many nodes the run has; the clocks of the others are asked inside a job alone.
+        data_files: Whose reading is timed.
+        damaged_checkpoint: Passed on.
+    """
+    speed = probe_write(machine.out_folder)
+    return Probes(
+        **_of_nvidia(machine.environ),
+        **_of_torch(machine),
+        loaded_nccl=loaded_nccl(machine.environ),
+        nvcc=_nvcc_version(hardware.command_output("nvcc", "--version")),
+        tools=_tools(machine),
+        interfaces=_interfaces(),
+        port_is_free=port_is_free,
+        resolve=resolve,
+        run_storage=hardware.describe_storage(machine.out_folder),
+        cache_storage=hardware.describe_storage(machine.cache_folder),
+        run_bytes_per_s=None if isinstance(speed, str) else speed,
+        data_bytes_per_s={str(path): rate for path in data_files if (rate := _read_speed(path)) is not None},
+        free_files=_free_files(machine.out_folder),
+        quota_free_bytes=_quota(machine.out_folder),
+        clock_skew_s=_clock_skew(machine.out_folder),
+        node_skew_s=_node_skew(machine.environ, start),
+        run_state=run_state(machine.out_folder),
+        damaged_checkpoint=damaged_checkpoint,
+        shm_bytes=hardware.describe_storage(Path("/dev/shm"))["total_bytes"] if Path("/dev/shm").is_dir() else None,
+        user_site=_hidden_by_home(),
+    )
+
+
+def start_of(config: Config | None, environ: Mapping[str, str], num_processes: int | None) -> Start:
+    """Return how a run will be started, as an option, torchrun or Slurm says; else as few processes as may be."""
+    if num_processes is not None:
+        return Start(1, num_processes)
+    world, local = _int(environ.get("WORLD_SIZE")), _int(environ.get("LOCAL_WORLD_SIZE"))
+    if world and local and "RANK" in environ:
+        return Start(max(1, world // local), local, said_by="WORLD_SIZE")
+    nodes = _int(environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES"))
+    if "SLURM_JOB_ID" in environ and nodes:
+        gpus = _int(environ.get("SLURM_GPUS_ON_NODE"))
+        tasks = _tasks_per_node(environ, nodes)
+        # One task a node is how torchrun is started, which makes a process for each GPU.
+        processes = (gpus or 1) if tasks == 1 else tasks
+        return Start(nodes, processes, gpus, said_by="SLURM_NTASKS_PER_NODE", needs_srun=nodes > 1)
+    fewest = 1
+    if config is not None:
+        traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+        fewest = max(traits.min_world_size, traits.world_size_multiple) if traits is not None else 1
+    return Start(1, fewest, said_by="strategy.kind" if fewest > 1 else "--nproc")
+
+
+def _tasks_per_node(environ: Mapping[str, str], nodes: int) -> int:
+    if (each := _int(environ.get("SLURM_NTASKS_PER_NODE"))) is not None:
+        return each
+    if match := re.match(r"(\d+)", environ.get("SLURM_TASKS_PER_NODE", "")):  # such as 4(x2)
+        return int(match[1])
+    return max(1, (_int(environ.get("SLURM_NTASKS")) or nodes) // nodes)
+
+
+def _int(text: str | None) -> int | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return None
+
+
+def run_state(folder: Path) -> str | None:
+    """Return what a run folder holds already: finished, unfinished, foreign; None for nothing that is in the way."""
+    try:
+        if not folder.is_dir() or not any(folder.iterdir()):
+            return None
+    except OSError:
+        return "foreign"
+    if is_finished(folder):
+        return "finished"
+    if (folder / RUN_FILE).exists():
+        return "unfinished"
+    left_over = (".lock", "log.rank", "events.rank")
+    return (
+        None
+        if all(path.name.startswith(left_over) or path.suffix == ".tmp" for path in folder.iterdir())
+        else "foreign"
+    )
+
+
+def _of_nvidia(environ: Mapping[str, str]) -> dict[str, Any]:
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    heading = hardware.command_output("nvidia-smi") or ""
+    rows = hardware.command_output(
+        "nvidia-smi", "--query-gpu=index,driver_version,memory.used", "--format=csv,noheader,nounits"
+    )
+    used, driver = parse_gpu_rows(rows or "")
+    cuda = re.search(r"CUDA Version:\s*([\d.]+)", heading)
+    return {
+        "driver": driver,
+        "driver_cuda": cuda[1] if cuda else None,
+        "topology": hardware.command_output("nvidia-smi", "topo", "-m"),
+        # nvidia-smi numbers all GPUs of the machine, torch those that CUDA_VISIBLE_DEVICES leaves.
+        "gpu_processes": {} if environ.get("CUDA_VISIBLE_DEVICES") else used,
+    }
+
+
+def parse_gpu_rows(text: str) -> tuple[dict[int, int], str | None]:
+    """Return the bytes in use on each GPU, and the driver, from `index, driver_version, memory.used` (MiB) rows."""
+    used, driver = {}, None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) == 3 and cells[0].isdigit():
+            driver = cells[1]
+            if cells[2].isdigit():
+                used[int(cells[0])] = int(cells[2]) * MIB
+    return used, driver
+
+
+def _of_torch(machine: Machine) -> dict[str, Any]:
+    if machine.node["gpus"] is None:
+        return {}
+    import torch
+
+    nccl = None
+    if torch.version.cuda is not None:
+        with suppress(Exception):  # a build without NCCL raises what it likes
+            nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return {
+        "torch_cuda": torch.version.cuda,
+        "torch_nccl": nccl,
+        "torch_archs": tuple(torch.cuda.get_arch_list()) if machine.node["gpus"] else (),
+    }
+
+
+def loaded_nccl(environ: Mapping[str, str]) -> str | None:
+    """Return the version of the NCCL that the environment puts in front of torch's own; None where it does not."""
+    named = [Path(word) for word in re.split(r"[ :]", environ.get("LD_PRELOAD", "")) if "libnccl" in word]
+    for folder in environ.get("LD_LIBRARY_PATH", "").split(":"):
+        with suppress(OSError):
+            named += sorted(Path(folder).glob("libnccl.so.*")) if folder else []
+    for path in named:
+        with suppress(OSError):
+            if match := re.search(r"libnccl\.so\.(\d+\.\d+(?:\.\d+)?)", path.resolve().name):
+                return match[1]
+    return None
+
+
+def _nvcc_version(text: str | None) -> str | None:
+    match = re.search(r"release (\d+\.\d+)", text or "")
+    return match[1] if match else None
+
+
+def _tools(machine: Machine) -> dict[str, str]:
+    found = {name: path for name in PROGRAMS if (path := shutil.which(name)) is not None}
+    for package in (*PACKAGES.values(), "datasets"):
+        spec = importlib.util.find_spec(package)
+        # A folder of that name in the working directory is found as well, and is no package.
+        if spec is not None and spec.origin is not None:
+            found[f"package {package}"] = spec.origin
+    if is_compiled(extensions_folder(machine.environ, machine.home), "cpu_adam"):
+        found["cpu_adam"] = "compiled"
+    return found
+
+
+def _interfaces() -> tuple[str, ...] | None:
+    try:
+        return tuple(name for _, name in socket.if_nameindex())
+    except OSError:
+        return None
+
+
+def port_is_free(port: int) -> bool:
+    """Return whether a process may listen on a port of this machine."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("", port))
+    except OSError:
+        return False
+    return True
+
+
+def _read_speed(path: Path) -> float | None:
+    """Return the bytes a second at which a file is read from the disk; None where it is too small to tell."""
+    try:
+        if path.stat().st_size < MIB:
+            return None
+        with path.open("rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):  # what the system remembers of it says nothing about the disk
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            begin = time.perf_counter()
+            size = len(file.read(READ_BYTES) or b"")
+            return size / max(1e-9, time.perf_counter() - begin)
+    except OSError:
+        return None
+
+
+def _free_files(folder: Path) -> int | None:
+    try:
+        found = os.statvfs(hardware.nearest_existing(folder))
+    except OSError:
+        return None
+    return found.f_favail if found.f_files else None  # some file systems make inodes as they need them
+
+
+def _quota(folder: Path) -> int | None:
+    place = str(hardware.nearest_existing(folder))
+    if shutil.which("lfs") and (text := hardware.command_output("lfs", "quota", "-q", "-u", str(os.getuid()), place)):
+        return parse_quota(text)
+    if shutil.which("quota") and (text := hardware.command_output("quota", "-w", "-f", place)):
+        return parse_quota(text)
+    return None
+
+
+def parse_quota(text: str) -> int | None:
+    """Return the bytes that a quota leaves, from the table of `quota -w` or `lfs quota -q`; None for no limit.
+
+    Both give, in KiB: file system, blocks (with * when over), soft limit, hard limit; a limit of 0 is none.
+    """
+    left = []
+    for line in text.splitlines():
+        match = re.match(r"\s*(\S*/\S*|\S+:\S+)\s+(\d+)\*?\s+(\d+)\s+(\d+)\s", f"{line} ")
+        if match is None:
+            continue
+        used, soft, hard = (int(match[number]) for number in (2, 3, 4))
+        limits = [limit for limit in (soft, hard) if limit > 0]
+        left += [max(0, min(limits) - used) * 1024] if limits else []
+    return min(left, default=None)
+
+
+def _clock_skew(folder: Path) -> float | None:
+    try:
+        with tempfile.TemporaryFile(dir=hardware.nearest_existing(folder)) as file:
+            file.write(b"?")
+            file.flush()
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_mtime - time.time()
+    except OSError:
+        return None
+
+
+def _node_skew(environ: Mapping[str, str], start: Start) -> dict[str, float]:
+    """Ask the other nodes of the job for their time; outside a job nobody is asked."""
+    if start.num_nodes < 2 or "SLURM_JOB_ID" not in environ or "SLURM_STEP_ID" in environ:
+        return {}
+    began = time.time()
+    count = str(start.num_nodes)
+    text = hardware.command_output(
+        *("srun", "--overlap", "-N", count, "-n", count, "sh", "-c", 'echo "$(hostname) $(date +%s.%N)"')
+    )
+    return node_skews(text or "", began, time.time())
+
+
+def node_skews(text: str, began: float, ended: float) -> dict[str, float]:
+    """Return by how much each node's clock is ahead, from lines "host seconds" that were asked for in between.
+
+    What lies between the two times may be the way of the question, and counts as no skew.
+    """
+    found = {}
+    for line in text.splitlines():
+        host, _, seconds = line.partition(" ")
+        with suppress(ValueError):
+            then = float(seconds)
+            found[host] = then - ended if then > ended else min(0.0, then - began)
+    return found
+
+
+def _hidden_by_home() -> tuple[str, ...]:
+    """Return the packages of ~/.local that hide those of a virtual environment."""
+    if sys.prefix == sys.base_prefix or not site.ENABLE_USER_SITE:
+        return ()
+    home = site.getusersitepackages()
+    names = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "safetensors")
+    specs = {name: importlib.util.find_spec(name) for name in names}
+    return tuple(name for name, spec in specs.items() if spec and spec.origin and spec.origin.startswith(home))

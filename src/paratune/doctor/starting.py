@@ -1,0 +1,225 @@
+"""Will the processes be started as many as they must be, on devices of their own, and find each other."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paratune.config.strategy_sections import strategy_options
+from paratune.config.traits import traits_of
+from paratune.doctor.finding import Finding
+from paratune.doctor.setup import Setup
+from paratune.errors import ConfigError
+from paratune.place import global_batch_size
+
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+LOCAL_FILESYSTEMS = frozenset({"btrfs", "ext3", "ext4", "overlay", "xfs", "zfs"})
+DEFAULT_PORT = "29500"
+"""That torchrun and accelerate take when none is given: two jobs on one node take the same."""
+
+
+def check_world_size(setup: Setup) -> Iterator[Finding]:
+    start = setup.start
+    try:
+        global_batch_size(setup.config, start.world_size)
+    except ConfigError as error:
+        key = "strategy.kind" if str(error).startswith("strategy") else "batch.global"
+        code_line = _world_size_line(setup, str(error))
+        why = "Every process ends with exit code 2, after the job has waited in the queue."
+        if key == "strategy.kind":
+            yield Finding("world_size", "problem", str(error), why, "", setup.where(key), code_line)
+        else:
+            yield Finding("batch_share", "problem", str(error), why, "", setup.where(key), code_line)
+    else:
+        what = f"{start.world_size} process{'es' * (start.world_size > 1)} on {start.num_nodes} node"
+        yield Finding("world_size", "ok", what + "s" * (start.num_nodes > 1), where=start.said_by)
+
+
+def _world_size_line(setup: Setup, message: str) -> str:
+    strategy, count = setup.config.strategy, setup.start.world_size
+    if not message.startswith("strategy"):
+        size = setup.config.batch.global_
+        return f"batch.global: {-(-size // count) * count}" if size else ""
+    traits = traits_of(strategy.kind, strategy_options(strategy))
+    if traits is not None and traits.max_world_size == 1 and count > 1:
+        return "strategy.kind: ddp"
+    wanted = max(traits.min_world_size, traits.world_size_multiple) if traits is not None else 2
+    return f"paratune train {setup.path} --nproc {wanted}"
+
+
+def check_devices(setup: Setup) -> Iterator[Finding]:
+    start, config = setup.start, setup.config
+    if config.device == "cuda" and not setup.machine.node["gpus"] and start.gpus_per_node in (None, 0):
+        what, why = "device is cuda, and there is no GPU here", "The run ends before its first step."
+        yield Finding("no_gpu", "problem", what, why, "", setup.where("device"), "device: auto")
+    num_gpus = start.gpus_per_node if start.gpus_per_node is not None else len(setup.gpus)
+    if config.device == "cpu" or num_gpus == 0:
+        return
+    if start.processes_per_node > num_gpus:
+        what = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
+        why = "Two processes would share one GPU, on which NCCL refuses to start (`Duplicate GPU detected`)."
+        yield Finding("tasks_over_gpus", "problem", what, why, "", start.said_by, _tasks_line(setup, num_gpus))
+    elif start.processes_per_node < num_gpus and start.world_size > 1:
+        what = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
+        why = "The others stand idle, and are paid for."
+        yield Finding("gpus_idle", "warning", what, why, "", start.said_by, _tasks_line(setup, num_gpus))
+    elif start.world_size == 1 and num_gpus > 1:
+        what, why = f"one process, and {num_gpus} GPUs", "The others stand idle."
+        yield Finding(
+            "gpus_idle", "note", what, why, "with strategy.kind: ddp", start.said_by, _tasks_line(setup, num_gpus)
+        )
+
+
+def _tasks_line(setup: Setup, num_gpus: int) -> str:
+    if setup.start.said_by == "--nproc":
+        return f"paratune train {setup.path} --nproc {num_gpus}"
+    if setup.start.said_by.startswith("SLURM"):
+        return f"#SBATCH --ntasks-per-node={num_gpus}"
+    return f"--gpus-per-node {setup.start.processes_per_node}"
+
+
+def check_visible(setup: Setup) -> Iterator[Finding]:
+    visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES")
+    count = setup.start.processes_per_node
+    if visible is None or visible in ("", "-1") or setup.config.device == "cpu" or not setup.machine.node["gpus"]:
+        return
+    named = [word for word in visible.split(",") if word.strip()]
+    where = f"CUDA_VISIBLE_DEVICES={visible}"
+    if len(set(named)) < len(named):
+        what, why = "a GPU is named twice", "CUDA then shows none of them."
+        line = f"export CUDA_VISIBLE_DEVICES={','.join(dict.fromkeys(named))}"
+        yield Finding("visible_twice", "problem", what, why, "", where, line)
+    elif len(named) < count:
+        what = f"{count} processes on this machine may see {len(named)} GPUs"
+        why = "Processes without a GPU of their own end with `invalid device ordinal`."
+        yield Finding("visible_too_few", "problem", what, why, "", where, "unset CUDA_VISIBLE_DEVICES")
+
+
+def check_slurm(setup: Setup) -> Iterator[Finding]:
+    environ, start = setup.machine.environ, setup.start
+    in_job, in_step = "SLURM_JOB_ID" in environ, "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ
+    if start.needs_srun and "srun" not in setup.probes.tools:
+        what, why = "there is no srun on this machine", "The processes of the job are started by it."
+        yield Finding("no_srun", "problem", what, why, "", "PATH", "module load slurm")
+    if in_job and not in_step and start.num_nodes > 1:
+        what = f"the job has {start.num_nodes} nodes, and this is its batch step, which runs on the first alone"
+        why = (
+            "Without srun all processes are started on the first node, SLURM_NODEID is 0 for each of them, and the "
+            "others wait for ever."
+        )
+        line = f"srun --ntasks-per-node={start.processes_per_node} paratune train {setup.path}"
+        yield Finding("srun_forgotten", "problem", what, why, "", "SLURM_JOB_ID without SLURM_STEP_ID", line)
+    ranks = {name: environ[name] for name in ("RANK", "SLURM_PROCID") if name in environ}
+    if in_step and environ.get("NODE_RANK", environ.get("GROUP_RANK")) not in (None, environ.get("SLURM_NODEID")):
+        name = "NODE_RANK" if "NODE_RANK" in environ else "GROUP_RANK"
+        what = f"{name}={environ[name]}, and Slurm says that this is node {environ.get('SLURM_NODEID')}"
+        why = (
+            "$SLURM_NODEID was replaced by the shell of the batch step, which is node 0, before srun started the "
+            "tasks: every node takes itself for the first."
+        )
+        line = "srun bash -c 'torchrun --node_rank=$SLURM_NODEID ...'"
+        yield Finding("node_rank", "problem", what, why, "with single quotes", name, line)
+    is_one_each = environ.get("SLURM_NTASKS") == environ.get("WORLD_SIZE")
+    if len(ranks) == 2 and in_step and is_one_each and ranks["RANK"] != ranks["SLURM_PROCID"]:
+        what = f"RANK={ranks['RANK']}, and Slurm says that this is task {ranks['SLURM_PROCID']}"
+        why, line = "Two processes may take the same rank, and wait for each other for ever.", "unset RANK"
+        yield Finding("rank_differs", "problem", what, why, "", "RANK", line)
+
+
+def check_variables(setup: Setup) -> Iterator[Finding]:
+    environ = setup.machine.environ
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    given = [name for name in names if name in environ]
+    if given and len(given) < len(names):
+        what = f"{', '.join(given)} without {', '.join(name for name in names if name not in given)}"
+        why = "They are left over from a launcher; training refuses to guess the rest (exit code 5)."
+        yield Finding("launcher_variables", "problem", what, why, "", "environment", f"unset {' '.join(given)}")
+    for name in INTERFACES:
+        value = environ.get(name)
+        if value is None or setup.probes.interfaces is None or _names_one(value, setup.probes.interfaces):
+            continue
+        has = [each for each in setup.probes.interfaces if each != "lo"] or list(setup.probes.interfaces)
+        what = f"{name}={value}, and this machine has {', '.join(setup.probes.interfaces)}"
+        why = "The processes do not find each other (`Unable to find address for`, `No socket interface found`)."
+        yield Finding("interface", "problem", what, why, "", name, f"export {name}={has[0]}")
+
+
+def _names_one(value: str, interfaces: tuple[str, ...]) -> bool:
+    """Return whether a value names an interface, in NCCL's way: prefixes, "^" for all others, "=" for exact names."""
+    if value.startswith("^"):
+        return any(not each.startswith(tuple(value[1:].split(","))) for each in interfaces)
+    if value.startswith("="):
+        return any(each in value[1:].split(",") for each in interfaces)
+    return any(each.startswith(tuple(value.split(","))) for each in interfaces)
+
+
+def check_meeting(setup: Setup) -> Iterator[Finding]:
+    environ, start = setup.machine.environ, setup.start
+    address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+    if address is not None and start.num_nodes > 1:
+        line = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+        if address in ("localhost", "127.0.0.1", "::1"):
+            what = f"MASTER_ADDR={address}, and the run has {start.num_nodes} nodes"
+            why = "Each node waits for the others on itself."
+            yield Finding("master_is_local", "problem", what, why, "", "MASTER_ADDR", line)
+        elif not setup.probes.resolve(address):
+            what, why = f"MASTER_ADDR={address} does not resolve here", "The processes do not find each other."
+            yield Finding("master_unknown", "problem", what, why, "", "MASTER_ADDR", line)
+    if port is None:
+        return
+    if not re.fullmatch(r"\d+", port) or not 0 < int(port) < 65536:
+        what, why = f"MASTER_PORT={port} is no port", "The processes do not find each other."
+        yield Finding("port_wrong", "problem", what, why, "", "MASTER_PORT", "unset MASTER_PORT")
+    elif environ.get("RANK", "0") == "0" and not setup.probes.port_is_free(int(port)):
+        what = f"port {port} is in use on this machine"
+        why = "Another job has it (`EADDRINUSE`, `address already in use`), or this one meets that job's processes."
+        yield Finding("port_taken", "problem", what, why, "", "MASTER_PORT", f"export MASTER_PORT={_other_port(setup)}")
+    elif port == DEFAULT_PORT and "SLURM_JOB_ID" in environ:
+        what, why = f"MASTER_PORT={port}, the default", "Two jobs on one node take the same port."
+        line = f"export MASTER_PORT={_other_port(setup)}"
+        yield Finding("port_shared", "warning", what, why, "a port of its own for each job", "MASTER_PORT", line)
+
+
+def _other_port(setup: Setup) -> int:
+    """Return a port that follows from the job's number, as Slurm's users make them, and that is free."""
+    first = int(re.sub(r"\D", "", setup.machine.environ.get("SLURM_JOB_ID", "")) or 0) % 20000 + 20000
+    return next((port for port in range(first, first + 100) if setup.probes.port_is_free(port)), first)
+
+
+def check_switched_off(setup: Setup) -> Iterator[Finding]:
+    """Switches that a hang was once worked around with, and that cost speed ever since."""
+    reasons = {
+        "NCCL_P2P_DISABLE": "GPUs then exchange gradients through the host's memory",
+        "NCCL_SHM_DISABLE": "processes of one machine then exchange gradients over sockets",
+        "NCCL_IB_DISABLE": "nodes then exchange gradients over Ethernet",
+    }
+    if len(setup.gpus) < 2 and setup.start.num_nodes < 2:
+        return
+    for name, why in reasons.items():
+        if setup.machine.environ.get(name) == "1" and (name != "NCCL_IB_DISABLE" or setup.start.num_nodes > 1):
+            yield Finding("nccl_switched_off", "warning", f"{name}=1", f"{why}.", "", name, f"unset {name}")
+    if setup.machine.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        why = "The host waits for each kernel: good for finding an error, several times slower for training."
+        line = "unset CUDA_LAUNCH_BLOCKING"
+        yield Finding("launch_blocking", "warning", "CUDA_LAUNCH_BLOCKING=1", why, "", "CUDA_LAUNCH_BLOCKING", line)
+
+
+def check_nodes_share(setup: Setup) -> Iterator[Finding]:
+    """What several nodes must see alike."""
+    if setup.start.num_nodes < 2:
+        return
+    folder, cache = setup.machine.out_folder, setup.machine.cache_folder
+    if is_local(setup.probes.run_storage):
+        what = f"the run folder {folder} is on a disk of this node ({setup.probes.run_storage['filesystem']})"
+        why = "The others do not see it: after a requeue the first node may be another one, without the checkpoints."
+        where, line = setup.where("run.folder"), "run.folder: FOLDER_THAT_ALL_NODES_SHARE"
+        yield Finding("run_folder_local", "problem", what, why, "", where, line)
+    if is_local(setup.probes.cache_storage):
+        what = f"tokens are kept in {cache}, on a disk of this node"
+        why = "Every node tokenizes all data by itself, in each new job; they meet once all have done so."
+        where, line = setup.where("data.cache_dir"), "data.cache_dir: FOLDER_THAT_ALL_NODES_SHARE"
+        yield Finding("cache_local", "note", what, why, "", where, line)
+
+
+def is_local(storage: Mapping[str, Any]) -> bool:
+    """Return whether other machines do not see a file system, as its kind or its type says."""
+    return storage.get("kind") in ("memory", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS

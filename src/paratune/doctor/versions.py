@@ -1,0 +1,230 @@
+"""Do driver, toolkit, NCCL and torch fit each other, can extensions be compiled, and are the GPUs free and near."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.doctor.finding import Finding
+from paratune.doctor.setup import Setup
+from paratune.hardware import gpu_links
+from paratune.units import format_bytes
+
+BUSY_SHARE = 0.1
+"""Of a GPU's memory that others may hold without a word."""
+MIN_SHM_BYTES = 256 * 2**20
+
+
+def check_driver(setup: Setup) -> Iterator[Finding]:
+    probes = setup.probes
+    built, known = _pair(probes.torch_cuda), _pair(probes.driver_cuda)
+    where = f"driver {probes.driver or 'n/a'}"
+    # From CUDA 11 on a driver runs all of its own major version (CUDA Compatibility, minor version compatibility).
+    if built and known and known[0] < built[0]:
+        what = f"torch is built with CUDA {probes.torch_cuda}, and the driver knows CUDA {probes.driver_cuda}"
+        why = "torch sees no GPU (`The NVIDIA driver on your system is too old`)."
+        line = f"pip install torch --index-url https://download.pytorch.org/whl/cu{known[0]}{known[1]}"
+        yield Finding("driver_old", "problem", what, why, "or a newer driver", where, line)
+    elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
+        what = "torch is a build for processors, and there is an NVIDIA driver"
+        why = "The run computes on processors while GPUs stand idle."
+        cuda = f"cu{known[0]}{known[1]}" if known else "cu130"
+        line = f"pip install torch --index-url https://download.pytorch.org/whl/{cuda}"
+        yield Finding("torch_build", "problem", what, why, "", "torch", line)
+    elif built and known:
+        what = f"torch with CUDA {probes.torch_cuda} on a driver for CUDA {probes.driver_cuda}"
+        yield Finding("driver", "ok", what, where=where)
+
+
+def check_kernels(setup: Setup) -> Iterator[Finding]:
+    archs = setup.probes.torch_archs
+    for gpu in setup.gpus if archs else ():
+        number = int(str(gpu["capability"]).replace(".", ""))
+        exact = [int(match[1]) for arch in archs if (match := re.fullmatch(r"sm_(\d+)a?", arch))]
+        can_compile = any(
+            int(match[1]) <= number for arch in archs if (match := re.fullmatch(r"compute_(\d+)a?", arch))
+        )
+        # Kernels run on later GPUs of the same major version.
+        if can_compile or any(each // 10 == number // 10 and each <= number for each in exact):
+            continue
+        what = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
+        why = "The first operation ends with `no kernel image is available for execution on the device`."
+        yield Finding(
+            "gpu_kernels", "problem", what, why, "a build for this GPU", "torch", "pip install --upgrade torch"
+        )
+        return
+
+
+def check_nccl(setup: Setup) -> Iterator[Finding]:
+    built, loaded = setup.probes.torch_nccl, setup.probes.loaded_nccl
+    installed = [name for name in ("nvidia-nccl-cu12", "nvidia-nccl-cu13") if setup.machine.versions.get(name)]
+    if built and loaded and _pair(built) != _pair(loaded):
+        what = f"torch is built with NCCL {built}, and NCCL {loaded} is loaded"
+        why = "Collectives hang or end with `unhandled system error`, when nodes load different ones."
+        line = "unset LD_PRELOAD" if "LD_PRELOAD" in setup.machine.environ else "unset LD_LIBRARY_PATH"
+        yield Finding("nccl_differs", "warning", what, why, "or load the module of the version of torch", "NCCL", line)
+    if len(installed) == 2:
+        major = (_pair(setup.probes.torch_cuda) or (0, 0))[0]
+        wrong = "nvidia-nccl-cu12" if major == 13 else "nvidia-nccl-cu13"
+        what = "NCCL is installed for CUDA 12 and for CUDA 13, in the same folder"
+        why = "The one that was installed last is loaded, whatever torch was built with."
+        yield Finding("nccl_twice", "warning", what, why, "", "pip", f"pip uninstall -y {wrong}")
+
+
+def check_toolchain(setup: Setup) -> Iterator[Finding]:
+    """What DeepSpeed's cpu_adam is compiled with at the first start."""
+    strategy = setup.config.strategy
+    if not isinstance(strategy, DeepSpeedStrategy) or not strategy.cpu_adam:
+        return
+    tools, where = setup.probes.tools, setup.where("strategy.cpu_adam")
+    if "cpu_adam" in tools:  # compiled already
+        return
+    why = "DeepSpeed compiles its AdamW when the run starts, which fails, or waits for ever."
+    lines = {"g++": "sudo apt-get install g++", "ninja": "pip install ninja", "nvcc": "module load cuda"}
+    needed = [name for name in lines if name != "nvcc" or setup.gpus]
+    for name in needed:
+        if name not in tools:
+            what = f"strategy.cpu_adam needs {name}, which is not on the PATH"
+            remedy = "or strategy.cpu_adam: false, which takes PyTorch's own AdamW"
+            yield Finding("toolchain", "problem", what, why, remedy, where, lines[name])
+    built, found = _pair(setup.probes.torch_cuda), _pair(setup.probes.nvcc)
+    if setup.gpus and built and found and built[0] != found[0]:
+        what = f"nvcc is of CUDA {setup.probes.nvcc}, and torch is built with CUDA {setup.probes.torch_cuda}"
+        why = "DeepSpeed refuses to compile (`CUDAMismatchException`)."
+        yield Finding("nvcc_differs", "problem", what, why, "", where, f"module load cuda/{setup.probes.torch_cuda}")
+
+
+def check_gpu_state(setup: Setup) -> Iterator[Finding]:
+    gpus = setup.gpus
+    for number, held in setup.probes.gpu_processes.items():
+        total = gpus[number]["memory_bytes"] if number < len(gpus) else None
+        if total and held > BUSY_SHARE * total:
+            what = f"other processes hold {format_bytes(held)} of GPU {number}"
+            free = [
+                str(each) for each in range(len(gpus)) if setup.probes.gpu_processes.get(each, 0) <= BUSY_SHARE * total
+            ]
+            why = "Memory runs out earlier, and steps take longer."
+            line = f"export CUDA_VISIBLE_DEVICES={','.join(free)}" if free else f"nvidia-smi pmon -i {number}"
+            yield Finding("gpu_busy", "warning", what, why, "or end them", f"GPU {number}", line)
+    kinds = list(dict.fromkeys(gpu["name"] for gpu in gpus))
+    if len(kinds) > 1 and setup.start.processes_per_node > 1:
+        what, why = f"the GPUs differ: {', '.join(kinds)}", "Every step takes as long as the slowest of them."
+        same = [str(number) for number, gpu in enumerate(gpus) if gpu["name"] == kinds[0]]
+        line = f"export CUDA_VISIBLE_DEVICES={','.join(same)}"
+        yield Finding("gpus_differ", "warning", what, why, "", "GPUs", line)
+
+
+def check_topology(setup: Setup) -> Iterator[Finding]:
+    links = gpu_links(setup.probes.topology)
+    count = setup.start.processes_per_node
+    if count < 2 or len(links) < 2:
+        return
+    used = list(links)[:count]
+    groups = linked_groups(setup.probes.topology or "")
+    best = max(groups, key=len, default=())
+    shards = setup.config.strategy.kind in ("zero2", "zero3", "hsdp", "deepspeed", "pipeline")
+    if any(set(used) <= set(group) for group in groups) or not groups:
+        kinds = "+".join(sorted({links[number] for number in used}))
+        yield Finding("topology", "ok", f"GPUs reach each other over {kinds}", where="nvidia-smi topo -m")
+    elif len(best) >= count:
+        near = ",".join(map(str, best[:count]))
+        what = f"not all of GPUs {','.join(map(str, used))} are joined by NVLink, and GPUs {near} are"
+        line = f"export CUDA_VISIBLE_DEVICES={near}"
+        why = "Gradients go through the processor."
+        yield Finding("topology", "warning", what, why, "", "nvidia-smi topo -m", line)
+    elif shards:
+        what = f"NVLink joins groups of {len(best)} GPUs, and the run shards over {count}"
+        why = "All-gathers of the weights go through the processor in each step."
+        line = "strategy.kind: hsdp" if setup.config.strategy.kind == "zero3" else ""
+        yield Finding(
+            "topology", "note", what, why, f"with strategy.shard_size: {len(best)}", "nvidia-smi topo -m", line
+        )
+
+
+def check_numa(setup: Setup) -> Iterator[Finding]:
+    nodes = numa_nodes(setup.probes.topology or "")
+    used = list(nodes)[: setup.start.processes_per_node]
+    spread, cores = {nodes[number] for number in used}, setup.machine.node["num_usable_cores"]
+    if len(spread) < 2 or cores is None or cores >= len(used):
+        return
+    what = f"GPUs of {len(spread)} NUMA nodes, and {cores:g} cores for {len(used)} processes"
+    why = "Processes wait for a core, and reach half of the GPUs through the other socket."
+    in_slurm = "SLURM_JOB_ID" in setup.machine.environ
+    line = "#SBATCH --cpus-per-gpu=4" if in_slurm else ""
+    yield Finding("numa", "warning", what, why, "give each process 2 cores or more", "nvidia-smi topo -m", line)
+
+
+def linked_groups(topology: str) -> list[tuple[int, ...]]:
+    """Return the groups of GPUs each pair of which is joined by NVLink, from the text of `nvidia-smi topo -m`."""
+    table = _table(topology)
+    groups: list[list[int]] = []
+    for number in table:
+        for group in groups:
+            if all(re.fullmatch(r"NV\d+", table[number].get(other, "")) for other in group):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    return [tuple(group) for group in groups if len(group) > 1]
+
+
+def _table(topology: str) -> dict[int, dict[int, str]]:
+    """Return the kind of link between each two GPUs."""
+    found: dict[int, dict[int, str]] = {}
+    columns: list[str] = []
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines():
+        words = line.split()
+        if not columns:
+            columns = [word for word in words if re.fullmatch(r"GPU\d+", word)]
+        elif words and words[0] in columns:
+            found[int(words[0][3:])] = {
+                int(other[3:]): kind for other, kind in zip(columns, words[1:], strict=False) if other != words[0]
+            }
+    return found
+
+
+def numa_nodes(topology: str) -> Mapping[int, str]:
+    """Return the NUMA node of each GPU, from the text of `nvidia-smi topo -m`; none where it has no such column."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines()
+    if not lines or "NUMA Affinity" not in lines[0]:
+        return {}
+    names = re.split(r"\s{2,}|\t", lines[0].strip())
+    found = {}
+    for line in lines[1:]:
+        cells = [cell.strip() for cell in re.split(r"\s{2,}|\t", line.strip()) if cell.strip()]
+        if cells and re.fullmatch(r"GPU\d+", cells[0]) and "NUMA Affinity" in names:
+            at = names.index("NUMA Affinity") + 1
+            if at < len(cells):
+                found[int(cells[0][3:])] = cells[at]
+    return found
+
+
+def check_shared_room(setup: Setup) -> Iterator[Finding]:
+    shm = setup.probes.shm_bytes
+    workers = setup.config.data.num_workers * setup.start.processes_per_node
+    if shm is not None and shm < MIN_SHM_BYTES and (workers or setup.start.processes_per_node > 1):
+        what = f"/dev/shm has {format_bytes(shm)} for {setup.start.processes_per_node} processes and {workers} loaders"
+        why = "They die with `bus error` or NCCL with `unhandled system error` when it is full."
+        yield Finding("shm_small", "problem", what, why, "of the container", "/dev/shm", "--shm-size=1g")
+
+
+def check_environment(setup: Setup) -> Iterator[Finding]:
+    if setup.probes.user_site:
+        what = f"{', '.join(setup.probes.user_site)} of ~/.local hides that of the environment"
+        why = "The versions that run are not those that were installed for the run, nor those of other nodes."
+        line = "export PYTHONNOUSERSITE=1"
+        yield Finding("user_site", "warning", what, why, "", "~/.local", line)
+    workers, cores = setup.config.data.num_workers, setup.machine.node["num_usable_cores"]
+    needed = (workers + 1) * setup.start.processes_per_node
+    if workers and cores is not None and needed > cores:
+        what = f"{setup.start.processes_per_node} processes with {workers} loaders each, and {cores:g} cores"
+        why, fitting = (
+            "They take turns, and steps wait for batches.",
+            max(0, int(cores // setup.start.processes_per_node) - 1),
+        )
+        where = setup.where("data.num_workers")
+        yield Finding("too_many_workers", "warning", what, why, "", where, f"data.num_workers: {fitting}")
+
+
+def _pair(version: str | None) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)(?:\.(\d+))?", version or "")
+    return (int(match[1]), int(match[2] or 0)) if match else None

@@ -1,0 +1,346 @@
+"""A run that is about to be queued, sound at first, for tests of `paratune doctor CONFIG`: `from set_ups import SetUp`.
+
+Files are real and small; the machine and what its tools say are values, so that a set-up can have GPUs and Slurm. A
+case of the gallery breaks something; `apply` does what the line of a finding says.
+"""
+
+import csv
+import gzip
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from tiny import tiny_model
+
+from paratune.commands.doctor import examine_run
+from paratune.config.layers import read_layers
+from paratune.config.load import check_layer, load_config
+from paratune.config.sections import Columns, Config, named_columns, run_path
+from paratune.config.sources import local_path, split_of
+from paratune.config.task_sections import QuestionAnsweringTask, RegressionTask, Task
+from paratune.data.sources import sources_of
+from paratune.doctor.checkup import judge
+from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.probe import run_state
+from paratune.doctor.setup import Probes
+from paratune.errors import ConfigError
+
+GPU = {"name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30, "capability": "8.0", "link": "NV12"}
+T4 = {"name": "Tesla T4", "memory_bytes": 16 * 2**30, "capability": "7.5", "link": None}
+ALARMS = ("problem", "warning")
+STORAGE = {"filesystem": "lustre", "kind": "network", "free_bytes": 2**40, "total_bytes": 2**42}
+WORDS = [
+    "the",
+    "film",
+    "was",
+    "good",
+    "and",
+    "the",
+    "story",
+    "is",
+    "fine",
+    "but",
+    "not",
+    "that",
+    "bad",
+    "very",
+    "nice",
+    "place",
+    "again",
+    "it",
+    "is",
+    "poor",
+    "food",
+]
+
+
+def sentence(number: int) -> str:
+    """Return a text of some ten words, another one for each number."""
+    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(1, 9)) + f" {number}"
+
+
+def rows(count: int, first: int = 0) -> list[dict[str, Any]]:
+    """Return reviews with two labels in turn."""
+    return [{"text": sentence(first + n), "label": ("negative", "positive")[n % 2]} for n in range(count)]
+
+
+def write_csv(path: Path, table: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+
+
+@dataclass
+class SetUp:
+    """See the module; every part may be changed before `findings`."""
+
+    folder: Path
+    config: dict[str, Any]
+    overrides: list[str] = field(default_factory=list)
+    node: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str | None] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+    probes: dict[str, Any] = field(default_factory=dict)
+    nproc: int | None = None
+    machine_checks: bool = False
+    """Whether the checks of the machine are run as well."""
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "run.yaml"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    def set(self, key: str, value: Any) -> None:
+        """Change an option of the file; None takes it out."""
+        section = self.config
+        *above, last = key.split(".")
+        for name in above:
+            section = section.setdefault(name, {})
+        section[last] = value
+        if value is None:
+            del section[last]
+
+    def csv(self, name: str, table: list[dict[str, Any]]) -> None:
+        write_csv(self.folder / "data" / name, table)
+
+    def findings(self) -> list[Finding]:
+        """Return what the doctor finds now."""
+        self.path.write_text(yaml.safe_dump(self.config, sort_keys=False))
+        return self.findings_of(self.path, self.overrides)
+
+    def findings_of(self, path: Path, overrides: list[str]) -> list[Finding]:
+        """Return what the doctor finds of another file on this machine."""
+        loaded, problems = check_layer(read_layers(path, overrides), path)
+        out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
+        machine = Machine(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
+        values = {"run_state": run_state(out), **self.probes}
+        found = judge(machine) if self.machine_checks else []
+        return found + examine_run(path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values))
+
+    def alarms(self) -> list[Finding]:
+        """Return the problems and the warnings."""
+        return [finding for finding in self.findings() if finding.level in ALARMS]
+
+    def alarms_of(self, path: Path, overrides: list[str]) -> list[Finding]:
+        """Return the problems and the warnings of another file."""
+        return [finding for finding in self.findings_of(path, overrides) if finding.level in ALARMS]
+
+    def apply(self, line: str) -> None:
+        """Do what the line of a finding says: edit the configuration, the environment, the files, or the start."""
+        if match := re.fullmatch(r"([\w.]+) -> ([\w.]+)", line):
+            self._rename(match[1], match[2])
+        elif line.startswith("export "):
+            name, _, value = line.removeprefix("export ").partition("=")
+            self.environ[name] = "node1" if value.startswith("$(") else value
+        elif line.startswith("unset "):
+            for name in line.split()[1:]:
+                self.environ.pop(name, None)
+        elif match := re.fullmatch(r"rm (?:-r )?(\S+)", line):
+            path = Path(match[1])
+            assert path.is_relative_to(self.folder)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        elif match := re.fullmatch(r"paratune train \S+ --nproc (\d+)", line):
+            self.nproc = int(match[1])
+        elif match := re.fullmatch(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", line):
+            value = match[2]
+            self.overrides.append(f"{match[1]}={value}")
+        else:
+            raise AssertionError(f"nobody taught this test what the line means: {line}")
+
+    def _rename(self, before: str, after: str) -> None:
+        *above, last = before.split(".")
+        section = self.config
+        for name in above:
+            section = section[name]
+        section[after.rpartition(".")[2]] = section.pop(last)
+
+
+def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
+    """Return a run of which nothing is wrong: reviews, a tiny model, one process on a machine without a GPU.
+
+    Args:
+        folder: For its files; made here.
+        copy_of: Folder of another one, whose model is copied.
+    """
+    (folder / "data").mkdir(parents=True)
+    if copy_of is None:
+        tiny_model(folder / "model", max_length=64)
+    else:
+        shutil.copytree(copy_of / "model", folder / "model")
+    set_up = SetUp(
+        folder,
+        {
+            "run": {"folder": str(folder / "runs")},
+            "task": {"kind": "classification", "labels": ["negative", "positive"]},
+            "data": {
+                "train": str(folder / "data" / "train.csv"),
+                "validation": str(folder / "data" / "validation.csv"),
+                "test": str(folder / "data" / "test.csv"),
+                "columns": {"text": "text", "label": "label"},
+                "max_length": 64,
+            },
+            "model": {"name": str(folder / "model")},
+            "train": {"epochs": 2, "learning_rate": 5e-5},
+            "batch": {"global": 8},
+        },
+        node={
+            "hostname": "node7",
+            "cpu_model": "AMD EPYC",
+            "cpu_flags": ["avx512f", "avx512_bf16"],
+            "num_logical_cores": 32,
+            "num_usable_cores": 32,
+            "ram_bytes": 2**37,
+            "ram_limit_bytes": None,
+            "gpus": [],
+            "python": "3.11.7",
+        },
+        versions={"paratune": "0.1.0", "torch": "2.13.0", "deepspeed": "0.19.8"},
+        probes={
+            "run_storage": STORAGE,
+            "cache_storage": STORAGE,
+            "run_bytes_per_s": 5e8,
+            "interfaces": ("lo", "eth0", "ib0"),
+            "free_files": 10**6,
+            "shm_bytes": 2**34,
+            "tools": {"srun": "/usr/bin/srun", "g++": "/usr/bin/g++", "ninja": "/usr/bin/ninja", "package wandb": "x"},
+        },
+    )
+    set_up.csv("train.csv", rows(80))
+    set_up.csv("validation.csv", rows(20, first=1000))
+    set_up.csv("test.csv", rows(20, first=2000))
+    return set_up
+
+
+def with_gpus(set_up: SetUp, count: int, gpu: dict[str, Any] = GPU) -> SetUp:
+    """Give the machine GPUs with a driver that fits, and start a process on each."""
+    set_up.node["gpus"] = [dict(gpu) for _ in range(count)]
+    set_up.nproc = count
+    set_up.set("strategy.kind", "ddp" if count > 1 else "single")
+    set_up.probes |= {
+        "driver": "580.82.07",
+        "driver_cuda": "13.0",
+        "torch_cuda": "13.0",
+        "torch_nccl": "2.27.7",
+        "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+    }
+    set_up.probes["tools"] = {**set_up.probes["tools"], "nvcc": "/usr/local/cuda/bin/nvcc"}
+    set_up.probes["nvcc"] = "13.0"
+    return set_up
+
+
+def in_slurm(set_up: SetUp, *, nodes: int = 1, gpus: int = 4, **environ: str) -> SetUp:
+    """Put the doctor into a job of Slurm, in a step that srun has started."""
+    with_gpus(set_up, gpus)
+    set_up.nproc = None
+    set_up.environ |= {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_NTASKS": str(nodes),
+        "SLURM_GPUS_ON_NODE": str(gpus),
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": "0",
+        "SLURM_NODEID": "0",
+        **environ,
+    }
+    return set_up
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way in which a run was broken, and the finding that names it."""
+
+    code: str
+    source: str
+    """The complaint that it is taken from."""
+    break_it: Callable[[SetUp], Any]
+    after: Callable[[SetUp], Any] | None = None
+    """What the line has for a consequence outside of what `apply` knows: a package that is installed then."""
+    line: str | None = None
+    """What the line must be; None where only its effect counts."""
+    level: str = ""
+    """problem or warning; either when empty."""
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a file is the configuration of a run, and not a matrix or a part of one."""
+    try:
+        load_config(path)
+    except ConfigError:
+        return False
+    return True
+
+
+def make_files(config: Config, folder: Path) -> None:
+    """Write files of a few rows that hold what a configuration says, below the working directory."""
+    data = config.data
+    sources = [*sources_of(data.train), *sources_of(data.validation), *sources_of(data.test), *data.extra.values()]
+    for number, source in enumerate(dict.fromkeys([*sources, *data.predict.values()])):
+        path = local_path(source)
+        if path is None:
+            continue
+        path, _ = split_of(folder / path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = [_row(config, 1000 * number + n) for n in range(200)]
+        _write(path, table, config.task.kind)
+
+
+def _write(path: Path, table: list[dict[str, Any]], kind: str) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(table), path)
+        return
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if suffix == ".txt":
+        text = "\n".join(next(iter(row.values())) for row in table)
+    elif suffix == ".json" and kind == "qa":
+        text = json.dumps(table)
+    elif suffix in (".jsonl", ".json"):
+        text = "\n".join(map(json.dumps, table))
+    else:
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(table[0]), delimiter="\t" if suffix == ".tsv" else ",")
+        writer.writeheader()
+        writer.writerows(table)
+        text = out.getvalue()
+    raw = text.encode()
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+
+
+def _row(config: Config, number: int) -> dict[str, Any]:
+    columns, task = config.data.columns, config.task
+    row: dict[str, Any] = {
+        name: sentence(number) for name in (*named_columns(columns.text), *named_columns(columns.text_pair))
+    }
+    if columns.id is not None:
+        row[columns.id] = f"id{number}"
+    if config.data.split is not None and config.data.split.group_by is not None:
+        row[config.data.split.group_by] = f"group {number // 4}"
+    if columns.label is not None:
+        row[columns.label] = _label(task, number, row, columns)
+    if columns.answer_start is not None:
+        row[columns.answer_start] = 0
+    return row
+
+
+def _label(task: Task, number: int, row: dict[str, Any], columns: Columns) -> Any:
+    if isinstance(task, QuestionAnsweringTask):
+        context = row[str(columns.text_pair)]
+        word = context.split()[1]
+        return {"text": [word], "answer_start": [context.index(word)]}
+    if isinstance(task, RegressionTask):
+        low, high = task.range or (0, 1)
+        return round(low + (high - low) * (number * 37 % 101) / 100, 2)
+    labels = list(task.labels)
+    return str(labels[number % len(labels)])
