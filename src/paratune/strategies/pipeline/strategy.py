@@ -23,11 +23,11 @@ from paratune.config.check_strategy import check_stages
 from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
+from paratune.stages.balance import as_told, balanced
+from paratune.stages.cut import CutModel, Span, probe_batch
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
-from paratune.strategies.pipeline.balance import as_told, balanced
-from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 from paratune.units import MIB

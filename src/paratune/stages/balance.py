@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
 
-from paratune.strategies.pipeline.cut import Span
+from paratune.stages.cut import Span
 
 
 def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | None = None) -> list[Span] | None:

@@ -98,6 +98,11 @@ class CutModel:
             self._check(spans)
         return used, needed
 
+    def needs(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
+        """Return what `weights_of` does, without trying whether the parts give what the whole gives."""
+        with _probing(self.model):
+            return self._probe(spans)
+
     def costs(self) -> list[int]:
         """Return the floating-point operations of a forward pass over a small batch, block by block.
 
@@ -105,7 +110,7 @@ class CutModel:
         weights count; attention's own, the same in each block, does not (torch knows it on GPUs only).
         """
         spans = [Span(number, number + 1) for number in range(self.num_blocks)]
-        batch, hidden, costs = probe_batch(), None, []
+        batch, hidden, costs = self._probe_batch(), None, []
         with _probing(self.model):
             self._probe(spans)
             for span in spans:
@@ -126,7 +131,7 @@ class CutModel:
         return cuts
 
     def _probe(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
-        batch = probe_batch()
+        batch = self._probe_batch()
         hidden = self._first_hidden(batch)
         used, needed = [], []
         for span in spans:
@@ -137,6 +142,9 @@ class CutModel:
             used.append(names)
             needed.append(names | {key for name in unwanted - skipped for key in self._keys(name)})
         return used, needed
+
+    def _probe_batch(self) -> Batch:
+        return probe_batch(next(self.model.parameters()).device)
 
     def _touches_blocks(self, module: nn.Module) -> bool:
         inside = {id(each) for block in self._blocks for each in block.modules()}
@@ -209,7 +217,7 @@ class CutModel:
         return {key for key, parameter in self.model.named_parameters() if id(parameter) in ids}
 
     def _check(self, spans: Sequence[Span]) -> None:
-        batch, hidden = probe_batch(), None
+        batch, hidden = self._probe_batch(), None
         with torch.no_grad():
             whole: Tensor = self.model(batch)
             for span in spans:
@@ -228,13 +236,14 @@ def probe_batch(device: torch.device | str = "cpu") -> Batch:
     """Return a small batch of two rows of different lengths, for trying a model out."""
     mask = torch.ones((_PROBE_ROWS, _PROBE_LENGTH), dtype=torch.int64)
     mask[-1, _PROBE_LENGTH // 2 :] = 0
+    num_padding = _PROBE_LENGTH - _PROBE_LENGTH // 2
     ids = 1 + torch.arange(_PROBE_ROWS * _PROBE_LENGTH).reshape(_PROBE_ROWS, -1) % 7
     batch = Batch(
         input_ids=ids,
         row_weight=torch.ones(_PROBE_ROWS),
         index=torch.arange(_PROBE_ROWS),
         num_samples=_PROBE_ROWS,
-        num_tokens=int(mask.sum()),
+        num_tokens=mask.numel() - num_padding,
         num_padded_tokens=ids.numel(),
         loss_denominator=float(_PROBE_ROWS),
         attention_mask=mask,

@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceC
 from paratune.batch import Batch
 from paratune.errors import ConfigError
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.strategies.pipeline.balance import as_told
-from paratune.strategies.pipeline.cut import CutModel, Span, probe_batch
+from paratune.stages.balance import as_told
+from paratune.stages.cut import CutModel, Span, probe_batch
 
 SIZES = {
     "vocab_size": 60,

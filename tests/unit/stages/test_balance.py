@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paratune.strategies.pipeline.balance import as_told, balanced
-from paratune.strategies.pipeline.cut import Span
+from paratune.stages.balance import as_told, balanced
+from paratune.stages.cut import Span
 
 
 def sizes(spans: list[Span] | None) -> list[int] | None:
