@@ -4,9 +4,10 @@ The model of the configuration is built on the meta device, with the head of the
 forward and backward pass of it is traced. `B` rows, `S` padded length, `T` tokens of a packed batch.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -20,12 +21,11 @@ from paratune.config.task_sections import Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.task_model import Entry, TaskModel, find_blocks, freeze_encoder
+from paratune.plan.build import build_model
+from paratune.plan.division import Division, divide
 from paratune.plan.shims import Kernels, PackedAttention
 from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
 from paratune.precision import Precision
-
-_HEADS = {"mlm": "AutoModelForMaskedLM", "qa": "AutoModelForQuestionAnswering"}
-"""Class of transformers by the kind of task; all others have a head for rows."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,57 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """One weight of the model, a tied one once."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_trained: bool = True
+    has_gradient: bool = True
+    """Whether the loss depends on it; without, no optimizer keeps anything for it."""
+    block: int | None = None
+    """The first block that has it; None of embeddings and head."""
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def decays(self) -> bool:
+        """Whether it is in the first group of the optimizer: `engine.optim` has those with weight decay there."""
+        return len(self.shape) > 1 and not self.name.endswith(".bias")
+
+
+@dataclass(frozen=True)
 class Weights:
     """The parameters of one part of the model."""
 
-    num_trained: int
-    """Numbers that are trained, each tied one in the first part that has it."""
-    num_frozen: int
-    sizes: tuple[int, ...]
-    """Numbers of each parameter, in order, frozen ones included."""
+    parameters: tuple[Parameter, ...]
+    """In the model's order, each tied one in the first part that has it."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of each parameter, frozen ones included."""
+        return tuple(each.numel for each in self.parameters)
+
+    @property
+    def num_trained(self) -> int:
+        """Numbers that are trained."""
+        return sum(each.numel for each in self.parameters if each.is_trained)
+
+    @property
+    def num_frozen(self) -> int:
+        return sum(each.numel for each in self.parameters if not each.is_trained)
 
 
 @dataclass(frozen=True)
 class Profile:
     """What was counted; bytes of weights, gradients and states of the optimizer are in none of these figures."""
 
-    blocks: tuple[Weights, ...]
-    """The repeated layers, in order."""
-    rest: Weights
-    """Embeddings and head."""
+    parameters: tuple[Parameter, ...]
+    """In the order of `named_parameters`."""
+    num_blocks: int
+    """Repeated layers."""
     weight_bytes: int
     """Of one parameter's number."""
     num_buffer_bytes: int
@@ -77,14 +110,29 @@ class Profile:
     """Its peak is above weights and buffers."""
     backward: Phase = field(repr=False)
     """Its peak is above weights and buffers, gradients included as they come into being."""
+    division: Division | None = None
+    """How a pipeline would cut the model; only where it was asked for."""
+
+    @property
+    def blocks(self) -> tuple[Weights, ...]:
+        """The repeated layers, in order."""
+        return tuple(self._of(number) for number in range(self.num_blocks))
+
+    @property
+    def rest(self) -> Weights:
+        """Embeddings and head."""
+        return self._of(None)
 
     @property
     def num_trained(self) -> int:
-        return self.rest.num_trained + sum(block.num_trained for block in self.blocks)
+        return sum(each.numel for each in self.parameters if each.is_trained)
 
     @property
     def num_parameters(self) -> int:
-        return self.num_trained + self.rest.num_frozen + sum(block.num_frozen for block in self.blocks)
+        return sum(each.numel for each in self.parameters)
+
+    def _of(self, block: int | None) -> Weights:
+        return Weights(tuple(each for each in self.parameters if each.block == block))
 
 
 def profile(
@@ -98,6 +146,7 @@ def profile(
     activation_checkpointing: int | None = None,
     frozen_encoder: bool = False,
     attention: str | None = None,
+    with_division: bool = False,
 ) -> Profile:
     """Trace one forward and backward pass of a micro-batch.
 
@@ -111,6 +160,7 @@ def profile(
         activation_checkpointing: As `train.activation_checkpointing`.
         frozen_encoder: As `train.freeze_encoder`.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
+        with_division: Find out how a pipeline would cut the model too.
 
     Raises:
         Exception: Whatever a model raises that cannot run on the meta device.
@@ -120,7 +170,7 @@ def profile(
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(torch.device("meta"))
-        model = _model(hf_config, task, precision, attention)
+        model = build_model(hf_config, task, precision, attention)
         if frozen_encoder:
             freeze_encoder(model)
         if activation_checkpointing is not None:
@@ -134,7 +184,8 @@ def profile(
         if on_cuda:
             stack.enter_context(_packed_by(PackedAttention(shape.lengths, trace.count)))
         stack.enter_context(kernels)
-        return _traced(model, batch, held, below, trace, kernels)
+        found = _traced(model, batch, held, below, trace, kernels)
+    return replace(found, division=divide(hf_config, task, precision, attention)) if with_division else found
 
 
 def _traced(
@@ -160,10 +211,9 @@ def _traced(
             _engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
     for phase in (forward, backward):
         phase.peak_bytes -= below
-    of_blocks, rest = _weights(model, blocks)
     return Profile(
-        blocks=of_blocks,
-        rest=rest,
+        parameters=_parameters(model, blocks),
+        num_blocks=len(blocks),
         weight_bytes=next(model.parameters()).element_size(),
         num_buffer_bytes=sum(each.untyped_storage().nbytes() for each in model.buffers()),
         saved_bytes=num_saved,
@@ -194,25 +244,6 @@ class _Marks:
     def remove(self) -> None:
         for hook in self._hooks:
             hook.remove()
-
-
-def _model(hf_config: Any, task: Task, precision: Precision, attention: str | None) -> TaskModel:
-    """Return the model with the head of the task, on the meta device."""
-    import transformers
-
-    config = type(hf_config).from_dict(hf_config.to_dict())
-    config.num_labels = 2 if task.kind == "qa" else max(1, len(class_names(task)))
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = 0
-    if attention is not None:
-        config._attn_implementation = attention
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(precision.param_dtype)
-    try:
-        maker = getattr(transformers, _HEADS.get(task.kind, "AutoModelForSequenceClassification"))
-        return TaskModel(maker.from_config(config), task.kind).train()
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
@@ -251,18 +282,16 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
     )
 
 
-def _weights(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[tuple[Weights, ...], Weights]:
-    """Return the parameters of each block and of the rest; one that several share is of the first."""
-    seen: set[int] = set()
-
-    def of(parameters: Iterator[nn.Parameter]) -> Weights:
-        found = [each for each in parameters if id(each) not in seen]
-        seen.update(map(id, found))
-        trained = sum(each.numel() for each in found if each.requires_grad)
-        return Weights(trained, sum(each.numel() for each in found) - trained, tuple(each.numel() for each in found))
-
-    of_blocks = tuple(of(block.parameters()) for block in blocks)
-    return of_blocks, of(model.parameters())
+def _parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[Parameter, ...]:
+    """Describe the parameters of a model after a backward pass; one that several blocks share is of the first."""
+    block_of: dict[int, int] = {}
+    for number, block in enumerate(blocks):
+        for parameter in block.parameters():
+            block_of.setdefault(id(parameter), number)
+    return tuple(
+        Parameter(name, tuple(each.shape), each.requires_grad, each.grad is not None, block_of.get(id(each)))
+        for name, each in model.named_parameters()
+    )
 
 
 @contextmanager

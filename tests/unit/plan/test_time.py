@@ -26,7 +26,7 @@ from paratune.config.traits import Traits, traits_of
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
-from paratune.plan.profile import Profile, Shape, Weights, profile
+from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
 from paratune.plan.schedules import ddp_buckets, hidden_size
 from paratune.plan.setup import Setup
 from paratune.plan.time import TERMS, Figures, step_time, why_no_time
@@ -161,7 +161,8 @@ def test_gradients_travel_while_backward_computes() -> None:
 
 
 def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
-    block, rest = Weights(30, 0, (10, 20)), Weights(7, 0, (7,))
+    block = Weights((Parameter("a", (10,)), Parameter("b", (20,))))
+    rest = Weights((Parameter("c", (7,)),))
     # 4 bytes each; from the last block's last tensor on: 80 + 40 bytes, again, then 28.
     found = ddp_buckets([block, block], rest, 4, cap_bytes=100)
     assert found == [(0.5, 120), (1.0, 120), (1.0, 28)]

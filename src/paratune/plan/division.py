@@ -1,0 +1,76 @@
+"""How a pipeline would cut the model: costs of blocks and the weights that each needs, found on the meta device."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from paratune.config.check_strategy import check_stages
+from paratune.config.strategy_sections import PipelineStrategy
+from paratune.config.task_sections import Task
+from paratune.config.traits import Traits
+from paratune.models.task_model import find_blocks
+from paratune.plan.build import build_model
+from paratune.plan.shims import Kernels
+from paratune.precision import Precision
+from paratune.stages.balance import as_told, balanced
+from paratune.stages.cut import CutModel, Span
+
+
+@dataclass(frozen=True)
+class Division:
+    """What decides how a model is cut, and what each part then holds."""
+
+    costs: tuple[int, ...]
+    """Floating-point operations of a forward pass, block by block; embeddings with the first, head with the last."""
+    used: tuple[frozenset[str], ...]
+    """Of each block, as a stage by itself: names of the parameters on which what it gives depends."""
+    needed: tuple[frozenset[str], ...]
+    """Those that it has to have: it cannot run without them."""
+
+    def spans(self, strategy: PipelineStrategy, traits: Traits) -> list[Span]:
+        """Return the blocks of each stage; what `balance: measured` would find is taken to be what is counted.
+
+        Raises:
+            ConfigError: There are not as many blocks.
+        """
+        num_stages = strategy.stages * traits.stages_per_rank
+        check_stages(strategy.stages, traits.stages_per_rank, strategy.balance, len(self.costs))
+        if isinstance(strategy.balance, list):
+            return as_told(strategy.balance)
+        return balanced([float(cost) for cost in self.costs], num_stages) or []
+
+    def of_rank(self, place: int, strategy: PipelineStrategy, traits: Traits) -> list[Span]:
+        """Return the stages of a rank of the pipeline, which has those of every `stages`-th place from its own on."""
+        return self.spans(strategy, traits)[place :: strategy.stages]
+
+    def uses(self, spans: Sequence[Span]) -> frozenset[str]:
+        """Return the names of the parameters that stages train."""
+        return frozenset().union(*(self.used[block] for span in spans for block in range(span.begin, span.end)))
+
+    def holds(self, spans: Sequence[Span]) -> frozenset[str]:
+        """Return the names of all parameters whose memory stages need."""
+        return self.uses(spans) | frozenset().union(*(self.needed[span.begin] for span in spans))
+
+
+def divide(hf_config: Any, task: Task, precision: Precision, attention: str | None = None) -> Division:
+    """Find out what a pipeline would know of a model, by running it block by block on the meta device.
+
+    That the parts give together what the whole model gives, which the strategy tries at its start, cannot be tried
+    without numbers.
+
+    Raises:
+        Exception: Whatever a model raises that cannot run on the meta device.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(torch.device("meta"))
+        model = build_model(hf_config, task, precision, attention)
+        stack.enter_context(Kernels(on_cuda=False))
+        cut = CutModel(model, find_blocks(model))
+        costs = cut.costs()
+        used, needed = cut.needs([Span(number, number + 1) for number in range(cut.num_blocks)])
+    return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, needed)))
