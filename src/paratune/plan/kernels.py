@@ -21,6 +21,8 @@ _KIND_OF = {
     **dict.fromkeys(("bernoulli_", "bernoulli", "rand_like", "uniform_"), "random"),
     **dict.fromkeys(("embedding", "embedding_dense_backward", "gather", "scatter_add", "scatter_add_"), "gather"),
     **dict.fromkeys(("index", "index_put", "index_put_", "index_select", "index_add", "index_add_"), "gather"),
+    "tile_scores": "scores",
+    "tile_scores_backward": "scores_backward",
 }
 """Figure of the machine that an operator without products is bound by; `elementwise` for all others."""
 _ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}

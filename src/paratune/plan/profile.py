@@ -22,6 +22,7 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.task_model import Entry, TaskModel, find_blocks, freeze_encoder
 from paratune.plan.build import build_model
+from paratune.plan.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
 from paratune.plan.division import Division, divide
 from paratune.plan.shims import Kernels, PackedAttention
 from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
@@ -181,8 +182,12 @@ def profile(
         for tensor in held:
             trace.hold(tensor)
         below = trace.live_bytes
-        if on_cuda:
-            stack.enter_context(_packed_by(PackedAttention(shape.lengths, trace.count)))
+        if not on_cuda:
+            count_cheap_dropout(model, trace.count)
+            if entry is not None and entry.shortens and activation_checkpointing is None:
+                count_first_tokens(find_blocks(model)[-1], shape.lengths)
+        attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
+        stack.enter_context(_packed_by(attention_of(shape.lengths, trace.count)))
         stack.enter_context(kernels)
         found = _traced(model, batch, held, below, trace, kernels)
     return replace(found, division=divide(hf_config, task, precision, attention)) if with_division else found
@@ -295,8 +300,8 @@ def _parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[Paramete
 
 
 @contextmanager
-def _packed_by(attention: PackedAttention) -> Iterator[None]:
-    """Let packed rows keep what CUDA's kernels keep."""
+def _packed_by(attention: PackedAttention | PackedAttentionOnCpu) -> Iterator[None]:
+    """Let packed rows keep what the device's kernels keep."""
     before = ALL_ATTENTION_FUNCTIONS.get(PACKED)
     ALL_ATTENTION_FUNCTIONS.register(PACKED, attention)
     try:

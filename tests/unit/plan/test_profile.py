@@ -8,6 +8,7 @@ import transformers
 from transformers import AutoConfig
 
 from paratune.config.task_sections import ClassificationTask
+from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel
 from paratune.plan.profile import Shape, profile
 from paratune.plan.trace import Saved
@@ -37,6 +38,7 @@ def kept(config: Any, shape: Shape) -> int:
     config.num_labels = 2
     hf = transformers.AutoModelForSequenceClassification.from_config(config)
     model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)  # as training on a CPU does
     longest = max(shape.lengths)
     mask_BS = (torch.arange(longest) < torch.tensor(shape.lengths)[:, None]).long()
     ids_BS = torch.where(mask_BS > 0, torch.randint(5, 1000, mask_BS.shape), 0)

@@ -1,0 +1,156 @@
+"""What training on a CPU does otherwise than PyTorch's own layers: cheap dropout, attention of packed rows in tiles.
+
+Stand-ins for tensors without data: they keep what the real ones keep (`models.dropout`, `models.attention.cpu`), and
+tell the trace what those compute.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from paratune.models.attention import cpu
+from paratune.models.last_layer import attend_first, shorten_last_layer
+
+Count = Callable[[int, Sequence[Tensor], str], None]
+"""Of a trace: floating-point operations, inputs and outputs, name."""
+
+
+class CountedDropout(nn.Dropout):
+    """Stands in for `CheapDropout`: keeps one bit an entry."""
+
+    count: Count
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return input
+        out: Tensor = _Dropout.apply(input, self.count)  # type: ignore[no-untyped-call]
+        return out
+
+
+def count_cheap_dropout(module: nn.Module, count: Count) -> None:
+    """Make every `nn.Dropout` inside a module a `CountedDropout`."""
+    for child in module.modules():
+        if type(child) is nn.Dropout:
+            child.__class__ = CountedDropout
+            child.count = count  # type: ignore[assignment]
+
+
+def count_first_tokens(layer: nn.Module, lengths: Sequence[int]) -> None:
+    """Let an encoder's last layer compute first tokens only, as `shorten_last_layer` does; others stay as they are.
+
+    Args:
+        layer: The last of a model's blocks.
+        lengths: Tokens of each row: tensors without data do not tell them.
+    """
+    if shorten_last_layer(layer):
+        layer.forward = MethodType(partial(_first_tokens, list(lengths)), layer)
+
+
+def _first_tokens(lengths: list[int], layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    if not kwargs.get("first_tokens_only"):
+        out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
+        return out
+    heads, (hidden,) = layer.attention.self, hidden_states
+    first = hidden[kwargs["cu_seqlens"][:-1].long()]
+    query, key, value = (
+        project(x).unflatten(-1, (heads.num_attention_heads, -1))
+        for project, x in ((heads.query, first), (heads.key, hidden), (heads.value, hidden))
+    )
+    mixed = attend_first(query, key, value, lengths, scale=heads.scaling, p=heads.dropout.p)
+    attended = layer.attention.output(mixed.flatten(1).unsqueeze(0), first.unsqueeze(0))
+    shortened: Tensor = layer.feed_forward_chunk(attended)
+    return shortened
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: Count) -> Tensor:
+        out = torch.empty_like(x)
+        ctx.save_for_backward(x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
+        ctx.count = count
+        count(0, (out, x), "cheap_dropout")
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        out = torch.empty_like(grad)
+        ctx.count(0, (out, grad), "cheap_dropout")
+        return out, None
+
+
+class PackedAttentionOnCpu:
+    """Stands in for `models.attention.cpu.attend`: keeps the same tensors, counts its tiles.
+
+    Args:
+        lengths: Tokens of each row.
+        count: Told of each product, and of the passes over each tile's scores.
+    """
+
+    def __init__(self, lengths: Sequence[int], count: Count) -> None:
+        self._lengths = tuple(lengths)
+        self._count = count
+
+    def __call__(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: None,
+        dropout: float = 0.0,
+        sliding_window: int | None = None,
+        **others: Any,
+    ) -> tuple[Tensor, None]:
+        """Return (1, T, H, K) of queries (1, H, T, K), and None."""
+        group = query.shape[1] // key.shape[1]
+        if group > 1:
+            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        rows = (x[0].transpose(0, 1) for x in (query, key, value))
+        planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
+        out: Tensor = _Packed.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+        return out.unsqueeze(0), None
+
+
+class _Packed(torch.autograd.Function):
+    """Two products of each tile forward, five backward; queries and keys are two wider than the heads."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, planned: Any, is_dropped: bool, count: Count
+    ) -> Tensor:
+        num_heads, width = query.shape[1:]
+        ctx.width, ctx.count, saved = width, count, []
+        ctx.tiles = [tile.shape for _, its_tiles in planned for tile in its_tiles]
+        for block, its_tiles in planned:
+            size = len(block.lengths) * num_heads, block.padded
+            saved += [query.new_empty(*size, width + 2), key.new_empty(*size, width + 2), value.new_empty(*size, width)]
+            if is_dropped:
+                entries = [g * i * j for g, i, j in (tile.shape for tile in its_tiles)]
+                saved += [query.new_empty(-(-each // 8), dtype=torch.uint8) for each in entries]
+        ctx.save_for_backward(*saved)
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        _count_tiles(ctx, query, 2, "tile_scores")
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors
+        grads = tuple(torch.empty_like(grad) for _ in range(3))
+        _count_tiles(ctx, grad, 5, "tile_scores_backward")
+        return (*grads, None, None, None)
+
+
+def _count_tiles(ctx: Any, like: Tensor, num_products: int, name: str) -> None:
+    for g, i, j in ctx.tiles:
+        scores = like.new_empty(g, i, j)
+        ends = like.new_empty(g, i, ctx.width), like.new_empty(g, j, ctx.width)
+        for _ in range(num_products):
+            ctx.count(2 * g * i * j * ctx.width, (scores, *ends), "bmm")
+        ctx.count(0, (scores,), name)
