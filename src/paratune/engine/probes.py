@@ -5,6 +5,7 @@ shown no other), and it knows which of the machine's devices it has. A counter t
 noted; no failure leaves this module.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ _MOST_FAILURES = 3
 """Times in a row that a counter may fail which has worked before."""
 _POWERCAP = Path("/sys/class/powercap")
 _CHILDREN_S = 30.0
-"""How often child processes are looked for: that reads all of /proc."""
+"""How often child processes are looked for, after more often at first: that reads all of /proc."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +175,10 @@ class CpuProbe:
         self._psutil, self._counters = psutil, _Counters(self.reasons)
         self._num_cores = num_cores
         self._own = psutil.Process()
-        self._children: dict[int, Any] = {}
-        self._children_busy_s: dict[int, float] = {}
-        self._look_for_children_at = 0.0
+        self._children: dict[Any, float] = {}
+        """Of each its CPU time when it was found: what it took before is in no time that a sample covers."""
+        self._children_busy_s: dict[Any, float] = {}
+        self._look_for_children_at, self._look_again_s = 0.0, 1.0
         self._domains = rapl_domains(powercap) if is_first else []
         self._joules = [RaplCounter(domain) for domain in self._domains]
         self.energy_source: EnergySource | None = "rapl" if self._joules else None
@@ -195,18 +197,20 @@ class CpuProbe:
         )
 
     def _of_children_s(self) -> float:
-        """Return the CPU time of child processes; of those that have ended, what was last seen of them."""
+        """Return the CPU time of child processes since they were found; of ended ones, what was last seen of them."""
         now = time.monotonic()
         if now >= self._look_for_children_at:
-            self._look_for_children_at = now + _CHILDREN_S
-            self._children = {child.pid: child for child in self._own.children(recursive=True)}
-        for pid, child in list(self._children.items()):
+            self._look_for_children_at = now + self._look_again_s
+            self._look_again_s = min(2 * self._look_again_s, _CHILDREN_S)
+            for child in self._own.children(recursive=True):
+                if child not in self._children:
+                    with contextlib.suppress(self._psutil.Error):  # it has ended since
+                        self._children[child] = _busy_s(child)
+        for child, begin_s in list(self._children.items()):
             try:
-                times = child.cpu_times()
+                self._children_busy_s[child] = _busy_s(child) - begin_s
             except self._psutil.Error:
-                del self._children[pid]
-                continue
-            self._children_busy_s[pid] = times.user + times.system
+                del self._children[child]
         return sum(self._children_busy_s.values())
 
     def _machine_busy_s(self) -> float:
@@ -217,6 +221,11 @@ class CpuProbe:
 
     def _energy_j(self) -> float:
         return sum(counter.read_j() for counter in self._joules)
+
+
+def _busy_s(process: Any) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 class RaplCounter:

@@ -227,18 +227,59 @@ def test_busy_time_is_that_of_the_process_over_its_cores(tmp_path):
 
 def test_children_count_and_do_not_count_less_when_they_end(tmp_path):
     probe = CpuProbe(num_cores=1, is_first=False, powercap=tmp_path)
-    code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\nimport sys; sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        own = time.process_time()
+    with busy_child() as child:
+        own, before = time.process_time(), probe.read().busy_s
+        let_it_work(child)
         with_child = probe.read().busy_s
+        own = time.process_time() - own
         child.communicate()
+    assert before is not None
     assert with_child is not None
-    assert with_child - own > 0.25
+    assert with_child - before - own > 0.25
     after = probe.read().busy_s
     assert after is not None
     assert after >= with_child
+
+
+def test_a_child_that_is_found_late_does_not_bring_its_whole_life(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(probes.time, "monotonic", lambda: now)
+    probe = CpuProbe(num_cores=1, is_first=False, powercap=tmp_path)
+    probe.read()
+    with busy_child() as child:
+        let_it_work(child)
+        own, before = time.process_time(), probe.read().busy_s
+        now = 1.5  # children are looked for after 1 s, then after 2, and so on
+        found = probe.read().busy_s
+        own = time.process_time() - own
+        let_it_work(child)
+        after = probe.read().busy_s
+        child.communicate()
+    assert before is not None
+    assert found is not None
+    assert after is not None
+    assert found - before < own + 0.1, "0.3 s of before it was found are not in the sample in which it was"
+    assert after - found > 0.25
+
+
+def busy_child() -> subprocess.Popen[bytes]:
+    """Start a process that computes for 0.3 s for each line that it is told."""
+    code = (
+        "import sys, time\n"
+        "for line in sys.stdin:\n"
+        "    end = time.process_time() + 0.3\n"
+        "    while time.process_time() < end: pass\n"
+        "    print('done', flush=True)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def let_it_work(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(b"work\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == b"done\n"
 
 
 def test_each_rank_has_its_part_of_the_cores(monkeypatch):
