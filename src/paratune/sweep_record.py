@@ -38,13 +38,13 @@ NOT_COMPARED = (
     "run.folder",
     "data.cache_dir",
     "data.figures",
-    "measure",
+    "measure.log_every",
     "trackers",
     "evaluate.batch_size",
     "checkpoint",
 )
-"""What may change without a run being another one: where things are kept, how often, and what trains nothing."""
-_PROBE = "measure.probe"
+"""What may change without a run being another one: where things are kept, how often, and what changes neither what is
+trained nor what is measured of it."""
 
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
 """Skipped is what cannot run here; the reason says why."""
@@ -200,13 +200,11 @@ def run_folder_of(folder: Path, cell: str) -> Path:
 
 def compared(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings, by dotted key, that make a run another one when they change."""
-    found = flatten(values)
-    kept = {
+    return {
         key: value
-        for key, value in found.items()
+        for key, value in flatten(values).items()
         if not any(key == each or key.startswith(f"{each}.") for each in NOT_COMPARED)
     }
-    return kept | ({_PROBE: True} if found.get(_PROBE) else {})
 
 
 def run_fingerprint(values: Mapping[str, Any], num_processes: int, environment: Mapping[str, str | None]) -> str:

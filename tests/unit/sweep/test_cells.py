@@ -222,13 +222,14 @@ def test_only(matrix_file: Path):
             names(word)
 
 
-def test_a_fingerprint_is_that_of_what_is_trained(matrix_file: Path):
+def test_a_fingerprint_is_that_of_what_is_trained_and_measured(matrix_file: Path):
     before = {cell.name: cell.fingerprint for cell in _cells(matrix_file)}
     assert len(set(before.values())) == 4
     assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
     for free in ("data.figures.min_texts=5", "measure.log_every=1", "evaluate.batch_size=8"):
         assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, free)} == before, free
-    assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, "train.max_steps=4")}
+    for other in ("train.max_steps=4", "measure.noise_scale_every=7", "measure.warmup_steps=1", "measure.probe=true"):
+        assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, other)}, other
 
 
 def test_seeds_of_files_are_repetitions(matrix_file: Path):
