@@ -125,7 +125,7 @@ def _run(loop: Loop, progress: Progress) -> None:
         _pause(loop, progress)
         if progress.step >= loop.num_steps or progress.is_stopped_early:
             return
-        if loop.profiler.begin_step():
+        if loop.profiler.begin_step(loop.recorder):
             loop.clock.restart()
         try:
             _step(loop, progress)

@@ -41,11 +41,16 @@ class StepProfiler:
         self._profile: profile
         self.is_running = False
 
-    def begin_step(self) -> bool:
-        """Begin to profile if the next step is the first to be profiled; say whether it is."""
+    def begin_step(self, recorder: Recorder) -> bool:
+        """Begin to profile if the next step is the first to be profiled; say whether it is.
+
+        Args:
+            recorder: Of the run, which is told so.
+        """
         if self.is_running or self._steps_left == 0 or self._steps_before > 0:
             self._steps_before -= 1
             return False
+        recorder.pause()
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would say on stderr that it began
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])]
         self._running = ExitStack()
@@ -53,6 +58,7 @@ class StepProfiler:
         self._wait_for_device()
         self._running.enter_context(record_function(_WINDOW))
         self.is_running = True
+        recorder.resume(is_profiled=True)
         return True
 
     def end_step(self) -> bool:

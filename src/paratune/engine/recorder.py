@@ -106,10 +106,14 @@ class Recorder:
             self._write()
         self.cost_s += time.perf_counter() - begin
 
-    def resume(self) -> None:
-        """Note that steps follow: at the start, and after what an evaluation or a checkpoint took."""
+    def resume(self, *, is_profiled: bool = False) -> None:
+        """Note that steps follow: at the start, and after what an evaluation, a checkpoint or the profiler took.
+
+        Args:
+            is_profiled: Whether they run under the profiler.
+        """
         if self._sampler is not None:
-            self._sampler.resume()
+            self._sampler.resume(is_profiled=is_profiled)
 
     def pause(self) -> None:
         """Note that something follows that is no step."""

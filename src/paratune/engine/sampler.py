@@ -41,6 +41,7 @@ class Sampler:
         self._probe = probe if interval_s is not None else None
         self._name, self._interval_s, self._reason = name, interval_s, reason
         self._step, self._is_warmup = step, is_warmup
+        self._is_profiled = False
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._samples: list[dict[str, Any]] = []
@@ -69,10 +70,11 @@ class Sampler:
             "reason": "; ".join([*reasons, *(probe.reasons if probe else [])]) or None,
         }
 
-    def resume(self) -> None:
-        """Begin a stretch of steps."""
+    def resume(self, *, is_profiled: bool = False) -> None:
+        """Begin a stretch of steps; `is_profiled` says whether they run under the profiler."""
         if self._probe is not None:
             with self._lock:
+                self._is_profiled = is_profiled
                 self._begin()
 
     def pause(self) -> None:
@@ -142,9 +144,8 @@ class Sampler:
         if seconds >= LEAST_S and now - self._began >= self._probe.window_s:
             utilisation = reading.utilisation
             if utilisation is None:
-                utilisation = _rate(old.busy_s, reading.busy_s, seconds)
-            machine = _rate(old.machine_busy_s, reading.machine_busy_s, seconds)
-            machine = None if machine is None else min(1.0, machine)  # its clock is coarser than ours
+                utilisation = _share(old.busy_s, reading.busy_s, seconds)
+            machine = _share(old.machine_busy_s, reading.machine_busy_s, seconds)
         energy_j, power_w = self._energy_j(old, reading, seconds), reading.power_w
         if power_w is None and energy_j is not None and seconds >= LEAST_S:
             power_w = energy_j / seconds
@@ -158,6 +159,7 @@ class Sampler:
             "energy_j": energy_j,
         }
         head = {"step": step, "warmup": self._is_warmup, "seconds": round(seconds, 4)}
+        head |= {"profiled": True} if self._is_profiled else {}
         self._samples.append({**head, **{key: round(value, 4) for key, value in known.items() if value is not None}})
 
     def _energy_j(self, old: Reading, new: Reading, seconds: float) -> float | None:
@@ -170,5 +172,9 @@ class Sampler:
         return None if old.energy_j is None or new.energy_j is None else new.energy_j - old.energy_j
 
 
-def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
-    return None if before is None or after is None else max(0.0, after - before) / seconds
+def _share(before: float | None, after: float | None, seconds: float) -> float | None:
+    """Return the part of some time in which cores were busy, 1 at most.
+
+    The kernel's clock is coarser than ours, and a rank may take more than its part of the machine's cores.
+    """
+    return None if before is None or after is None else min(1.0, max(0.0, after - before) / seconds)

@@ -34,10 +34,10 @@ def utilisation(events: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
         reasons.append("measure.sample_every_s is null: nothing was sampled")
     if len(kinds) > 1:
         reasons.append(f"sessions were sampled in different ways: {' and '.join(sorted(kinds))}")
-    counted = {rank: [one for one in of if not one["warmup"]] for rank, of in samples.items()}
+    counted = {rank: [one for one in of if not (one["warmup"] or one.get("profiled"))] for rank, of in samples.items()}
     busy = [one for of in counted.values() for one in of if one.get("utilisation") is not None]
     if said and not busy and not reasons:
-        reasons.append("no sample: the steps after warm-up took less time than one")
+        reasons.append("no sample: the steps behind warm-up and profiler took less time than one")
     usable = busy if len(kinds) == 1 else []
     energy_j, source, why = _energy(events, facts, samples)
     return {
@@ -77,16 +77,28 @@ def _energy(
     for rank, of in facts.items():
         if of and not any(event["is_energy_here"] for event in of):
             continue
-        found |= {event["energy_source"] for event in of}
+        sources = {event["energy_source"] for event in of}
+        if None in sources or not sources:
+            return None, None, _why_without_source(rank, of) if any(facts.values()) else []
         steps_s = sum(event["wall_ms"] for event in events[rank] if event["event"] == "step") / 1000
         known = [one for one in samples[rank] if one.get("energy_j") is not None]
         covered_s = sum(one["seconds"] for one in known)
-        if not of or None in found:
-            return None, None, []
         if covered_s < LEAST_COVERED * steps_s:
             return None, None, [f"energy was measured in {covered_s:.0f} s of {steps_s:.0f} s of rank {rank}'s steps"]
         total += sum(one["energy_j"] for one in known)
-    return (total, next(source for source in _SOURCES if source in found), []) if found else (None, None, [])
+        found |= sources
+    if not found:
+        return None, None, ["energy: no rank of those recorded was to measure that of its machine"] if facts else []
+    return total, next(source for source in _SOURCES if source in found), []
+
+
+def _why_without_source(rank: int, facts: Sequence[Event]) -> list[str]:
+    """Return why nothing tells the energy of a rank, where its sampler has not said that itself."""
+    if not facts:
+        return [f"energy: rank {rank} was not sampled"]
+    said = " ".join(str(event["reason"]) for event in facts if event["energy_source"] is None)
+    is_said = any(word in said for word in ("energy", "power")) or all(event["kind"] is None for event in facts)
+    return [] if is_said else [f"energy: {facts[-1]['name']} of rank {rank} does not tell it"]
 
 
 def _mean(samples: Iterable[Event], key: str) -> float | None:

@@ -95,18 +95,19 @@ def test_steps_behind_the_warm_up_are_profiled_and_marked(tmp_path: Path):
     assert event["wall_ms"] == pytest.approx(inside, rel=0.5)
 
 
-def test_what_the_profiler_takes_at_its_end_is_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_the_profiler_takes_at_its_ends_is_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
     for owner, name in ((Recorder, "pause"), (Recorder, "resume"), (StepProfiler, "end_step"), (StepProfiler, "stop")):
         real = getattr(owner, name)
 
-        def noted(*args: Any, name: str = name, real: Any = real) -> Any:
-            calls.append(name)
-            return real(*args)
+        def noted(*args: Any, name: str = name, real: Any = real, **values: Any) -> Any:
+            calls.append(f"{name}, profiled" if values.get("is_profiled") else name)
+            return real(*args, **values)
 
         monkeypatch.setattr(owner, name, noted)
     Bench(tmp_path, num_steps=2, warmup_steps=0, profile_steps=1, log_every=9).run()
-    assert calls[:6] == ["resume", "end_step", "pause", "stop", "resume", "end_step"]
+    assert calls[:3] == ["resume", "pause", "resume, profiled"]
+    assert calls[3:8] == ["end_step", "pause", "stop", "resume", "end_step"]
 
 
 def test_an_evaluation_ends_a_profile(tmp_path: Path):

@@ -121,6 +121,24 @@ def test_busy_time_becomes_a_share(turned):
     assert sample == {"step": 1, "warmup": True, "seconds": 2.0, "utilisation": 0.75, "machine": 1.0}
 
 
+def test_a_rank_that_takes_the_cores_of_others_is_busy_all_the_time(turned):
+    turned.probe.window_s = 0.0
+    turned.probe.reading = Reading(busy_s=10.0)
+    turned.sampler.resume()
+    turned.now += 2.0
+    turned.probe.reading = Reading(busy_s=13.0)  # 3 s of its cores in 2 s
+    turned.sampler.pause()
+    assert turned.sampler.take()[0]["utilisation"] == 1.0
+
+
+def test_samples_under_the_profiler_are_marked(turned):
+    for is_profiled in (False, True, False):
+        turned.sampler.resume(is_profiled=is_profiled)
+        turned.pass_s(2.0)
+        turned.sampler.pause()
+    assert [one.get("profiled", False) for one in turned.sampler.take()] == [False, True, False]
+
+
 def test_power_is_summed_where_there_is_no_counter(turned):
     turned.probe.energy_source = "nvml power"
     turned.probe.reading = Reading(power_w=100.0)

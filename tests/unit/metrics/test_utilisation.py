@@ -47,6 +47,17 @@ def test_samples_count_by_their_time_over_all_devices():
     assert (result["kind"], result["interval_s"], result["machine_mean"]) == ("nvml", 1.0, None)
 
 
+def test_samples_under_the_profiler_count_for_energy_alone():
+    # The profiler's own work is in them: (0.5 x 1 + 0.7 x 1) / 2 without the one of 0.1.
+    profiled = sample(0.1, profiled=True, energy_j=30.0, power_w=30.0)
+    rank = [facts(), step(3000.0), sample(0.5, energy_j=50.0, power_w=50.0), profiled,
+            sample(0.7, energy_j=70.0, power_w=70.0)]  # fmt: skip
+    result = utilisation({0: rank})
+    assert (result["mean"], result["num_samples"], result["p10"]) == (pytest.approx(0.6), 2, 0.5)
+    assert result["devices"][0]["power_w"] == {"mean": pytest.approx(60.0), "max": 70.0}
+    assert result["energy_j"] == 150.0
+
+
 def test_energy_is_that_of_all_steps_and_power_of_the_measured_ones():
     rank = [
         facts(),
@@ -83,6 +94,23 @@ def test_part_of_the_energy_is_not_the_energy():
     silent = [facts(energy_source=None, reason="pynvml is not installed", kind=None), step(2000.0)]
     result = utilisation({0: whole, 1: silent})
     assert (result["energy_j"], result["reason"]) == (None, "pynvml is not installed")
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ({0: [facts(energy_source=None, name="EPYC"), step(1000.0), sample(0.5)]},
+         "energy: EPYC of rank 0 does not tell it"),
+        ({0: [facts(), step(1000.0), sample(0.5, energy_j=60.0)], 1: [step(1000.0)]}, "energy: rank 1 was not sampled"),
+        ({1: [facts(kind="cpu", energy_source=None, is_energy_here=False), step(1000.0), sample(0.5)]},
+         "energy: no rank of those recorded was to measure that of its machine"),
+        ({0: [facts(energy_source=None, reason="energy: Permission denied"), step(1000.0), sample(0.5)]},
+         "energy: Permission denied"),
+    ],
+)  # fmt: skip
+def test_energy_that_is_unknown_says_why(events: dict[int, list[dict[str, Any]]], said: str):
+    result = utilisation(events)
+    assert (result["energy_j"], result["energy_source"], result["reason"]) == (None, None, said)
 
 
 def test_sessions_that_were_sampled_otherwise_are_not_mixed():
