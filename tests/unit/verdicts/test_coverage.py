@@ -35,6 +35,14 @@ def test_intervals_of_speed(num_runs, is_paired):
     check(try_speed(speeds, 2000, 1), try_speed(replace(speeds, change=0.0), 2000, 2))
 
 
+@pytest.mark.parametrize("deviations", [(0.01, 0.01), (0.03, 0.01)])
+@pytest.mark.parametrize("num_runs", [(2, 5), (2, 10), (3, 10)])
+def test_intervals_of_speed_of_sides_with_unequal_numbers_of_runs(num_runs, deviations):
+    # Welch's degrees of freedom cover as little as 88% here.
+    speeds = Speeds(num_runs, deviations, is_paired=False)
+    check(try_speed(speeds, 4000, 3), try_speed(replace(speeds, change=0.0), 4000, 4))
+
+
 @pytest.mark.parametrize(("num_seeds", "ratio"), [(2, 0.5), (3, 1.0), (5, 0.0)])
 def test_intervals_of_quality(num_seeds, ratio):
     setting = Setting(METRICS[0], num_seeds, ratio)

@@ -18,11 +18,19 @@ def test_pairs_are_those_of_scipys_paired_t_test():
 
 
 def test_runs_without_partners_are_those_of_scipys_welch_test():
-    found = unpaired(FIRST, SECOND[:3], scope="seeds")
-    test = stats.ttest_ind(SECOND[:3], FIRST, equal_var=False)
+    found = unpaired(FIRST, SECOND, scope="seeds")
+    test = stats.ttest_ind(SECOND, FIRST, equal_var=False)
     assert found.degrees_of_freedom == pytest.approx(test.df)
     assert found.p_different() == pytest.approx(test.pvalue)
     assert found.interval() == pytest.approx(tuple(test.confidence_interval(0.95)))
+
+
+def test_the_side_with_fewer_runs_counts_for_more_degrees_of_freedom():
+    # Variances 0.08 / 2 of 1 degree of freedom, and 0.12 / 6 of 5, of which ((1/3) (7/5))^3 counts: k of 2 and 6 runs.
+    found = Estimate(0.0, (Side(0.08, 2), Side(0.12, 6)), shared=0.0, num_samples=0, scope="runs")
+    large = 0.02 * (7 / 15) ** 3
+    assert found.standard_error == pytest.approx(math.sqrt(0.06))
+    assert found.degrees_of_freedom == pytest.approx((0.04 + large) ** 2 / (0.04**2 / 1 + large**2 / 5))
 
 
 def test_two_one_sided_tests_are_those_of_scipy():
