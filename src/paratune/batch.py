@@ -18,7 +18,8 @@ class Batch:
     tensors are (T,) and `position_ids` restarts at each sample; see `paratune.packing`). Only data and models look
     at which of the two it is.
 
-    Filler rows keep the number of micro-batches equal on all ranks; their `row_weight` is 0 and nothing counts them.
+    Filler rows keep the number of micro-batches equal on all ranks, and round T up (`paratune.packing.round_up`); their
+    `row_weight` is 0 and nothing counts them.
     """
 
     input_ids: Tensor
@@ -54,6 +55,8 @@ class Batch:
     label_places: Tensor | None = None
     """(M,), int64, masked LM only: which of the tokens (of B * S, or of T) the head is asked for, ascending. `labels`,
     if there are any, is as `input_ids` then."""
+    num_filler_places: int = 0
+    """How many at the end of `label_places` are there for their number alone; the label of these is -100."""
     asked: Tensor | None = None
     """(B,), int64: which token of its row is to be predicted, when a masked LM fills in masks; else None."""
     row_bounds: Tensor | None = None
@@ -63,7 +66,7 @@ class Batch:
     @property
     def loss_count(self) -> int:
         """This batch's own part of `loss_denominator`: its samples, or the labelled tokens of a masked LM."""
-        return self.num_samples if self.label_places is None else len(self.label_places)
+        return self.num_samples if self.label_places is None else len(self.label_places) - self.num_filler_places
 
     @property
     def is_packed(self) -> bool:

@@ -1,6 +1,6 @@
 """Batches without padding: the tokens of all rows one behind the other, and where each row begins.
 
-Floor 2. Dimensions: `B` rows, `S` padded length, `T` tokens, `M` labelled tokens.
+Floor 2. Dimensions: `B` rows, `F` rows of filler, `S` padded length, `T` tokens, `M` labelled tokens.
 
 Source: Zeng et al., Boosting Distributed Training Performance of the Unpadded BERT Model, 2022, section 3.
 """
@@ -11,6 +11,13 @@ import torch
 from torch import Tensor
 
 from paratune.batch import Batch
+
+_STEP = 8
+"""Numbers of tokens are rounded to multiples of it at least; what is computed on tensor cores comes in eights."""
+_PER_OCTAVE = 16
+"""Numbers from one power of two to the next, so that at most a sixteenth is added."""
+_IGNORED = -100
+"""Label of a token that is not to be found; `torch.nn.functional.cross_entropy` leaves it out."""
 
 
 def pack(batch: Batch) -> Batch:
@@ -54,3 +61,71 @@ def unpack(values: Tensor, batch: Batch, fill: float) -> Tensor:
     rows, rest = len(batch.row_weight), values.shape[1:]
     padded = values.new_full((rows * batch.max_seqlen, *rest), fill)
     return padded.index_copy(0, batch.slots, values).view(rows, batch.max_seqlen, *rest)
+
+
+def rounded_size(count: int) -> int:
+    """Return the smallest of few numbers that is not below `count`: 16 from each power of two to the next, from 128 on.
+
+    Below 128 they are the multiples of 8.
+    """
+    step = max(_STEP, (1 << max(0, count - 1).bit_length()) // (2 * _PER_OCTAVE))
+    return -(-count // step) * step
+
+
+def round_up(batch: Batch) -> Batch:
+    """Return a packed batch, on the host, of a rounded number of tokens, and of labelled ones.
+
+    Kernels, compiled graphs and blocks of memory are made for shapes, and packed batches have another T each. Rows of
+    filler stand behind the others, and attention keeps to its row: outputs, losses and gradients are the same.
+    """
+    num_tokens = len(batch.input_ids)
+    more = rounded_size(num_tokens) - num_tokens
+    batch = _with_filler(batch, more) if more else batch
+    return _with_filler_places(batch)
+
+
+def _with_filler(batch: Batch, more: int) -> Batch:
+    """Return the batch with rows of filler, none longer than `max_seqlen`; all of them have `more` tokens together."""
+    assert batch.cu_seqlens is not None
+    assert batch.position_ids is not None
+    assert batch.slots is not None
+    longest, first_slot = batch.max_seqlen, len(batch.row_weight) * batch.max_seqlen
+    begins_F = torch.arange(0, more, longest, dtype=torch.int32)
+    F, end = len(begins_F), batch.cu_seqlens[-1:]
+    labels, places, asked, bounds = batch.labels, batch.label_places, batch.asked, batch.row_bounds
+    if labels is not None:
+        labels = _longer(labels, more, _IGNORED) if places is not None else _longer(labels, F, 0)
+    if asked is not None and places is not None:
+        asked, places = _longer(asked, F, 0), torch.cat([places, end + begins_F])
+    return replace(
+        batch,
+        input_ids=_longer(batch.input_ids, more, int(batch.input_ids[0])),
+        token_type_ids=None if batch.token_type_ids is None else _longer(batch.token_type_ids, more, 0),
+        position_ids=torch.cat([batch.position_ids, torch.arange(more) % longest]),
+        slots=torch.cat([batch.slots, torch.arange(first_slot, first_slot + more)]),
+        cu_seqlens=torch.cat([batch.cu_seqlens, end + begins_F[1:], end + more]),
+        row_weight=_longer(batch.row_weight, F, 0),
+        index=_longer(batch.index, F, -1),
+        row_bounds=None if bounds is None else torch.cat([bounds, bounds.new_tensor([0, 0, 1]).expand(F, 3)]),
+        num_padded_tokens=batch.num_padded_tokens + more,
+        labels=labels,
+        label_places=places,
+        asked=asked,
+    )
+
+
+def _with_filler_places(batch: Batch) -> Batch:
+    """Return the batch with a rounded M, by naming a token without a label again and again: its loss is 0."""
+    labels_T, places_M = batch.labels, batch.label_places
+    if labels_T is None or places_M is None:
+        return batch
+    unlabelled = int((labels_T < 0).int().argmax())
+    more = rounded_size(len(places_M)) - len(places_M)
+    if more == 0 or labels_T[unlabelled] >= 0:
+        return batch
+    return replace(batch, label_places=_longer(places_M, more, unlabelled), num_filler_places=more)
+
+
+def _longer(values: Tensor, more: int, value: int) -> Tensor:
+    """Return values with `more` entries behind them."""
+    return torch.cat([values, values.new_full((more, *values.shape[1:]), value)])

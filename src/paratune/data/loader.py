@@ -15,7 +15,7 @@ from paratune.batch import Batch
 from paratune.data.columns import LabelArray
 from paratune.data.order import deal, epoch_order, steps_per_epoch
 from paratune.data.token_store import TokenStore
-from paratune.packing import pack
+from paratune.packing import pack, round_up
 
 IntArray = npt.NDArray[np.int64]
 _FILLER_LENGTH = 8
@@ -117,6 +117,8 @@ class PackedCollator:
     """Makes packed batches of what another collator makes padded; see `Collate`."""
 
     padded: Collate
+    rounds: bool = False
+    """Whether the number of tokens is rounded up to one of few; see `packing.round_up`."""
 
     @property
     def store(self) -> TokenStore:
@@ -126,7 +128,8 @@ class PackedCollator:
         return self.padded.loss_denominator(indices, epoch=epoch)
 
     def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
-        return pack(self.padded(indices, loss_denominator, **how))
+        batch = pack(self.padded(indices, loss_denominator, **how))
+        return round_up(batch) if self.rounds else batch
 
 
 @dataclass(frozen=True, eq=False)

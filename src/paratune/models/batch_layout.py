@@ -20,6 +20,8 @@ class BatchLayout:
     """Why it is not packed, where that was not asked for."""
     num_buckets: int | None = None
     """See `TrainBatches.num_buckets`."""
+    rounds: bool = False
+    """See `PackedCollator.rounds`."""
 
 
 def choose_batch_layout(
@@ -29,6 +31,7 @@ def choose_batch_layout(
     entry: Entry | None,
     why_padded: str | None,
     on_cpu: bool,
+    compiles: bool = False,
 ) -> BatchLayout:
     """Return the layout of a run's batches.
 
@@ -37,7 +40,8 @@ def choose_batch_layout(
         traits: Of the strategy.
         entry: Of the model, as `packed.find_entry` found it.
         why_padded: Of the model, where there is no entry.
-        on_cpu: Where it computes.
+        on_cpu: Where it computes. An eager CPU has no use for shapes that come again.
+        compiles: `train.compile`.
 
     Raises:
         ConfigError: `batch.layout` asks for one that the model or the strategy has no use for.
@@ -50,7 +54,7 @@ def choose_batch_layout(
     if asked == "padded":
         return BatchLayout("padded")
     if asked in ("auto", "packed") and entry is not None:
-        return BatchLayout("packed")
+        return BatchLayout("packed", rounds=compiles or not on_cpu)
     if asked == "packed":
         raise ConfigError(f"batch.layout: packed, but {why_padded}; set batch.layout: auto")
     splits = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step

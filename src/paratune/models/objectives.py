@@ -140,10 +140,11 @@ def _word_outputs(outputs: Tensor, batch: Batch) -> Tensor:
     if batch.labels is None:
         best = outputs.softmax(dim=-1).topk(NUM_GUESSES, dim=-1)
         return torch.cat([best.indices.to(outputs.dtype), best.values], dim=1)
-    is_found_M = outputs.argmax(dim=-1) == _labelled(batch.labels, batch)
+    labels_M = _labelled(batch.labels, batch)
+    is_found_M = outputs.argmax(dim=-1) == labels_M
     columns = [
         _word_losses(outputs, batch),
-        _by_row(torch.ones_like(outputs[:, 0]), batch),
+        _by_row((labels_M >= 0).to(outputs.dtype), batch),
         _by_row(is_found_M.to(outputs.dtype), batch),
     ]
     return torch.stack(columns, dim=1)

@@ -280,6 +280,7 @@ def batch_layout_of(prepared: Prepared, model: TaskModel) -> BatchLayout:
         entry=model.entry,
         why_padded=model.why_padded,
         on_cpu=prepared.device.type == "cpu",
+        compiles=prepared.config.train.compile,
     )
 
 
@@ -321,7 +322,7 @@ def workers_of(prepared: Prepared) -> Workers:
 def collator_of(prepared: Prepared, split: str, batch_layout: BatchLayout) -> Collate:
     """Return what makes batches of a split."""
     made = prepared.recipe.collator(prepared.splits[split], prepared.tokenizer, seed=prepared.config.run.seed)
-    return PackedCollator(made) if batch_layout.kind == "packed" else made
+    return PackedCollator(made, rounds=batch_layout.rounds) if batch_layout.kind == "packed" else made
 
 
 def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: Container[str]) -> None:

@@ -113,6 +113,7 @@ def session_record(
             "reason": batch_reason,
             "layout": batch_layout.kind,
             "layout_reason": batch_layout.reason,
+            "rounds_tokens": batch_layout.rounds,
             "changes": [],
             "setup": memory_setup(prepared),
         },

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny import tiny_tokenizer
 
+from paratune.batch import Batch
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.tokens import Tokenizing, tokenize
@@ -191,6 +192,24 @@ def test_packed_batches_have_the_samples_of_padded_ones(collator):
     for name in ("index", "row_weight", "labels"):
         assert torch.equal(getattr(packed, name), getattr(padded, name))
     assert PackedCollator(collator).loss_denominator(np.arange(5)) == 5.0
+
+
+def test_steps_of_few_shapes_have_the_same_samples(collator):
+    def batches(rounds: bool) -> list[Batch]:
+        packed = TrainBatches(PackedCollator(collator, rounds), 1, 4, 4, 1, 0, 1)
+        return [batch for step in range(3 * packed.steps_per_epoch) for batch in packed.step(step)]
+
+    exact, few = batches(False), batches(True)
+    for one, other in zip(few, exact, strict=True):
+        assert one.index[one.index >= 0].tolist() == other.index.tolist()
+        assert (one.num_samples, one.num_tokens, one.loss_denominator) == (
+            other.num_samples,
+            other.num_tokens,
+            other.loss_denominator,
+        )
+        assert one.num_padded_tokens == len(one.input_ids) >= other.num_padded_tokens
+    shapes = [{batch.input_ids.shape for batch in each} for each in (few, exact)]
+    assert len(shapes[0]) <= 10 < len(shapes[1])  # multiples of 8 up to 4 * 20 tokens
 
 
 def test_more_ranks_than_samples_get_filler(collator):

@@ -28,13 +28,20 @@ def pads() -> TaskModel:
     return model
 
 
-def _choose(asked: Any, traits: Traits, model: TaskModel, *, on_cpu: bool) -> BatchLayout:
-    return choose_batch_layout(asked, traits, entry=model.entry, why_padded=model.why_padded, on_cpu=on_cpu)
+def _choose(asked: Any, traits: Traits, model: TaskModel, **where: bool) -> BatchLayout:
+    return choose_batch_layout(asked, traits, entry=model.entry, why_padded=model.why_padded, **where)
 
 
 def test_what_takes_packed_rows_gets_them(packs: TaskModel):
     for asked in ("auto", "packed"):
         assert _choose(asked, TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("packed")
+
+
+@pytest.mark.parametrize(("on_cpu", "compiles"), [(True, True), (False, False), (False, True)])
+def test_tokens_are_rounded_where_shapes_that_come_again_are_of_use(packs: TaskModel, on_cpu: bool, compiles: bool):
+    found = _choose("auto", TRAITS["ddp"], packs, on_cpu=on_cpu, compiles=compiles)
+    assert found == BatchLayout("packed", rounds=True)
+    assert not _choose("auto", TRAITS["ddp"], packs, on_cpu=True).rounds
 
 
 def test_what_does_not_is_bucketed_and_says_why(pads: TaskModel):

@@ -5,6 +5,7 @@ Expected values are those of the same model on the padded batch.
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +22,7 @@ from paratune.batch import Batch
 from paratune.models import packed
 from paratune.models.packed import find_entry
 from paratune.models.task_model import Entry, TaskModel
-from paratune.packing import pack
+from paratune.packing import pack, round_up
 
 SIZES = {
     "vocab_size": len(VOCABULARY),
@@ -140,6 +141,41 @@ def test_packed_rows_of_any_lengths_in_float64(lengths: list[int], kind: str):
     model = model_of(CONFIGS["bert"](), kind, torch.float64).eval()
     find_entry(model)
     assert_alike(model, rows(lengths, kind), 1e-13)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    name=st.sampled_from(["bert", "roberta", "modernbert", "modernbert-mean"]),
+    kind=st.sampled_from(sorted(HEADS)),
+)
+@settings(max_examples=30)
+def test_a_rounded_number_of_tokens_changes_nothing(lengths: list[int], name: str, kind: str):
+    """Loss, gradients and what an evaluation keeps of the rows, beside those of the batch without filler."""
+    model = model_of(CONFIGS[name](), kind, torch.float64).eval()
+    find_entry(model)
+    batch = replace(pack(rows(lengths, kind, pad=model.hf.config.pad_token_id)), row_bounds=bounds(lengths))
+    rounded = round_up(batch)
+    num_rows = len(lengths)
+    expected, found = (_all_of(model, each, num_rows) for each in (batch, rounded))
+    assert len(found) == len(expected) > 10
+    for one, other in zip(found, expected, strict=True):
+        assert float((one - other).abs().nan_to_num().max()) <= 1e-9 * max(1.0, float(other.abs().max()))
+    assert (rounded.num_samples, rounded.num_tokens) == (batch.num_samples, batch.num_tokens)
+    assert rounded.loss_count == batch.loss_count
+
+
+def bounds(lengths: list[int]) -> torch.Tensor:
+    """Each row is all context."""
+    return torch.tensor([[0, 0, length] for length in lengths])
+
+
+def _all_of(model: TaskModel, batch: Batch, num_rows: int) -> list[torch.Tensor]:
+    model.zero_grad()
+    outputs = model(batch)
+    loss = model.loss_sum(outputs, batch)
+    loss.backward()
+    kept = model.row_outputs(outputs.detach(), batch)[:num_rows].nan_to_num()
+    return [loss.detach(), kept, *(each.grad.clone() for each in model.parameters() if each.grad is not None)]
 
 
 @pytest.mark.parametrize(
