@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -25,6 +26,7 @@ from paratune.plan.build import build_model
 from paratune.plan.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
 from paratune.plan.division import Division, divide
 from paratune.plan.shims import Kernels, PackedAttention
+from paratune.plan.timeline import Timeline
 from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
 from paratune.precision import Precision
 
@@ -111,6 +113,11 @@ class Profile:
     """Its peak is above weights and buffers."""
     backward: Phase = field(repr=False)
     """Its peak is above weights and buffers, gradients included as they come into being."""
+    saved_before: int = 0
+    """What autograd keeps of what is computed before the first block."""
+    hidden_bytes: int = 0
+    """What a block hands on to the next."""
+    timeline: Timeline = field(default_factory=Timeline, repr=False)
     division: Division | None = None
     """How a pipeline would cut the model; only where it was asked for."""
 
@@ -180,7 +187,7 @@ def profile(
         batch = _batch(model, task, shape)
         held = [*model.parameters(), *model.buffers()]
         for tensor in held:
-            trace.hold(tensor)
+            trace.hold(tensor, is_base=True)
         below = trace.live_bytes
         if not on_cuda:
             count_cheap_dropout(model, trace.count)
@@ -199,12 +206,19 @@ def _traced(
     blocks = find_blocks(model)
     tensors = [each for each in vars(batch).values() if isinstance(each, Tensor)]
     saved = Saved(iter([*held, *tensors]))
-    marks = _Marks(blocks, saved)
+    parameters = list(model.parameters())
+    for number, parameter in enumerate(parameters):
+        if parameter.requires_grad:
+            whole: Any = parameter.register_post_accumulate_grad_hook  # untyped in PyTorch 2.13
+            whole(lambda _, at=number: trace.mark("gradient", at))
+    marks = _Marks(blocks, saved, trace)
     with trace, saved.watching():
         with trace.recording() as forward:
             for tensor in tensors:
-                trace.hold(tensor)
+                trace.hold(tensor, is_base=True)
             loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+        casts = trace.numbers(kernels.casts)
+        num_forward = trace.num_changes
         kernels.clear()
         marks.remove()
         num_saved = saved.num_bytes
@@ -216,35 +230,62 @@ def _traced(
             _engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
     for phase in (forward, backward):
         phase.peak_bytes -= below
+    with_gradient = {number: each.grad for number, each in enumerate(parameters) if each.grad is not None}
+    gradients = dict(zip(trace.numbers(with_gradient.values()), with_gradient, strict=True))
     return Profile(
         parameters=_parameters(model, blocks),
         num_blocks=len(blocks),
-        weight_bytes=next(model.parameters()).element_size(),
+        weight_bytes=parameters[0].element_size(),
         num_buffer_bytes=sum(each.untyped_storage().nbytes() for each in model.buffers()),
         saved_bytes=num_saved,
         saved_by_block=tuple(marks.saved),
         batch_bytes=sum(each.untyped_storage().nbytes() for each in tensors),
         forward=forward,
         backward=backward,
+        saved_before=marks.before,
+        hidden_bytes=marks.hidden_bytes,
+        timeline=trace.timeline(num_forward, gradients, casts),
     )
 
 
 class _Marks:
-    """Notes how much each block has added to what is saved."""
+    """Notes how much each block has added to what is saved, and when each begins and ends."""
 
-    def __init__(self, blocks: Sequence[nn.Module], saved: Saved) -> None:
+    def __init__(self, blocks: Sequence[nn.Module], saved: Saved, trace: Trace) -> None:
         self.saved = [0] * len(blocks)
-        self._before = 0
-        self._hooks = []
+        self.before = 0
+        """Saved before the first block."""
+        self.hidden_bytes = 0
+        """Of what a block hands on."""
+        self._saved, self._trace = saved, trace
+        self._entered = 0
+        self._hooks: list[Any] = []
         for number, block in enumerate(blocks):
+            enter, leave = partial(self._enter, number), partial(self._leave, number)
+            self._hooks += [
+                block.register_forward_pre_hook(enter, with_kwargs=True),
+                block.register_forward_hook(leave),
+            ]
 
-            def enter(*_: Any) -> None:
-                self._before = saved.num_bytes
+    def _enter(self, number: int, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._entered = self._saved.num_bytes
+        self._trace.mark("forward", number)
+        received = args[0] if args else kwargs.get("hidden_states")
+        if number == 0:
+            self.before = self._saved.num_bytes
+            self._when_its_gradient_is_there(received, "inner_end", 0)
 
-            def leave(*_: Any, number: int = number) -> None:
-                self.saved[number] += saved.num_bytes - self._before
+    def _leave(self, number: int, _block: nn.Module, _args: Any, output: Any) -> None:
+        self.saved[number] += self._saved.num_bytes - self._entered
+        self._trace.mark("forward_end", number)
+        hidden = output[0] if isinstance(output, tuple | list) else output
+        self.hidden_bytes = hidden.numel() * hidden.element_size()
+        self._when_its_gradient_is_there(hidden, "backward", number)
 
-            self._hooks += [block.register_forward_pre_hook(enter), block.register_forward_hook(leave)]
+    def _when_its_gradient_is_there(self, hidden: Any, kind: str, number: int) -> None:
+        if isinstance(hidden, Tensor) and hidden.requires_grad:
+            register: Any = hidden.register_hook  # untyped in PyTorch 2.13
+            register(lambda _: self._trace.mark(kind, number))
 
     def remove(self) -> None:
         for hook in self._hooks:

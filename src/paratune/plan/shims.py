@@ -61,6 +61,11 @@ class Kernels(TorchFunctionMode):
         self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
         self._keeps_casts = True
 
+    @property
+    def casts(self) -> list[Tensor]:
+        """Weights in the lower precision, which the pass has made so far."""
+        return [cast for _, cast in self._cast_weights.values()]
+
     def clear(self) -> None:
         """Let go of the weights that were cast, as autocast does at the end of its block.
 

@@ -122,7 +122,7 @@ def _zero1(profile: Profile, setup: Setup, rank: int) -> States:
     Source: PyTorch 2.13, torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
     """
     numbers, held, mine = numbers_of(profile), [0] * setup.num_ranks, []
-    for group in _groups(profile.parameters):
+    for group in optimizer_groups(profile.parameters):
         for parameter in sorted(group, key=lambda each: each.numel, reverse=True):
             owner = held.index(min(held))
             held[owner] += parameter.numel
@@ -209,7 +209,7 @@ def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy, 
     size, num_ranks = profile.weight_bytes, setup.num_ranks
     frozen = sum(each.numel for each in profile.parameters if not each.is_trained)
     weights, part, gradients, num_groups = frozen, 0, 0, 0
-    for group in _groups(profile.parameters, with_unused=True):
+    for group in optimizer_groups(profile.parameters, with_unused=True):
         alignment = DEEPSPEED_START * num_ranks
         aligned = -(-_count(group) // alignment) * alignment
         weights, part, num_groups = weights + aligned, part + aligned // num_ranks, num_groups + 1
@@ -245,7 +245,7 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
     parts = {each: -(-each.numel // num_ranks) for each in profile.parameters}
     persistent = sum(part * num_ranks for each, part in parts.items() if each.numel <= threshold)
     trained = sum(part for each, part in parts.items() if each.is_trained)
-    num_groups = len(list(_groups(profile.parameters, with_unused=True)))
+    num_groups = len(list(optimizer_groups(profile.parameters, with_unused=True)))
     weights, gradients = size * sum(parts.values()), size * trained
     optimizer = 3 * size * trained + STEP_BYTES * num_groups
     on_host = weights if strategy.offload_parameters else 0
@@ -274,7 +274,7 @@ def _by_traits(profile: Profile, setup: Setup, rank: int) -> States:
     return divided if setup.traits.states_on == "device" else divided.on_host()
 
 
-def _groups(parameters: Iterable[Parameter], *, with_unused: bool = False) -> Iterable[list[Parameter]]:
+def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = False) -> Iterable[list[Parameter]]:
     """Yield the optimizer's groups: with and without weight decay."""
     trained = [each for each in parameters if each.is_trained and (each.has_gradient or with_unused)]
     for decays in (True, False):

@@ -7,7 +7,7 @@ keeps.
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
+
+from paratune.plan.timeline import Mark, Timeline, rounded
 
 CUDA_ROUNDING = 512
 """Bytes to a multiple of which PyTorch's allocator of CUDA memory rounds every request (kMinBlockSize)."""
@@ -70,7 +72,11 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, rounding: int = CUDA_ROUNDING) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._rounding = rounding
-        self._alive: dict[int, int] = {}
+        self._alive: dict[int, tuple[int, int]] = {}
+        """Rounded bytes of each storage, and its number in the timeline; -1 of what was there before."""
+        self._sizes: list[int] = []
+        self._changes: list[int] = []
+        self._marks: list[Mark] = []
         self.live_bytes = 0
         self.phase = Phase()
 
@@ -83,20 +89,50 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self.phase = before
 
-    def hold(self, tensor: Tensor) -> None:
-        """Count a tensor's storage as alive, once, until it is gone."""
+    def hold(self, tensor: Tensor, *, is_base: bool = False) -> None:
+        """Count a tensor's storage as alive, once, until it is gone.
+
+        Args:
+            tensor: Any.
+            is_base: It was there before, and is not in the timeline.
+        """
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._alive:
             return
-        num_bytes = -(-storage.nbytes() // self._rounding) * self._rounding
-        self._alive[key] = num_bytes
+        number = -1
+        if not is_base:
+            number = len(self._sizes)
+            self._sizes.append(storage.nbytes())
+            self._changes.append(number)
+        num_bytes = rounded(storage.nbytes(), self._rounding)
+        self._alive[key] = num_bytes, number
         self.live_bytes += num_bytes
         self.phase.peak_bytes = max(self.phase.peak_bytes, self.live_bytes)
         weakref.finalize(storage, self._drop, key)
 
     def _drop(self, key: int) -> None:
-        self.live_bytes -= self._alive.pop(key, 0)
+        num_bytes, number = self._alive.pop(key, (0, -1))
+        self.live_bytes -= num_bytes
+        if number >= 0:
+            self._changes.append(~number)
+
+    def mark(self, kind: str, number: int) -> None:
+        """Note in the timeline that something happens now; see `Mark`."""
+        self._marks.append(Mark(len(self._changes), kind, number))
+
+    def numbers(self, tensors: Iterable[Tensor]) -> list[int]:
+        """Return the number in the timeline of each tensor's storage, -1 of those that are not in it."""
+        return [self._alive.get(each.untyped_storage()._cdata, (0, -1))[1] for each in tensors]
+
+    @property
+    def num_changes(self) -> int:
+        return len(self._changes)
+
+    def timeline(self, num_forward: int, gradients: Mapping[int, int], casts: Iterable[int]) -> Timeline:
+        """Return what happened until now."""
+        lists = tuple(self._sizes), tuple(self._changes), tuple(self._marks)
+        return Timeline(*lists, num_forward, dict(gradients), frozenset(casts))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

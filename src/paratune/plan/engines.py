@@ -1,0 +1,310 @@
+"""What each strategy's engine takes on a rank besides the states, in the course of a step's last micro-batch.
+
+The last one is the fullest where there are several: gradients of the others are there already. Engines that move
+weights and gradients work block by block; `U` is a unit's padded bytes (a block, or embeddings and head together), `N`
+the ranks that share states.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.plan.profile import Parameter, Profile
+from paratune.plan.setup import Setup
+from paratune.plan.states import PERSISTENT, States, optimizer_groups, shard, shard_size
+from paratune.plan.timeline import Delta, rounded
+from paratune.units import MIB
+
+GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
+
+
+@dataclass(frozen=True)
+class Course:
+    """What an engine takes on the device, by term."""
+
+    always: Mapping[str, int] = field(default_factory=dict)
+    """Bytes from the first forward pass to the update."""
+    deltas: tuple[Delta, ...] = ()
+    """Bytes that come and go in a pass."""
+    at_step: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that the update takes besides states and gradients."""
+    keeps_casts: bool = True
+    """Whether autograd keeps the weights that autocast has cast."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What engines look at."""
+
+    profile: Profile
+    setup: Setup
+    states: States
+    """Of the rank."""
+    rounding: int
+    """Bytes to a multiple of which allocations are rounded."""
+
+    @cached_property
+    def starts(self) -> dict[int, int]:
+        """Where each block begins in the forward pass."""
+        return self.profile.timeline.positions("forward")
+
+    @cached_property
+    def ends(self) -> dict[int, int]:
+        """Where each block's backward pass is done; blocks that have none are missing."""
+        timeline = self.profile.timeline
+        begins, inner_end = timeline.positions("backward"), timeline.positions("inner_end")
+        return {number: begins.get(number - 1, inner_end.get(0, self.end)) for number in begins}
+
+    @property
+    def end(self) -> int:
+        """Where the backward pass is done."""
+        return len(self.profile.timeline.changes)
+
+    def gradients(self, until: Mapping[int, int] | None = None) -> Iterator[Delta]:
+        """Yield the gradients as autograd makes them.
+
+        Args:
+            until: Where each parameter's is let go of; all are kept when None.
+        """
+        timeline = self.profile.timeline
+        made = {change: at + 1 for at, change in enumerate(timeline.changes)}
+        for number, parameter in timeline.gradients.items():
+            size = rounded(timeline.sizes[number], self.rounding)
+            yield Delta(made[number], GRADIENTS, size)
+            if until is not None:
+                yield Delta(until[parameter], GRADIENTS, -size)
+
+    def copied_gradients(self) -> tuple[Delta, ...]:
+        """Return gradients that are added to others, or copied, as soon as they are whole."""
+        return tuple(self.gradients(self.profile.timeline.positions("gradient")))
+
+    @property
+    def accumulates(self) -> bool:
+        return self.setup.grad_accum_steps > 1
+
+
+def replicated(view: View) -> Course:
+    """Whole models. One process leaves its first gradients where autograd makes them; DDP copies them into its buckets.
+
+    Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `mark_variable_ready_dense` under
+        `gradient_as_bucket_view`.
+    """
+    if view.setup.strategy.kind == "single" and not view.accumulates:
+        return Course(deltas=tuple(view.gradients()))
+    return Course({GRADIENTS: view.states.gradients}, view.copied_gradients())
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What FSDP2 gathers and reduces at once."""
+
+    gathered: int
+    """U."""
+    trained: int
+    """The part of it that has gradients."""
+    gradients: int
+    """Not padded."""
+    parameters: tuple[int, ...]
+
+
+def fsdp(view: View) -> Course:
+    """ZeRO-2, ZeRO-3, HSDP by FSDP2; forward and backward as the CPU issues them.
+
+    A unit's all-gather has an output, copied into tensors for its weights, and held until the next unit's has come
+    (forward), or let go of at once, the next one having been asked for (backward). The input of a reduce-scatter is
+    held until the next one.
+
+    Source: PyTorch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, `wait_for_unshard`,
+        `_backward_prefetch`, `post_backward`; _fsdp_collectives.py, `foreach_all_gather`, `foreach_reduce`.
+    """
+    units, root = _units(view)
+    deltas = [*_fsdp_forward(view, units, root), *_fsdp_backward(view, units, root)]
+    always = {}
+    if view.accumulates:
+        # Whole ones, which are reduced with the last micro-batch alone.
+        always[GRADIENTS] = sum(unit.gradients for unit in (*units, root))
+        deltas += view.copied_gradients()
+    else:
+        of_unit = dict.fromkeys(root.parameters, view.end)
+        for number, unit in enumerate(units):
+            of_unit |= dict.fromkeys(unit.parameters, view.ends.get(number, view.end))
+        deltas += view.gradients(of_unit)
+    return Course(always, tuple(deltas))
+
+
+def _units(view: View) -> tuple[list[_Unit], _Unit]:
+    """Return the blocks, and the unit of all that is in none."""
+    profile, num_ranks = view.profile, shard_size(view.setup)
+    numbered = list(enumerate(profile.parameters))
+
+    def unit(block: int | None) -> _Unit:
+        mine = [(number, each) for number, each in numbered if each.block == block]
+        padded = {each: profile.weight_bytes * num_ranks * shard(each, num_ranks).numel for _, each in mine}
+        trained = [each for _, each in mine if each.is_trained and each.has_gradient]
+        return _Unit(
+            sum(padded.values()),
+            sum(padded[each] for each in trained),
+            profile.weight_bytes * sum(each.numel for each in trained),
+            tuple(number for number, _ in mine),
+        )
+
+    return [unit(number) for number in range(profile.num_blocks)], unit(None)
+
+
+def _keeps_gathered(view: View) -> bool:
+    return view.setup.strategy.kind == "zero2"
+
+
+def _fsdp_forward(view: View, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
+    gathers, last = shard_size(view.setup) > 1, 0
+    end = view.profile.timeline.num_forward
+    forward_ends = view.profile.timeline.positions("forward_end")
+    for start, unit, ends in [(0, root, end), *((view.starts[n], u, forward_ends[n]) for n, u in enumerate(units))]:
+        if gathers:
+            yield from _asked_for(view, start, unit)
+            yield Delta(start, COMMUNICATION, -last)
+            last = unit.gathered
+        yield Delta(start, GATHERED, unit.gathered)
+        if not _keeps_gathered(view):
+            yield Delta(ends, GATHERED, -unit.gathered)
+    yield Delta(end, COMMUNICATION, -last)
+
+
+def _asked_for(view: View, position: int, unit: _Unit) -> Iterator[Delta]:
+    """Yield the output of an all-gather; shards on the host come to the device for it."""
+    from_host = unit.gathered // shard_size(view.setup) if view.states.host_weights else 0
+    yield Delta(position, COMMUNICATION, unit.gathered + from_host)
+    yield Delta(position, COMMUNICATION, -from_host)
+
+
+def _fsdp_backward(view: View, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
+    num_ranks, begins = shard_size(view.setup), view.profile.timeline.positions("backward")
+    gathers = num_ranks > 1 and not _keeps_gathered(view)
+    running = [(begins[n], view.ends[n], units[n]) for n in reversed(range(len(units))) if n in begins]
+    start = view.profile.timeline.num_forward
+    held = 0
+    if gathers:
+        yield from _asked_for(view, start, root)
+    if not _keeps_gathered(view):
+        yield Delta(start, GATHERED, root.gathered)
+    if gathers:
+        yield Delta(start, COMMUNICATION, -root.gathered)
+        yield from _asked_for(view, start, units[-1])
+    for at, (begin, end, unit) in enumerate(running):
+        if not _keeps_gathered(view):
+            yield Delta(begin, GATHERED, unit.gathered)
+        if gathers:
+            yield Delta(begin, COMMUNICATION, -unit.gathered)
+            if at + 1 < len(running):
+                yield from _asked_for(view, begin, running[at + 1][2])
+        yield from _reduced(view, end, unit, held)
+        held = unit.trained
+    if gathers and not running:
+        yield Delta(view.end, COMMUNICATION, -units[-1].gathered)
+    yield from _reduced(view, view.end, root, held)
+    yield Delta(view.end, COMMUNICATION, -root.trained)
+
+
+def _reduced(view: View, position: int, unit: _Unit, held: int) -> Iterator[Delta]:
+    """Yield a unit's reduce-scatter; `held` is the input of the one before. Gradients end at the same place."""
+    yield Delta(position, GATHERED, -unit.gathered)
+    yield Delta(position, COMMUNICATION, unit.trained - held)
+    if view.accumulates:
+        yield Delta(position, GRADIENTS, -unit.gradients)
+    if not view.states.host_gradients:
+        yield Delta(position, GRADIENTS, unit.trained // shard_size(view.setup))
+
+
+DEEPSPEED_BUCKET_MB = 100.0
+"""As `strategies.deepspeed_setup` sets it where the configuration does not."""
+DEEPSPEED_ALLREDUCE = 500_000_000
+"""Numbers of the flat copies in which stage 0 sums gradients (`MEMORY_OPT_ALLREDUCE_SIZE`)."""
+DOUBLE_BYTES = 8
+"""DeepSpeed computes norms in float64, a tensor at a time."""
+
+
+def deepspeed(view: View) -> Course:
+    strategy = view.setup.strategy
+    assert isinstance(strategy, DeepSpeedStrategy)
+    if strategy.stage == 0:
+        return _deepspeed_0(view)
+    bucket = int((strategy.bucket_cap_mb or DEEPSPEED_BUCKET_MB) * MIB)
+    return _deepspeed_3(view, strategy, bucket) if strategy.stage == 3 else _deepspeed_1_2(view, strategy, bucket)
+
+
+def _deepspeed_0(view: View) -> Course:
+    """As one process; then gradients travel in flat copies.
+
+    Source: DeepSpeed 0.19.8, runtime/engine.py, `allreduce_no_retain`.
+    """
+    sent = min(view.states.gradients, DEEPSPEED_ALLREDUCE * view.profile.weight_bytes)
+    at_step = {COMMUNICATION: sent} if view.setup.num_ranks > 1 else {}
+    if view.accumulates:
+        return Course({GRADIENTS: view.states.gradients}, view.copied_gradients(), at_step)
+    return Course({}, tuple(view.gradients()), at_step)
+
+
+def _deepspeed_1_2(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
+    """A bucket that gradients are copied into, and, of what it holds, a copy that is sent.
+
+    Stage 1 keeps all gradients until the last micro-batch is done; stage 2 reduces them as they come, and adds those of
+    this rank's part to the ones before. The update copies the part of one group flat; the norm takes one gradient at a
+    time in float64.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `setup_buckets`, `copy_grads_in_partition`,
+        `get_grad_norm_direct`, `step`.
+    """
+    profile, size = view.profile, view.profile.weight_bytes
+    groups = [[each.numel for each in group] for group in optimizer_groups(profile.parameters, with_unused=True)]
+    trained = size * sum(map(sum, groups))
+    mine = view.states.gradients or view.states.host_gradients
+    begin, sent = profile.timeline.num_forward, min(bucket, trained)
+    at_end: list[Delta] = []
+    if strategy.stage == 1:
+        always = {GRADIENTS: trained} if view.accumulates else {}
+        deltas = view.copied_gradients() if view.accumulates else tuple(view.gradients())
+        at_end = [Delta(view.end, COMMUNICATION, bucket + sent), Delta(view.end, GRADIENTS, mine)]
+    else:
+        always = {GRADIENTS: mine} if view.accumulates and not strategy.offload_optimizer else {}
+        taken = Delta(begin, COMMUNICATION, bucket + sent)
+        deltas = (taken, *view.copied_gradients(), Delta(begin, GRADIENTS, mine))
+    part = max(size * sum(group) // view.setup.num_ranks for group in groups)
+    largest = max(max(group) for group in groups)
+    at_step = {COMMUNICATION: max(part, DOUBLE_BYTES * largest)}
+    if strategy.offload_optimizer:
+        # One gradient at a time on its way to the host; updated weights on their way back.
+        always = {**always, COMMUNICATION: size * largest}
+        at_step = {COMMUNICATION: part}
+    return Course(always, (*deltas, *at_end), at_step)
+
+
+def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
+    """Two blocks of weights gathered at a time, or the one largest weight outside; a bucket of gradients, and its copy.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, `__add_grad_to_ipg_bucket`, `__reduce_and_partition_ipg_grads`;
+        partitioned_param_coordinator.py, `__max_n_available_params`; limits as `strategies.deepspeed_setup` sets them.
+    """
+    profile, size = view.profile, view.profile.weight_bytes
+    threshold = PERSISTENT if strategy.param_persistence_threshold is None else strategy.param_persistence_threshold
+
+    def gathered(parameters: tuple[Parameter, ...]) -> int:
+        return size * sum(each.numel for each in parameters if each.numel > threshold)
+
+    blocks = max((gathered(block.parameters) for block in profile.blocks), default=0)
+    outside = max((gathered((each,)) for each in profile.rest.parameters), default=0)
+    trained = size * profile.num_trained
+    always = {GATHERED: max(2 * blocks, outside), COMMUNICATION: bucket + min(bucket, trained)}
+    if not strategy.offload_optimizer:
+        always[GRADIENTS] = view.states.gradients
+    largest = max((each.numel for each in profile.parameters if each.is_trained), default=0)
+    part = -(-largest // view.setup.num_ranks)
+    return Course(always, view.copied_gradients(), {COMMUNICATION: DOUBLE_BYTES * part}, keeps_casts=False)
+
+
+ENGINES: dict[str, Callable[[View], Course]] = {
+    **dict.fromkeys(("single", "ddp", "zero1"), replicated),
+    **dict.fromkeys(("zero2", "zero3", "hsdp"), fsdp),
+    "deepspeed": deepspeed,
+}
+"""By kind; a pipeline has a page of its own."""

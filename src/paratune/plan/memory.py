@@ -1,0 +1,139 @@
+"""How much memory a rank needs at its fullest moment, term by term."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from paratune.plan.engines import ENGINES, GRADIENTS, Course, View, replicated
+from paratune.plan.profile import Profile
+from paratune.plan.setup import Setup
+from paratune.plan.stage_memory import stage_terms
+from paratune.plan.states import States, ranks_that_differ, states_of_rank
+from paratune.plan.timeline import Delta, fullest, rounded
+from paratune.plan.trace import CUDA_ROUNDING
+from paratune.units import MIB
+
+When = Literal["forward", "backward", "optimizer"]
+CONTEXT_BYTES = 500 * MIB
+"""Of CUDA's context with the kernels that a training loads, and of NCCL's first communicator: assumed, not measured."""
+WORKSPACE_BYTES = 2 * 32 * MIB
+"""Of cuBLAS: on Hopper and newer PyTorch reserves 4096 x 8 KiB, on others a quarter of it, for each thread that
+multiplies: the one of the forward pass and that of the backward pass.
+
+Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
+"""
+FRAGMENTED_SHARE = 0.05
+"""Of activations and gathered weights, for what the allocator reserves and cannot use: assumed, not measured."""
+_COMES_AND_GOES = ("activations", "cast_weights", "gathered_weights", "communication")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the fullest moment of the fullest rank."""
+
+    terms: Mapping[str, int]
+    """On the device: weights, gradients, optimizer, buffers (of the model), batch, activations, cast_weights (by
+    autocast), gathered_weights, communication, and on CUDA context, workspaces, fragmentation."""
+    host_terms: Mapping[str, int]
+    """On the host, of states that are kept there."""
+    at: When
+    """In which part of a step the moment is."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.terms.values())
+
+    @property
+    def host_total(self) -> int:
+        return sum(self.host_terms.values())
+
+
+def peak(profile: Profile, setup: Setup, on_cuda: bool = True) -> Memory:
+    """Return the memory of the rank that needs most.
+
+    Args:
+        profile: Of the micro-batch that needs most; with a division where the strategy is a pipeline.
+        setup: The way of running it.
+        on_cuda: Whether the device is one of CUDA, with what that takes for itself.
+
+    Raises:
+        ConfigError: A pipeline has fewer blocks than stages.
+    """
+    rounding = CUDA_ROUNDING if on_cuda else 1
+    by_rank = {rank: states_of_rank(profile, setup, rank) for rank in ranks_that_differ(setup)}
+    if setup.strategy.kind != "pipeline":
+        # Ranks differ in their states alone.
+        rank = max(by_rank, key=lambda each: (by_rank[each].device, by_rank[each].host))
+        by_rank = {rank: by_rank[rank]}
+    return max(
+        (_of_rank(View(profile, setup, states, rounding), rank, on_cuda) for rank, states in by_rank.items()),
+        key=lambda each: each.total,
+    )
+
+
+def _of_rank(view: View, rank: int, on_cuda: bool) -> Memory:
+    if view.setup.strategy.kind == "pipeline":
+        passes, update = stage_terms(view, rank)
+        when: When = "backward"
+    else:
+        course = ENGINES.get(view.setup.strategy.kind, replicated)(view)
+        passes, when = _in_passes(view, course)
+        update = _at_update(view, course)
+    if sum(update.values()) > sum(passes.values()):
+        passes, when = update, "optimizer"
+    terms = {**_all_along(view), **passes}
+    if on_cuda:
+        moving = sum(terms.get(name, 0) for name in _COMES_AND_GOES)
+        terms |= {
+            "context": CONTEXT_BYTES,
+            "workspaces": WORKSPACE_BYTES,
+            "fragmentation": round(FRAGMENTED_SHARE * moving),
+        }
+    return Memory({name: size for name, size in terms.items() if size}, _on_host(view.states), when)
+
+
+def _all_along(view: View) -> dict[str, int]:
+    profile = view.profile
+    return {
+        "weights": view.states.weights,
+        "optimizer": view.states.optimizer,
+        "buffers": profile.num_buffer_bytes,
+        # All micro-batches of a step are on the device when it begins.
+        "batch": profile.batch_bytes * view.setup.grad_accum_steps,
+    }
+
+
+def _on_host(states: States) -> dict[str, int]:
+    found = {"weights": states.host_weights, "gradients": states.host_gradients, "optimizer": states.host_optimizer}
+    return {name: size for name, size in found.items() if size}
+
+
+def _in_passes(view: View, course: Course) -> tuple[dict[str, int], When]:
+    timeline = view.profile.timeline
+    apart = {*timeline.gradients, *timeline.casts}
+    level = timeline.level(view.rounding, without=apart)
+    deltas = [*course.deltas, *(_casts(view) if course.keeps_casts else ())]
+    moment = fullest(level, deltas)
+    terms = {"activations": int(level[moment.position]), **moment.deltas}
+    for name, size in course.always.items():
+        terms[name] = terms.get(name, 0) + size
+    return terms, "forward" if moment.position <= timeline.num_forward else "backward"
+
+
+def _casts(view: View) -> list[Delta]:
+    """Return autocast's copies of weights, which autograd keeps until their backward pass."""
+    timeline, found = view.profile.timeline, []
+    for number in timeline.casts:
+        made, freed = timeline.span(number)
+        size = rounded(timeline.sizes[number], view.rounding)
+        found += [Delta(made, "cast_weights", size), Delta(freed, "cast_weights", -size)]
+    return found
+
+
+def _at_update(view: View, course: Course) -> dict[str, int]:
+    """Return what there is beside states when the update runs; fused AdamW takes nothing, nor does clipping."""
+    terms = {**course.at_step}
+    for name, size in course.always.items():
+        terms[name] = terms.get(name, 0) + size
+    # Whole ones are gone where ranks have a part of them.
+    return {**terms, GRADIENTS: view.states.gradients}
