@@ -63,7 +63,9 @@ def expand_shorthands(layer: Layer) -> Layer:
     return layer
 
 
-def layers_within(values: Mapping[Any, Any], places: Mapping[str, Place], at: str, path: Path) -> tuple[Layer, Layer]:
+def layers_within(
+    values: Mapping[Any, Any], places: Mapping[str, Place], at: str, path: Path, *, called: str = EXTENDS
+) -> tuple[Layer, Layer]:
     """Return a mapping of settings that stands within a file of another kind, such as a matrix of runs.
 
     Args:
@@ -71,6 +73,7 @@ def layers_within(values: Mapping[Any, Any], places: Mapping[str, Place], at: st
         places: Of all keys of the file.
         at: Dotted key of the mapping in it.
         path: The file; what `extends` names is relative to it.
+        called: What the file has in place of `extends`, for messages.
 
     Returns:
         What `extends` names, and the settings themselves.
@@ -88,7 +91,7 @@ def layers_within(values: Mapping[Any, Any], places: Mapping[str, Place], at: st
     below = Layer()
     if EXTENDS in values:
         place = places.get(f"{at}.{EXTENDS}", Place(label(path, path.parent), 1))
-        below = _on_top_of(below, values[EXTENDS], place, path, path.parent, (path.resolve(),))
+        below = _on_top_of(below, values[EXTENDS], place, path, path.parent, (path.resolve(),), called)
     return below, own
 
 
@@ -162,25 +165,27 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
 
 
-def _on_top_of(layer: Layer, names: Any, place: Place, path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
+def _on_top_of(
+    layer: Layer, names: Any, place: Place, path: Path, folder: Path, chain: tuple[Path, ...], called: str = EXTENDS
+) -> Layer:
     """Return the layer on top of the files that its `extends` names."""
     names = [names] if isinstance(names, str) else names
     below = Layer()
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        layer.problems.append(Problem("extends: allowed is a file name, or a list of file names", place=place))
+        layer.problems.append(Problem(f"{called}: allowed is a file name, or a list of file names", place=place))
         layer.whole = False
         return layer
     for name in names:
         base = path.parent / name
         if base.resolve() in chain:
             circle = " -> ".join(label(each, folder.resolve()) for each in (*chain, base.resolve()))
-            layer.problems.append(Problem(f"extends: {name} goes round in a circle: {circle}", place=place))
+            layer.problems.append(Problem(f"{called}: {name} goes round in a circle: {circle}", place=place))
             layer.whole = False
             continue
         try:
             below = merge(below, _read_file(base, folder, chain))
         except ConfigError as error:
-            layer.problems.append(Problem(f"extends: {error}", place=place))
+            layer.problems.append(Problem(f"{called}: {error}", place=place))
             layer.whole = False
     return merge(below, layer)
 

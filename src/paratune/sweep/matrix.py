@@ -179,14 +179,15 @@ def _name(file: MatrixFile, found: Mapping[Any, Any]) -> str:
 
 def _base(file: MatrixFile, found: Mapping[Any, Any]) -> tuple[Layer, Layer]:
     base = found.get("base")
-    if isinstance(base, str | list):
+    is_name = isinstance(base, str | list)
+    if is_name:
         base = {EXTENDS: base}
         file.places[f"base.{EXTENDS}"] = file.places["base"]
     if not isinstance(base, dict):
         what = f"is {describe_value(base)}" if "base" in found else "is required"
         file.refuse(f"base {what}; allowed: a configuration file, a list of files, or sections (task:, ...)", "base")
         return Layer(), Layer()
-    return file.layers(base, "base")
+    return file.layers(base, "base", called="base" if is_name else EXTENDS)
 
 
 def _exclude(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paratune.config.layers import Layer, label, layers_within, read_text
+from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
 from paratune.config.problems import Place, Problem
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_tree
@@ -61,8 +61,8 @@ class MatrixFile:
             return None
         return float(value)
 
-    def layers(self, settings: Mapping[Any, Any], at: str) -> tuple[Layer, Layer]:
-        """Return what settings extend, and what they say themselves."""
-        below, own = layers_within(settings, self.places, at, self.path)
+    def layers(self, settings: Mapping[Any, Any], at: str, *, called: str = EXTENDS) -> tuple[Layer, Layer]:
+        """Return what settings extend, and what they say themselves; `called` is what names the files in this one."""
+        below, own = layers_within(settings, self.places, at, self.path, called=called)
         self.problems += [*below.problems, *own.problems]
         return replace(below, problems=[]), replace(own, problems=[])

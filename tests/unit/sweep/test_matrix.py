@@ -85,7 +85,9 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "select_per: seed holds seeds"),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: [x]\n", "select_per: x is not an axis; there are: seed"),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: x\n", "select_per is .* a list of axes"),
-        ("base: none.yaml\naxes: {run.seed: [1]}\n", "line 1: extends: .*none.yaml does not exist"),
+        ("base: none.yaml\naxes: {run.seed: [1]}\n", "line 1: base: .*none.yaml does not exist"),
+        ("base: {extends: none.yaml}\naxes: {run.seed: [1]}\n", "line 1: extends: .*none.yaml does not exist"),
+        ("base: [3]\naxes: {run.seed: [1]}\n", "line 1: base: allowed is a file name"),
         ("base: {a: [\n", "not valid YAML"),
     ],
 )
