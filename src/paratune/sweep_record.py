@@ -126,6 +126,8 @@ class SweepRecord:
     """Names of the cells in the order in which they run; that of `cells`, where it is not said."""
     price_per_device_hour: float | None = None
     """Of one process' device, in whatever currency."""
+    listed: tuple[str, ...] = ()
+    """Names of the cells that are started one by one by others, as `--list` and `paratune launch` hand them out."""
     baseline: Mapping[str, str] = field(default_factory=dict)
     """By label, the name of the value of the runs that tables compare the others with; the first when empty."""
 
@@ -166,7 +168,9 @@ def read_sweep(folder: Path) -> SweepRecord:
         values = {key: value for key, value in found.items() if key != "schema_version"}
         values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
         values["cells"] = tuple(_cell(cell) for cell in values["cells"])
-        values |= {key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order")}
+        values |= {
+            key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order", "listed")
+        }
         sweep = SweepRecord(**values)
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:

@@ -57,6 +57,11 @@ def format_share(value: float | None) -> str:
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"
 
 
+def counted(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun: "1 run", "2 runs", "1,000 runs"; `several` where it is not `one` with an s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
 def percent_change(value: float | None, base: float | None) -> float | None:
     """Return by how many per cent `value` is above `base`; None where that says nothing: unknown, or `base` <= 0."""
     return None if value is None or base is None or base <= 0 else 100 * (value - base) / base

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from paratune.units import NOT_AVAILABLE, format_bytes, format_duration, format_number, format_share
+from paratune.units import NOT_AVAILABLE, counted, format_bytes, format_duration, format_number, format_share
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,8 @@ def test_format_share():
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_unknown_is_not_available(form, value):
     assert form(value) == NOT_AVAILABLE
+
+
+def test_counted():
+    assert [counted(count, "run") for count in (0, 1, 2, 1000)] == ["0 runs", "1 run", "2 runs", "1,000 runs"]
+    assert [counted(count, "matrix", "matrices") for count in (1, 2)] == ["1 matrix", "2 matrices"]

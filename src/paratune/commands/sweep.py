@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -89,7 +90,7 @@ def _run(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_
     set_up_logging(speaks=True)
     todo = _todo(plan, asked, retry_failed=retry_failed)
     total = sum(step.cell.name in asked and step.record.state != "skipped" for step in plan.steps)
-    record = plan.record
+    record = replace(plan.record, listed=())  # from here on this process starts them
     write_sweep(matrix.folder, record)
     _say(f"{matrix.name}: {counts(plan, asked)}; {len(todo)} to train now")
     with OneByOne() as children, Display(speaks=True).bar("runs", total) as bar:

@@ -5,6 +5,7 @@ Each writes where the matrix looks: a later `paratune sweep` or `paratune report
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def write_listed(folder: Path, record: SweepRecord, steps: Sequence[Step]) -> No
     Raises:
         CheckpointError: They cannot be written.
     """
-    write_sweep(folder, record)
+    listed_now = (step.cell.name for step in steps)
+    write_sweep(folder, replace(record, listed=tuple(dict.fromkeys([*record.listed, *listed_now]))))
     for step in steps:
         write_cell(folder, record.matrix, step.cell)
 

@@ -92,6 +92,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Pl
             ),
             order=tuple(cell.name for cell in in_order(cells, matrix.name, matrix.order)),
             price_per_device_hour=matrix.price_per_device_hour,
+            listed=tuple(name for name in before.listed if name in names) if before else (),
         ),
     )
 

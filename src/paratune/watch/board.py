@@ -33,8 +33,9 @@ class BoardView:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is left to wait for: no folder to look through, and nothing at work."""
-        at_work = any(run.is_running for run in self.runs) or any(sweep.is_running for sweep in self.sweeps)
+        """Whether nothing is left to wait for: no folder to look through, nothing at work, no listed run to come."""
+        at_work = any(run.is_running for run in self.runs)
+        at_work = at_work or any(sweep.is_running or sweep.is_awaited for sweep in self.sweeps)
         return not self.folders and not at_work
 
     def as_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from paratune.text import plain
-from paratune.units import format_bytes, format_duration, format_number, format_share
+from paratune.units import counted, format_bytes, format_duration, format_number, format_share
 from paratune.watch.board import BoardView
 from paratune.watch.state import RUNNING, CellView, RankView, RunView, SweepView
 
@@ -107,7 +107,7 @@ def _head(view: BoardView, width: int) -> list[Text]:
     items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
     items += [_count(state, count) for state, count in counts.items()]
     if view.num_other_sweeps:
-        items.append(Text(_plural(view.num_other_sweeps, "matrix", "matrices") + " at rest", style="dim"))
+        items.append(Text(counted(view.num_other_sweeps, "matrix", "matrices") + " at rest", style="dim"))
     lines = _flow(items, width, "")
     if not view.runs and not view.sweeps:
         lines.append(Text(f"nothing is running below {', '.join(map(plain, view.folders))}"))
@@ -120,10 +120,6 @@ def _word(run: RunView) -> str:
 
 def _count(state: str, count: int) -> Text:
     return Text(f"{count} {state}", style=_STYLES.get(state, ""))
-
-
-def _plural(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
 
 
 def _flow(items: Sequence[Text | str], width: int, indent: str = "  ") -> list[Text]:
@@ -187,7 +183,7 @@ def _run(run: RunView, now: float, width: int, ascii_only: bool) -> list[Text]:
     lines += _ranks(run.ranks, width)
     lines += _score_lines(run, width)
     if run.num_damaged_lines:
-        damaged = _plural(run.num_damaged_lines, "damaged line", "damaged lines")
+        damaged = counted(run.num_damaged_lines, "damaged line")
         lines.append(Text(f"  {damaged} of its event log passed over", style="yellow"))
     return [*lines, Text()]
 
@@ -255,7 +251,8 @@ def _score_lines(run: RunView, width: int) -> list[Text]:
 
 
 def _sweep_head(sweep: SweepView, width: int) -> list[Text]:
-    state = Text("matrix running", style=_STYLES["running"]) if sweep.is_running else Text("matrix at rest")
+    state = Text("waiting for listed runs" if sweep.is_awaited else "matrix at rest")
+    state = Text("matrix running", style=_STYLES["running"]) if sweep.is_running else state
     items = [_name(sweep.name, width - 18), state]
     items += [_count(kind, count) for kind, count in sweep.counts().items()]
     if sweep.left_s is not None:

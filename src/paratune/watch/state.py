@@ -113,6 +113,8 @@ class SweepView:
     """About how long it will take when the cells that wait take as long as those that finished, one after the other."""
     problem: str | None = None
     """Why its record cannot be read."""
+    is_awaited: bool = False
+    """Whether runs are still to be started one by one, as of a list: nothing holds the folder between them."""
 
     def counts(self) -> dict[str, int]:
         """Return how many cells are in each state, those at work as "running"."""

@@ -55,6 +55,7 @@ class SweepWatch:
             is_held or bool(at_work),
             cells,
             _left_s(self._record, cells) if is_held else None,
+            is_awaited=any(cell.state == "waiting" and cell.name in self._record.listed for cell in cells),
         )
 
     def _read(self) -> None:

@@ -45,6 +45,17 @@ def test_each_run_by_itself(matrix_file: Path):
     assert [cell.state for cell in read_sweep(Path("runs/m")).cells] == ["pending"] * 4
 
 
+def test_what_was_listed_is_known_until_a_sweep_takes_over(matrix_file: Path):
+    matrix = read_matrix(matrix_file)
+    cells = cells_of(matrix)
+    matrix.folder.mkdir(parents=True)
+    first, *others = plan_of(matrix, cells, ["paratune"]).steps
+    write_listed(matrix.folder, plan_of(matrix, cells, ["paratune"]).record, [first])
+    assert read_sweep(matrix.folder).listed == (first.cell.name,)
+    write_listed(matrix.folder, plan_of(matrix, cells, ["paratune"]).record, others)
+    assert set(read_sweep(matrix.folder).listed) == {cell.name for cell in cells}
+
+
 def test_odd_values_are_quoted():
     line = shell_line(["paratune", "train", "my runs/$(x).yaml"], {"A": "a b; rm -rf *"})
     assert shlex.split(line) == ["env", "A=a b; rm -rf *", "paratune", "train", "my runs/$(x).yaml"]

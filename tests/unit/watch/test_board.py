@@ -1,5 +1,6 @@
 """Runs and matrices together: what is shown, what is counted, what is found below a folder."""
 
+import io
 import json
 import shutil
 import time
@@ -8,14 +9,15 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from rich.console import Console
 from watched import event, finish, held, log, step, training
 
 from paratune.errors import CheckpointError
-from paratune.sweep_record import Axis, CellRecord, State, SweepRecord, run_folder_of, write_sweep
+from paratune.sweep_record import Axis, CellRecord, State, SweepRecord, read_sweep, run_folder_of, write_sweep
 from paratune.watch import board as module
-from paratune.watch.board import Board
+from paratune.watch.board import Board, BoardView
 from paratune.watch.run import RunWatch
-from paratune.watch.screen import _FIRST
+from paratune.watch.screen import _FIRST, Screen
 from paratune.watch.sweep import _STATES, SweepWatch
 
 
@@ -183,6 +185,31 @@ def test_a_matrix_below_a_folder_is_shown_when_something_runs_in_it(tmp_path: Pa
     assert [each.name for each in view.sweeps] == ["m"]
     assert view.runs == ()
     assert [each.state for each in board.look().sweeps[0].cells] == ["killed", "waiting"]
+
+
+def test_a_list_of_runs_is_awaited_between_them(tmp_path: Path):
+    # Runs of `--list` are started by others, one now and one later; nobody holds the folder of the matrix.
+    folder = matrix(tmp_path / "m", cell("r1"), cell("r2"), cell("r3"), cell("r4", "skipped"))
+    write_sweep(folder, replace(read_sweep(folder), listed=("r1", "r2", "r4")))
+    board = Board([folder])
+    (view,), at_rest = board.look().sweeps, board.look().is_at_rest
+    assert (view.is_running, view.is_awaited, at_rest) == (False, True, False)
+    assert "waiting for listed runs" in shown(board.look())
+    finish(run_folder_of(folder, "r1"))
+    assert not board.look().is_at_rest
+    finish(run_folder_of(folder, "r2"))
+    assert board.look().is_at_rest  # r3 was not listed, and nobody will start it
+    assert "matrix at rest" in shown(board.look())
+
+
+def test_a_matrix_that_was_cut_off_is_at_rest(tmp_path: Path):
+    assert Board([matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))]).look().is_at_rest
+
+
+def shown(view: BoardView) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(Screen(view))
+    return console.export_text()
 
 
 def test_json_holds_all_of_it(tmp_path: Path):
