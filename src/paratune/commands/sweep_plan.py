@@ -12,13 +12,14 @@ from paratune.sweep.listing import listed
 from paratune.sweep.matrix import Matrix
 from paratune.sweep.plan import Plan, Step
 from paratune.text import plain
+from paratune.units import counted
 
 
 def counts(plan: Plan, asked: set[str]) -> str:
     """Return how many runs there are in each state, in words."""
     states = ["changed" if step.changed else step.record.state for step in plan.steps if step.cell.name in asked]
     found = {state: states.count(state) for state in dict.fromkeys(states)}
-    runs = f"{len(states)} runs" if len(states) != 1 else "1 run"
+    runs = counted(len(states), "run")
     return f"{runs} ({', '.join(f'{count} {state}' for state, count in found.items())})"
 
 
@@ -39,9 +40,9 @@ def show_plan(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool
         print_result(Text(plain(f"  {axis.axis.label}{kind}: {', '.join(axis.axis.values.values())}")))
     for line in _settings(matrix):
         print_result(Text(plain(f"  {line}")))
-    for number, each in enumerate(matrix.exclude):
+    for each in matrix.exclude:
         left_out = ", ".join(f"{label}: {' or '.join(names)}" for label, names in each.items())
-        print_result(Text(plain(f"  left out {number + 1}: {left_out}")))
+        print_result(Text(plain(f"  left out: {left_out}")))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "processes", "state", "next"):
         table.add_column(name, overflow="fold", justify="right" if name == "processes" else "left")
@@ -66,7 +67,10 @@ def show_plan(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool
         print_result(Text("changed runs are refused; --overwrite deletes them and trains them again"))
     if plan.record.past:
         names = ", ".join(plan.record.past[:5]) + (", ..." if len(plan.record.past) > 5 else "")
-        print_result(Text(plain(f"{len(plan.record.past)} runs are no longer in the matrix and stay: {names}")))
+        are = "is" if len(plan.record.past) == 1 else "are"
+        print_result(
+            Text(plain(f"{counted(len(plan.record.past), 'run')} {are} no longer in the matrix and stay: {names}"))
+        )
 
 
 def _settings(matrix: Matrix) -> Iterator[str]:
@@ -133,7 +137,7 @@ def show_invalid(matrix: Matrix, cells: Sequence[Cell], error: str, *, as_json: 
         ]
         print_json({**_about(matrix, cells), "problems": error, "runs": runs}, indent=1)
         return
-    print_result(plain(f"{matrix.name}: {len(cells)} runs"))
+    print_result(plain(f"{matrix.name}: {counted(len(cells), 'run')}"))
     for cell in cells:
         print_result(
             plain(f"  {cell.name}: {'cannot be trained' if cell.problems or cell.impossible else 'can be trained'}")

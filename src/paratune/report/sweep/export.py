@@ -13,6 +13,7 @@ from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, Sw
 from paratune.report.sweep.tables import score_columns
 from paratune.report.table_files import markdown_table
 from paratune.report.text import csv_text, markdown
+from paratune.units import counted
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
 
@@ -32,7 +33,7 @@ def to_markdown(report: SweepReport) -> str:
 
 def title(report: SweepReport) -> str:
     """Return the title of the report."""
-    return f"{report.record.name}: {len(report.outcomes)} runs"
+    return f"{report.record.name}: {counted(len(report.outcomes), 'run')}"
 
 
 def subject(report: SweepReport) -> str:
@@ -41,7 +42,9 @@ def subject(report: SweepReport) -> str:
     past = len(report.record.past)
     old = f" Left out: {past} of earlier versions of the matrix." if past else ""
     skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""
-    return f"{report.num_finished} of {len(report.outcomes)} runs finished{skipped}. What varies: {axes}.{old}"
+    return (
+        f"{report.num_finished} of {counted(len(report.outcomes), 'run')} finished{skipped}. What varies: {axes}.{old}"
+    )
 
 
 def to_csv(report: SweepReport) -> str:

@@ -18,6 +18,7 @@ from paratune.errors import CheckpointError
 from paratune.report.section import Section
 from paratune.report.systems.model import Systems
 from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
+from paratune.units import counted
 from paratune.verdicts import Verdict
 
 
@@ -233,10 +234,12 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
         for outcome in candidate.outcomes
     )
     if unscored:
-        remarks.append(f"{unscored} finished runs have no finite {metric} on validation")
+        have = "has" if unscored == 1 else "have"
+        remarks.append(f"{counted(unscored, 'finished run')} {have} no finite {metric} on validation")
     num_short = sum(candidate.num_left_out > 0 for candidate in candidates)
     if num_short:
-        remarks.append(f"{num_short} of {len(candidates)} candidates are without seeds that others have")
+        are = "is" if num_short == 1 else "are"
+        remarks.append(f"{num_short} of {len(candidates)} candidates {are} without seeds that others have")
     if not whole:
         return None, [*remarks, "nothing is chosen: no candidate has all of its runs"]
     best = (max if direction(metric) == "max" else min)(mean for _, mean in whole)
@@ -251,4 +254,6 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
 def _missing(candidates: Sequence[Candidate]) -> list[str]:
     missing = [outcome for candidate in candidates for outcome in candidate.outcomes if not outcome.is_finished]
     total = sum(len(candidate.outcomes) for candidate in candidates)
-    return [f"{len(missing)} of {total} runs are missing"] if missing else []
+    return (
+        [f"{len(missing)} of {counted(total, 'run')} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
+    )

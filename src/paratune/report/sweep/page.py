@@ -12,6 +12,7 @@ from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, join, tag
+from paratune.units import counted
 
 
 def to_html(report: SweepReport) -> str:
@@ -37,7 +38,8 @@ def _parts(found: Section) -> Iterator[Html]:
 
 def _header(report: SweepReport, sections: list[tuple[str, str, Html]]) -> Html:
     missing = len(report.outcomes) - report.num_finished
-    warning = tag("p", f"{missing} of {len(report.outcomes)} runs have no scores: see Without scores.")
+    have = "has" if missing == 1 else "have"
+    warning = tag("p", f"{missing} of {counted(len(report.outcomes), 'run')} {have} no scores: see Without scores.")
     return tag(
         "header",
         tag("h1", title(report)),

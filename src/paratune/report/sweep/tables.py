@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
 from paratune.report.tabular import Entry, Table, table_of_texts
-from paratune.units import NOT_AVAILABLE
+from paratune.units import NOT_AVAILABLE, counted
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
@@ -13,7 +13,7 @@ def missing(report: SweepReport) -> Iterator[Table]:
     found = [outcome for outcome in report.outcomes if not outcome.is_finished]
     if found:
         rows = [(outcome.cell.name, outcome.reason or "") for outcome in found]
-        title = f"Without scores: {len(found)} of {len(report.outcomes)} runs"
+        title = f"Without scores: {len(found)} of {counted(len(report.outcomes), 'run')}"
         yield table_of_texts("missing", title, ("run", "why"), rows, 2)
 
 

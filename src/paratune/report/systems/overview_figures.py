@@ -14,7 +14,7 @@ from paratune.report.systems.labels import drawn, figure_labels, sentences
 from paratune.report.systems.measures import Amount
 from paratune.report.systems.model import Systems
 from paratune.report.systems.writing import amount_text, scale_of
-from paratune.units import NOT_AVAILABLE
+from paratune.units import NOT_AVAILABLE, counted
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
 _GREY = "#9a9ca0"
@@ -71,7 +71,7 @@ def _bars(
         bar.set_gid(gid)
         scale = scale_of(amount.measure, [amount.center])
         text = f"{amount_text(amount, scale)} {scale.unit}".strip()
-        hovers[gid] = f"{one.label}: {amount.measure.label.lower()} {text} ({len(amount.values)} runs)"
+        hovers[gid] = f"{one.label}: {amount.measure.label.lower()} {text} ({counted(len(amount.values), 'run')})"
     spread = [(row, amount.deviation / size) for row, amount in enumerate(amounts) if amount.deviation]
     if spread:
         rows = [row for row, _ in spread]

@@ -103,7 +103,7 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen.values == {"rate": "high"}
     assert group.remarks == (
-        "1 of 6 runs are missing",
+        "1 of 6 runs is missing",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
     rows = candidates(report, group, 0)
@@ -117,7 +117,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen.values == {"rate": "low"}
     assert group.remarks == (
-        "1 of 2 candidates are without seeds that others have",
+        "1 of 2 candidates is without seeds that others have",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
     rows = candidates(report, group, 0)
@@ -144,7 +144,7 @@ def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
     report = make(tmp_path / "m", scores={**VALIDATION, "low": (0.9, None, 0.9)})
     (group,) = report.groups
     assert group.chosen.values == {"rate": "high"}
-    assert "1 finished runs have no finite accuracy on validation" in group.remarks
+    assert "1 finished run has no finite accuracy on validation" in group.remarks
 
 
 def test_equal_candidates_are_said(tmp_path: Path):
