@@ -20,7 +20,8 @@ class Finding:
     is_ratio: bool
     """Whether the change is that of a ratio (0.27: 27% more), and not a difference."""
     baseline: float | None
-    """The baseline's: mean over its runs, of ratios the geometric one; in its own unit."""
+    """The baseline's: mean over its runs, of ratios the geometric one; in its own unit. Of runs that are compared as
+    pairs only those in a pair count, here and in all that follows."""
     value: float | None
     """The other's."""
     num_runs: tuple[int, int]

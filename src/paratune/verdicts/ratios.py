@@ -26,7 +26,7 @@ def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], f
 def ratio(
     measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
 ) -> Measured:
-    """Return the ratio of the geometric means of a figure over runs.
+    """Return the ratio of the geometric means of a figure over runs, over those in pairs where there are pairs.
 
     Args:
         measure: What the figure is called.
@@ -47,14 +47,14 @@ def ratio(
             Finding(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
+    pairs = matched(base.keys, other.keys)
+    if pairs is not None:  # what is in no pair is no part of the change, nor of the figures beside it
+        logs = [[side[place] for place in kept] for side, kept in zip(logs, pairs, strict=True)]
     a, b = mean(logs[0]), mean(logs[1])
-    finding = Finding(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
-    one = why_one(*counts, "run")
+    used = len(logs[0]), len(logs[1])
+    finding = Finding(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
+    one = why_one(*used, "run")
     if one is not None:
         return Measured(replace(finding, reason=one))
-    kept = matched(base.keys, other.keys)
-    if kept is None:
-        estimate = unpaired(logs[0], logs[1], scope="runs")
-    else:
-        estimate = paired([logs[0][place] for place in kept[0]], [logs[1][place] for place in kept[1]], scope="runs")
+    estimate = (unpaired if pairs is None else paired)(logs[0], logs[1], scope="runs")
     return Measured(with_interval(finding, estimate), estimate)

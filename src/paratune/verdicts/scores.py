@@ -33,6 +33,9 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
         margin: Largest difference that counts as none.
     """
     sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
+    pairs = matched([*base.by_seed], [*other.by_seed])
+    if pairs is not None:  # what is in no pair is no part of the change, nor of the figures beside it
+        sides = ([sides[0][place] for place in pairs[0]], [sides[1][place] for place in pairs[1]])
     scores = [[mean([_recorded(run, split, metric) for run in runs]) for runs in side] for side in sides]
     first, second = mean(scores[0]), mean(scores[1])
     counts = len(scores[0]), len(scores[1])
@@ -40,18 +43,15 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
     finding = Finding(metric, False, first, second, counts, change=second - first, margin=limit or None)
     if not limit:
         return Measured(replace(finding, reason="the margin is a share of the baseline's score, which is 0"))
-    kept = matched([*base.by_seed], [*other.by_seed])
-    places = ([*range(counts[0])], [*range(counts[1])]) if kept is None else kept
-    estimate, reason = _estimate(sides, scores, split, metric, places, is_paired=kept is not None)
+    estimate, reason = _estimate(sides, scores, split, metric, is_paired=pairs is not None)
     if estimate is not None:
         finding = with_interval(finding, estimate)
     return Measured(replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1)
 
 
 def _estimate(
-    sides: tuple[Seeds, Seeds], scores: Sequence[Sequence[float]], split: str, metric: str,
-    places: tuple[list[int], list[int]], *, is_paired: bool,
-) -> tuple[Estimate | None, str | None]:  # fmt: skip
+    sides: tuple[Seeds, Seeds], scores: Sequence[Sequence[float]], split: str, metric: str, *, is_paired: bool
+) -> tuple[Estimate | None, str | None]:
     """Return the estimate over as much as can be told, None where nothing can; and why it is not over all."""
     one = why_one(len(sides[0]), len(sides[1]), "seed")
     try:
@@ -60,14 +60,12 @@ def _estimate(
         if one is not None:
             return None, f"{one}; and none over samples: {error}"
         make = paired if is_paired else unpaired
-        estimate = make(
-            *([of[place] for place in kept] for of, kept in zip(scores, places, strict=True)), scope="seeds"
-        )
-        return estimate, f"over seeds on these samples, not over other samples: {error}"
+        return make(
+            scores[0], scores[1], scope="seeds"
+        ), f"over seeds on these samples, not over other samples: {error}"
     if one is not None:
         return _of_rows(over_samples(first, second), first), f"{one}; the interval is over samples, of these models"
-    kept_first, kept_second = [first[place] for place in places[0]], [second[place] for place in places[1]]
-    return _of_rows(over_seeds_and_samples(kept_first, kept_second, is_paired=is_paired), first), None
+    return _of_rows(over_seeds_and_samples(first, second, is_paired=is_paired), first), None
 
 
 def _of_rows(estimate: Estimate, scored: Sequence[Scored]) -> Estimate:

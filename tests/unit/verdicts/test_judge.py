@@ -76,8 +76,19 @@ def test_repeats_of_one_seed_are_runs_of_their_own():
 def test_a_run_without_a_partner_is_left_out_and_named():
     verdict = judge([runs_of("a", [100, 101, 102, 150]), runs_of("b", [110, 111, 113])], "a")[0]
     assert verdict.speed.is_paired is True
+    # The figures beside the change are those of the pairs, as the change is.
+    assert verdict.speed.num_runs == (3, 3)
+    assert verdict.speed.change == pytest.approx(verdict.speed.value / verdict.speed.baseline - 1)
     assert verdict.speed.degrees_of_freedom == pytest.approx(2)
     assert verdict.notes == ("in no pair, because the other side has no run of that seed: a3",)
+
+
+def test_a_seed_without_a_partner_is_in_no_score():
+    base = runs_of("a", [100, 101, 102], accuracies=[0.80, 0.82, 0.50])
+    found = judge([base, runs_of("b", [100, 101], accuracies=[0.83, 0.86])], "a")[0].quality[0]
+    # (0.80 + 0.82) / 2, and not with the 0.50 of seed 3: 0.845 - 0.81 = 0.035.
+    assert (found.baseline, found.value, found.change) == pytest.approx((0.81, 0.845, 0.035))
+    assert (found.is_paired, found.num_runs) == (True, (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +228,7 @@ def test_other_batches_are_compared_by_goodput():
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
     assert verdict.speed.measure == "goodput"
     assert verdict.speed.change == pytest.approx(rate * 132 / 164 - 1)
-    assert verdict.notes == ("the noise scale of b0 stands for that of b1, not measured there",)
+    assert verdict.notes == ("the noise scale of all runs together stands for that of b1, not told by itself",)
 
 
 def test_other_batches_without_a_noise_scale_are_not_compared():
