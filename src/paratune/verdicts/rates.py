@@ -1,17 +1,21 @@
 """How fast runs got on: samples/s, or goodput where global batches differ."""
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paratune.efficiency import statistical_efficiency
 from paratune.text import plain
+from paratune.units import counted
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.rows import Run
 
 GOODPUT = "goodput"
 _BATCH = "run.batch.global_batch_size"
 _RATE = "summary.throughput.samples_per_s"
-_NOISE = "summary.noise_scale.value"
+_SAMPLED = "summary.noise_scale"
+_NOISE = f"{_SAMPLED}.value"
 
 
 @dataclass(frozen=True)
@@ -40,30 +44,57 @@ def rates_of(baseline: Sequence[Run], others: Sequence[Run], *, is_same_batch: b
     reference = baseline[0].number(_BATCH)
     goodputs, reasons, notes = [], [], []
     for side in (baseline, others):
-        lender = next((run for run in side if run.number(_NOISE) is not None), None)
-        goodputs.append(tuple(_goodput(run, lender, reference) for run in side))
+        stand_in = pooled_noise(side)
+        goodputs.append(tuple(goodput_of(run, stand_in, reference) for run in side))
         # At the reference batch a sample is worth one, whatever the noise is.
         lacking = [run for run in side if run.number(_NOISE) is None and run.number(_BATCH) != reference]
-        if lender is None and lacking:
+        if stand_in is None and lacking:
             reasons.append(
                 "global batches differ, so that a sample is not worth the same in both, and no run like "
                 f"{plain(lacking[0].name)} records the noise scale that goodput needs"
             )
-        elif lender is not None and lacking:
-            more = f"{len(lacking)} runs like it" if len(lacking) > 1 else plain(lacking[0].name)
-            notes.append(f"the noise scale of {plain(lender.name)} stands for that of {more}, not measured there")
+        elif lacking:
+            whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
+            notes.append(f"the noise scale of all runs together stands for that of {whose}, not told by itself")
     if reasons:
         return Rates(GOODPUT, first, second, "; ".join(reasons))
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
 
 
-def _goodput(run: Run, lender: Run | None, reference: float | None) -> float | None:
-    """Return samples/s times efficiency, with the noise scale of a run that trained the same where it has none."""
-    rate, batch = run.number(_RATE), run.number(_BATCH)
-    if rate is None or batch is None or reference is None:
+def pooled_noise(runs: Sequence[Run]) -> float | None:
+    """Return the noise scale of runs of one configuration together: their traces over their squared norms.
+
+    Each counts by its sampled steps, also one that has no figure of its own: to leave out what came out negative would
+    make the others' too large. None where nothing is known.
+    """
+    found = [[run.number(f"{_SAMPLED}.{key}") for key in ("trace", "squared_norm", "num_steps")] for run in runs]
+    known = [(trace, norm, steps) for trace, norm, steps in found if None not in (trace, norm, steps)]
+    values = [value for run in runs if (value := run.number(_NOISE)) is not None]
+    if len(known) < len(values):  # records that say no more than the figure
+        return statistics.fmean(values)
+    trace, norm = (math.fsum((each[at] or 0.0) * (each[2] or 0.0) for each in known) for at in (0, 1))
+    return trace / norm if norm > 0 and trace >= 0 else None
+
+
+def efficiency_of(run: Run, stand_in: float | None, reference: float | None) -> float | None:
+    """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
+
+    Args:
+        run: The run.
+        stand_in: The noise scale of runs that trained the same; None where there is none.
+        reference: m0, samples of an optimizer step.
+    """
+    batch = run.number(_BATCH)
+    if batch is None or reference is None:
         return None
     if batch == reference:
-        return rate
+        return 1.0
     own = run.number(_NOISE)
-    noise = own if own is not None or lender is None else lender.number(_NOISE)
-    return None if noise is None else rate * statistical_efficiency(noise, batch, reference)
+    noise = stand_in if own is None else own
+    return None if noise is None else statistical_efficiency(noise, batch, reference)
+
+
+def goodput_of(run: Run, stand_in: float | None, reference: float | None) -> float | None:
+    """Return samples/s times statistical efficiency, with `efficiency_of`'s arguments; None where one is unknown."""
+    rate, share = run.number(_RATE), efficiency_of(run, stand_in, reference)
+    return None if rate is None or share is None else rate * share

@@ -1,17 +1,19 @@
 """Statistical efficiency and goodput of configurations.
 
 Efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 that of the baseline.
-Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency.
+Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency. Both are those of each run,
+as verdicts have them; over runs they are totals over totals: what all samples were worth, over their number and over
+their time.
 """
 
 import statistics
 from dataclasses import dataclass
 
-from paratune.efficiency import statistical_efficiency
 from paratune.report.compare import experiment_key
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure
+from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure, measured_samples
 from paratune.report.systems.model import Systems
+from paratune.verdicts.rates import efficiency_of, pooled_noise
 
 NOISE_SCALE = Measure(
     "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
@@ -69,19 +71,26 @@ def efficiency(systems: Systems, one: Configuration) -> Amount:
         # Whatever the noise scale is, at the reference batch it is 1.
         runs = dict.fromkeys((run.name for run in one.runs), 1.0)
         return Amount(EFFICIENCY, runs, 1.0, len(runs), "1 by definition: the batch is the baseline's", is_of_all=True)
-    if noise.value is None or base is None or size is None:
+    found = {run.name: efficiency_of(run, noise.value, base) for run in one.runs}
+    values = {name: value for name, value in found.items() if value is not None}
+    if not values:
         return Amount(EFFICIENCY, {}, None, len(one.runs), noise.remark)
-    value = statistical_efficiency(noise.value, size, base)
-    runs = dict.fromkeys(noise.runs, value)
-    return Amount(EFFICIENCY, runs, value, len(runs), noise.remark, is_of_all=True)
+    if not any(NOISE_SCALE.read(run) for run in one.runs):  # all by the same one, so that there is no spread
+        center = statistics.fmean(values.values())
+        runs = dict.fromkeys(noise.runs, center)
+        return Amount(EFFICIENCY, runs, center, len(runs), noise.remark, is_of_all=True)
+    done = {run.name: measured_samples(run) or 0.0 for run in one.runs if run.name in values}
+    weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
+    center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
+    return Amount(EFFICIENCY, values, center, len(one.runs), noise.remark)
 
 
 def goodput(systems: Systems, one: Configuration) -> Amount:
-    """Return samples/s times statistical efficiency; the spread is that of the samples/s."""
+    """Return samples/s times statistical efficiency, of each run and of all of them."""
     share, rate = efficiency(systems, one), systems.amount(SAMPLES_PER_S, one)
     if share.center is None or rate.center is None:
         return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
-    values = {run: value * share.center for run, value in rate.values.items()}
+    values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
     # The remark stands at the efficiency beside it.
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
@@ -93,17 +102,5 @@ def _measured_in(one: Configuration) -> tuple[str, ...]:
 
 
 def _pooled(systems: Systems, one: Configuration) -> float | None:
-    """Return the noise scale of the runs together: their traces over their squared norms, each by its steps."""
-    return systems.once("pooled noise", one, lambda: _pool(systems, one))
-
-
-def _pool(systems: Systems, one: Configuration) -> float | None:
-    keys = ("trace", "squared_norm", "num_steps")
-    found = [[run.number(f"summary.noise_scale.{key}") for key in keys] for run in one.runs]
-    # Also those of runs that have no figure of their own: to leave out what came out negative would make it too large.
-    known = [(trace, norm, steps) for trace, norm, steps in found if None not in (trace, norm, steps)]
-    values = systems.amount(NOISE_SCALE, one).values
-    if len(known) < len(values):
-        return statistics.fmean(values.values())
-    trace, norm = (sum((each[at] or 0.0) * (each[2] or 0.0) for each in known) for at in (0, 1))
-    return trace / norm if norm > 0 and trace >= 0 else None
+    """Return the noise scale of the runs together."""
+    return systems.once("pooled noise", one, lambda: pooled_noise(one.runs))

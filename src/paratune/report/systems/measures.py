@@ -195,7 +195,7 @@ def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | No
 
     Each run did, up to a factor that is the same for all, as much as it has measured steps of its global batch.
     """
-    parts = [(_measured_samples(run), rates[run.name]) for run in runs]
+    parts = [(measured_samples(run), rates[run.name]) for run in runs]
     if any(rate <= 0 for _, rate in parts):
         return None
     if any(done is None for done, _ in parts):
@@ -204,6 +204,7 @@ def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | No
     return sum(done) / sum(each / rate for each, (_, rate) in zip(done, parts, strict=True)) if sum(done) else None
 
 
-def _measured_samples(run: RunRecord) -> float | None:
+def measured_samples(run: RunRecord) -> float | None:
+    """Return how many samples the measured steps of a run had, up to a factor that is the same for like runs."""
     steps, size = run.number("summary.throughput.num_steps_measured"), run.number("run.batch.global_batch_size")
     return None if steps is None or size is None else steps * size

@@ -14,6 +14,7 @@ from paratune.report.sweep import make_sweep
 from paratune.report.sweep.content import sections_of
 from paratune.report.systems import efficiency as module
 from paratune.report.systems.efficiency import noise_of
+from paratune.report.systems.judging import judged
 from paratune.report.systems.model import Systems, build_systems
 from paratune.report.systems.tables import (
     all_configurations,
@@ -215,11 +216,36 @@ def test_the_noise_scale_of_a_configuration_is_that_of_all_its_runs(tmp_path: Pa
     assert len(noise.runs) == 2
 
 
+def test_goodput_is_that_of_each_run_by_its_own_noise_scale(tmp_path: Path):
+    # 64 samples in 100 and in 200 ms against 32 in 80: 640 and 320 samples/s, noise scales 96 and 32:
+    # (96 + 32) / (96 + 64) = 0.8 and (32 + 32) / (32 + 64) = 2/3. Useful samples/s: 512 and 213.3.
+    # Together, with as many measured steps each: 2 x 64 samples in 300 ms, worth 0.8 and 2/3.
+    def tell(values: Mapping[str, str]) -> Made:
+        phi = 96.0 if values["seed"] == "seed-1" else 32.0
+        noise = {"noise_scale": {"value": phi, "trace": 2 * phi, "squared_norm": 2.0, "num_steps": 10}}
+        if values["batch"] == "batch-32":
+            return Made(summary=noise)
+        return Made(step_ms=100.0 if values["seed"] == "seed-1" else 200.0, batch=64, summary=noise)
+
+    batch = Axis("batch.global", "batch", {"batch-32": "32", "batch-64": "64"}, keys=("batch.global",))
+    make_matrix(tmp_path / "m", (batch, SEED), tell)
+    systems = systems_of(tmp_path / "m")
+    table = chasing_efficiency(systems)
+    share, good = column(table, "statistical_efficiency")[1], column(table, "goodput_samples_per_s")[1]
+    assert share.value == pytest.approx((0.8 + 2 / 3) / 2)
+    assert good.value == pytest.approx((0.8 + 2 / 3) * 64 / 0.3)
+    assert good.deviation == pytest.approx((512 - 640 / 3) / 2**0.5)
+    # The verdict has the same goodput of each run, and their geometric mean.
+    (verdict,) = judged(systems)[0]
+    assert verdict.speed.measure == "goodput"
+    assert verdict.speed.value == pytest.approx((512 * 640 / 3) ** 0.5)
+
+
 def test_the_noise_scale_of_a_configuration_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # Each that has none looks through all others: with 40 configurations and 1,000 runs this was a sixth of a report.
     pooled = []
-    pool = module._pool
-    monkeypatch.setattr(module, "_pool", lambda systems, one: (pooled.append(one.label), pool(systems, one))[1])
+    pool = module.pooled_noise
+    monkeypatch.setattr(module, "pooled_noise", lambda runs: (pooled.append(runs[0].name), pool(runs))[1])
     unknown = {"noise_scale": {"value": None, "reason": "sharded"}}
 
     def tell(values: Mapping[str, str]) -> Made:
