@@ -136,6 +136,7 @@ class _Packed(torch.autograd.Function):
         ctx.save_for_backward(*saved)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         _count_tiles(ctx, query, 2, "tile_scores")
+        count(0, (out, out, query, key, value, query, key, value), "tile_rows")
         return out
 
     @staticmethod
@@ -144,6 +145,7 @@ class _Packed(torch.autograd.Function):
         _ = ctx.saved_tensors
         grads = tuple(torch.empty_like(grad) for _ in range(3))
         _count_tiles(ctx, grad, 5, "tile_scores_backward")
+        ctx.count(0, (*grads, *grads, grad, grad), "tile_rows_backward")
         return (*grads, None, None, None)
 
 

@@ -94,17 +94,30 @@ def find_known_device(name: str) -> Device:
 
 
 def this_machine() -> Machine:
-    """Return the machine that this process runs on: its first GPU, or its CPU, calibrated where it has been."""
+    """Return the machine that this process runs on: its first GPU, or its CPU, calibrated where it has been.
+
+    Raises:
+        ConfigError: What was measured on it is damaged.
+    """
     from paratune.plan.calibration import stored_constants
 
+    machine = unmeasured()
+    return calibrated(machine, stored_constants(machine.name))
+
+
+def unmeasured() -> Machine:
+    """Return the machine that this process runs on, as it is known without having been measured."""
     gpus = hardware.describe_gpus() or []
     if gpus:
-        machine = _of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"])
-    else:
-        name, cores = hardware.cpu_model() or "CPU", hardware.usable_cores()
-        memory = hardware.total_memory_bytes()
-        machine = Machine(name, None, is_cuda=False, memory_bytes=memory, constants=None, num_cores=cores)
-    return calibrated(machine, stored_constants(machine.name))
+        return _of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"])
+    return Machine(
+        name=hardware.cpu_model() or "CPU",
+        device=None,
+        is_cuda=False,
+        memory_bytes=hardware.total_memory_bytes(),
+        constants=None,
+        num_cores=hardware.usable_cores(),
+    )
 
 
 def threads_of_rank(ranks_per_node: int, num_cores: float | None) -> int:

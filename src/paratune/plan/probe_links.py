@@ -1,0 +1,167 @@
+"""Two processes on this machine: how fast they exchange bytes, how much they hold each other up, what overlaps.
+
+On CUDA (NCCL, two GPUs) it has not been tried: no accelerator was at hand.
+"""
+
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paratune.errors import LaunchError
+from paratune.plan.constants import Constant
+from paratune.plan.probes import Measured, measure, seconds_of
+
+NUM_RANKS = 2
+_LIMIT_S = 300
+_SMALL, _LARGE = 1 << 8, 1 << 22
+"""Numbers of float32 that are summed: what costs latency, and what costs bandwidth (16 MiB, near DDP's bucket)."""
+_REPEATS = 7
+
+
+def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, Constant]]:
+    """Yield the figures of two ranks on this machine.
+
+    Args:
+        device: cpu, or cuda where there are two GPUs.
+        num_threads: Of each process, on a CPU.
+
+    Raises:
+        LaunchError: The processes did not start, did not find each other, or did not end in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="paratune-") as folder:
+        processes = _start(device, num_threads, Path(folder))
+        found = Path(folder) / "found.json"
+        _wait(processes)
+        values = json.loads(found.read_text("utf-8"))
+    times = {name: Measured(*each) for name, each in values.items()}
+    yield from figures_of(times)
+
+
+def figures_of(times: dict[str, Measured]) -> Iterator[tuple[str, Constant]]:
+    """Yield the figures of what two ranks measured: small, large, alone, together and beside (see `_measured`)."""
+    small, large = times["small"], times["large"]
+    # Of two ranks an all-reduce moves n bytes in each direction, in two steps.
+    seconds = max(large.fastest_s - small.fastest_s, 0.1 * large.fastest_s)
+    rate, latency = 4 * _LARGE / seconds, small.fastest_s / 2
+    slower = 1 + large.spread
+    yield "link", Constant(rate, rate / max(1.2, slower), rate * 1.2, _said("16 MiB", large))
+    yield "link.latency", Constant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small))
+    ratio = max(1.0, times["together"].fastest_s / times["alone"].fastest_s)
+    source = f"measured: products and sums by both, {ratio:.2f} of the time of one alone"
+    yield "together", Constant(ratio, max(1.0, ratio / 1.1), ratio * 1.1, source)
+    shorter = min(large.fastest_s, times["together"].fastest_s)
+    saved = large.fastest_s + times["together"].fastest_s - times["beside"].fastest_s
+    overlap = min(1.0, max(0.0, saved / shorter))
+    source = "measured: an all-reduce beside products and sums"
+    yield "overlap", Constant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
+
+
+def _said(size: str, measured: Measured) -> str:
+    return f"measured: all-reduce of {size} by 2 processes, fastest of {_REPEATS}, median {measured.spread:.0%} slower"
+
+
+def _start(device: torch.device, num_threads: int, folder: Path) -> list[Any]:
+    context = multiprocessing.get_context("spawn")
+    arguments = (device.type, num_threads, str(folder))
+    processes = [context.Process(target=_rank, args=(rank, *arguments), daemon=True) for rank in range(NUM_RANKS)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def _wait(processes: list[Any]) -> None:
+    """Wait until all have ended.
+
+    Raises:
+        LaunchError: One of them did not end well, or not in time.
+    """
+    try:
+        for process in processes:
+            process.join(_LIMIT_S)
+        codes = [process.exitcode for process in processes]
+        if any(codes) or None in codes:
+            raise LaunchError(
+                f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` says "
+                "whether processes of this machine can find each other"
+            )
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
+    """Run one of the processes; rank 0 writes what was found."""
+    if sys.platform == "linux" and Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(num_threads)
+    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if kind == "cuda" else "gloo",
+        init_method=(Path(folder) / "rendezvous").as_uri(),
+        rank=rank,
+        world_size=NUM_RANKS,
+        timeout=timedelta(seconds=_LIMIT_S),
+    )
+    try:
+        times = _measured(rank, device)
+        if rank == 0:
+            written = {name: (each.fastest_s, each.median_s) for name, each in times.items()}
+            (Path(folder) / "found.json").write_text(json.dumps(written), "utf-8")
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
+    """Measure all-reduces of two sizes, computing by rank 0 alone, by both, and beside an all-reduce."""
+    small, large = (torch.ones(size, device=device) for size in (_SMALL, _LARGE))
+    a, x = torch.randn(768, 768, device=device), torch.randn(1 << 20, device=device)
+
+    def compute() -> None:
+        for _ in range(8):
+            torch.mm(a, a)
+            x.add(x)
+
+    def beside() -> None:
+        work = dist.all_reduce(large, async_op=True)
+        compute()
+        assert work is not None
+        work.wait()
+
+    def fixed(call: Any, times: int) -> Measured:
+        # All ranks call equally often: what they measure themselves would not be the same number.
+        return measure_fixed(call, times, device)
+
+    found = {"small": fixed(lambda: dist.all_reduce(small), 20), "large": fixed(lambda: dist.all_reduce(large), 1)}
+    dist.barrier()
+    if rank == 0:
+        found["alone"] = measure(compute, device, repeats=_REPEATS)
+    dist.barrier()
+    found["together"] = fixed(compute, 2)
+    dist.barrier()
+    found["beside"] = fixed(beside, 1)
+    return found
+
+
+def measure_fixed(call: Any, times: int, device: torch.device) -> Measured:
+    """Time a call that all ranks make together, the same number of times each."""
+    call()
+    each = []
+    for _ in range(_REPEATS):
+        dist.barrier()
+        each.append(seconds_of(call, times, device) / times)
+    return Measured(min(each), median(each))

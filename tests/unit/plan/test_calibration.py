@@ -1,0 +1,141 @@
+"""What is measured, kept and read again; probes that are so short that they only show that they run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from paratune.errors import ConfigError
+from paratune.plan import anchors, calibration, probe_links, probes
+from paratune.plan.calibration import calibration_file, store, stored_constants
+from paratune.plan.constants import Constant, Constants
+from paratune.plan.machine import this_machine, unmeasured
+from paratune.plan.probes import Measured, curve_of, measure, single
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_what_was_measured_is_used_from_then_on() -> None:
+    assert this_machine() == unmeasured()
+    constants = Constants({"adamw": Constant(2.0, 1.0, 3.0, "measured")})
+    path = store(unmeasured().name, {1: constants, 4: constants})
+    assert path == calibration_file(unmeasured().name)
+    assert stored_constants(unmeasured().name) == {1: constants, 4: constants}
+    assert stored_constants("another machine") == {}
+    assert this_machine().is_calibrated
+    assert this_machine().constants == constants
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 7}', '{"schema_version": 1, "by_threads": {"x": {}}}'])
+def test_a_damaged_file_says_what_to_do(text: str) -> None:
+    path = calibration_file("machine")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"machine.json does not hold .*paratune plan --calibrate"):
+        stored_constants("machine")
+
+
+def test_a_rate_comes_from_the_fastest_call() -> None:
+    # 100 bytes in 2 s, 1000 bytes in 4 s; the second's median was half as slow again.
+    found = curve_of([(10.0, 100.0, Measured(2.0, 2.0)), (100.0, 1000.0, Measured(4.0, 6.0))])
+    assert found.curve == ((10.0, 50.0), (100.0, 250.0))
+    assert found.value == 250.0
+    assert found.low == pytest.approx(250 / 1.5)
+    assert "median up to 50% slower" in found.source
+
+
+def test_a_time_has_its_spread_above_it() -> None:
+    found = single(2.0, Measured(2.0, 3.0), is_rate=False)
+    assert (found.value, found.high) == (2.0, 3.0)
+    assert single(2.0, Measured(2.0, 3.0), is_rate=True).low == pytest.approx(2 / 1.5)
+
+
+def test_a_call_is_timed() -> None:
+    found = measure(lambda: torch.ones(10), CPU, repeats=3)
+    assert 0 < found.fastest_s <= found.median_s < 0.1
+    assert Measured(5.0, 6.0).without(Measured(2.0, 2.5)) == Measured(3.0, 4.0)
+
+
+def test_every_kernel_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_LEAST_S", 1e-4)
+    monkeypatch.setattr(probes, "REPEATS", 1)
+    monkeypatch.setattr(probes, "_PRODUCTS", ((8, 8, 8), (16, 16, 16)))
+    monkeypatch.setattr(probes, "_LENGTHS", (8, 16))
+    monkeypatch.setattr(probes, "_NUMBERS", (1 << 10, 1 << 12))
+    found = dict(probes.kernel_figures(CPU, ["fp32"]))
+    assert set(found) == {
+        *("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random"),
+        *("gather", "adamw", "adamw.tensor", "scores", "scores_backward", "rows", "rows_backward"),
+    }
+    # They are read back: none is out of its bounds.
+    assert Constants.from_json(json.loads(json.dumps(Constants(found).as_json()))) == Constants(found)
+
+
+def test_anchors_turn_to_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert anchors.factor_of([1.0, 4.0]).value == pytest.approx(2.0)
+    assert anchors.factor_of([1.0, 4.0]).low == pytest.approx(1 / 1.1)
+    assert anchors.factor_of([1.0, 4.0]).high == pytest.approx(4.4)
+    monkeypatch.setattr(probes, "_LEAST_S", 1e-4)
+    small = (anchors.Anchor(64, 1, (8, 3)), anchors.Anchor(64, 1, (8, 3), "padded"))
+    monkeypatch.setattr(anchors, "ANCHORS", small)
+    rates = ("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random")
+    names = (*rates, "gather", "scores", "scores_backward", "rows", "rows_backward")
+    known = {name: Constant(1e10, 1e10, 1e10, "test") for name in names}
+    launches = dict(anchors.launch_figures(CPU))
+    assert set(launches) == {"launch.forward", "launch.backward"}
+    found = dict(anchors.factor_figures(CPU, Constants({**known, **launches})))
+    assert set(found) == {"factor.forward", "factor.backward"}
+    for factor in found.values():
+        assert 0 < factor.low < factor.value < factor.high
+
+
+def test_figures_of_a_link() -> None:
+    # 16 MiB in 2 s beside 2 s of latency; 1 s alone is 1.5 s together, and 4 s of the 5.5 s of both are left.
+    times = {
+        "small": Measured(2.0, 2.0),
+        "large": Measured(4.0, 4.0),
+        "alone": Measured(1.0, 1.0),
+        "together": Measured(1.5, 1.5),
+        "beside": Measured(4.0, 4.0),
+    }
+    found = dict(probe_links.figures_of(times))
+    assert found["link"].value == pytest.approx(2**24 / 2)
+    assert found["link.latency"].value == 1.0
+    assert found["together"].value == 1.5
+    assert found["overlap"].value == 1.0
+    times["beside"] = Measured(5.5, 5.5)
+    assert dict(probe_links.figures_of(times))["overlap"].value == 0.0
+
+
+@pytest.mark.slow
+def test_two_processes_measure_what_is_between_them() -> None:
+    found = dict(probe_links.link_figures(CPU, 1))
+    assert set(found) == {"link", "link.latency", "together", "overlap"}
+    assert found["link"].value > 1e6
+
+
+def test_all_of_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = Constant(2e9, 1e9, 3e9, "measured", curve=((1.0, 1e9), (2.0, 2e9)))
+    monkeypatch.setattr(probe_links, "link_figures", lambda device, threads: [("link", figure)])
+    monkeypatch.setattr(probes, "kernel_figures", lambda device, arithmetics: [("elementwise", figure)])
+    monkeypatch.setattr(anchors, "launch_figures", lambda device: [("launch.forward", figure)])
+    monkeypatch.setattr(anchors, "factor_figures", lambda device, constants: [("factor.forward", figure)])
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    told: list[str] = []
+    before = torch.get_num_threads()
+    found = calibration.calibrate(told.append)
+    assert torch.get_num_threads() == before
+    assert set(found.by_threads) == {3}
+    assert found.machine.is_calibrated
+    assert this_machine().constants == found.machine.constants
+    assert told == ["two processes that exchange bytes", "kernels, with 3 threads"]
+    text = "\n".join(found.lines())
+    assert "with 3 threads in a process:" in text
+    assert "elementwise: 1 to 2 GB/s (-50% to +50%): bytes/s of sums" in text
