@@ -5,6 +5,7 @@ micro-batches, `v` stages on a rank.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from paratune.config.strategy_sections import (
@@ -18,7 +19,7 @@ from paratune.config.strategy_sections import (
     Zero3Strategy,
 )
 from paratune.plan.links import link_between
-from paratune.plan.profile import Profile, Weights
+from paratune.plan.profile import Weights
 from paratune.plan.sharded import deepspeed, fsdp
 from paratune.plan.work import ADAMW_PASSES, Spread, Work, accumulated_s, alone, exposed_s, factored, optimizer_s
 from paratune.units import MIB
@@ -76,7 +77,7 @@ def _reduced_s(work: Work, cap_mb: float) -> float:
     """Return what DDP's all-reduce leaves exposed, of the last micro-batch."""
     setup = work.setup
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    buckets = ddp_buckets(work.profile.blocks, work.profile.rest, work.profile.weight_bytes, cap_mb * MIB)
+    buckets = ddp_buckets(work.blocks, work.rest, work.profile.weight_bytes, cap_mb * MIB)
     passes = [(share * work.backward_s, link.all_reduce_s(num_bytes)) for share, num_bytes in buckets]
     return factored(work, exposed_s(passes, work.backward_s, work.overlap))
 
@@ -95,7 +96,7 @@ def _zero1(work: Work) -> Spread:
     assert isinstance(strategy, Zero1Strategy)
     whole = alone(work)
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
-    parts = (*work.profile.blocks, work.profile.rest)
+    parts = (*work.blocks, work.rest)
     sizes = [size * work.profile.weight_bytes for part in parts for size in part.sizes]
     # Whole tensors are dealt out: no rank has less than the largest.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
@@ -112,27 +113,55 @@ def _pipeline(work: Work) -> Spread:
     setup = work.setup
     p, v = setup.traits.ranks_per_replica, setup.traits.stages_per_rank
     m = setup.grad_accum_steps
-    blocks = len(work.profile.blocks)
+    computing, states = _fullest_rank(work)
     ideal = m * (work.forward_s + work.backward_s) / p
-    # The slowest stage sets the pace: blocks are not divided.
-    uneven = math.ceil(blocks / (p * v)) * p * v / blocks
-    share = setup.traits.ideal_bubble_share(m) or 0.0
-    bubble = ideal * uneven / (1 - share) - ideal
+    # The slowest rank sets the pace: blocks are not divided.
+    bubble = ideal * computing * p / (1 - (setup.traits.ideal_bubble_share(m) or 0.0)) - ideal
     neighbours = link_between(work.constants, p, setup.ranks_per_node)
-    send = neighbours.send_s(work.num_tokens * hidden_size(work.profile) * work.profile.weight_bytes)
+    send = neighbours.send_s(work.num_tokens * hidden_size(work.blocks) * work.profile.weight_bytes)
     # Filling and draining nothing runs beside; else each micro-batch is sent on and its gradient back, for each stage.
     sending = 2 * (p - 1) * send + (1 - work.overlap) * 2 * m * v * send
     replicas = link_between(work.constants, setup.num_ranks // p, setup.ranks_per_node, stride=p)
-    reducing = replicas.all_reduce_s(work.grads / p) + neighbours.all_reduce_s(8)
+    ends = link_between(work.constants, 2, setup.ranks_per_node, stride=p - 1)
+    reducing = replicas.all_reduce_s(work.grads * states) + neighbours.all_reduce_s(8)
+    reducing += ends.all_reduce_s(_shared_bytes(work))
     return Spread(
         forward_s=m * work.forward_s / p,
-        backward_s=m * work.backward_s / p + accumulated_s(work) / p,
-        optimizer_s=optimizer_s(work, 1 / p),
+        backward_s=(m * work.backward_s + accumulated_s(work)) / p,
+        optimizer_s=optimizer_s(work, states),
         communication_s=factored(work, sending + reducing),
         bubble_s=bubble * work.constants.value("factor.pipeline", 1.0),
     )
 
 
-def hidden_size(profile: Profile) -> int:
+def _fullest_rank(work: Work) -> tuple[float, float]:
+    """Return the shares of the whole model's operations, and of its trained weights, of the ranks that have most."""
+    strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
+    p, v = traits.ranks_per_replica, traits.stages_per_rank
+    if division is None or not isinstance(strategy, PipelineStrategy):
+        return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
+    sizes = {each.name: each.numel for each in work.profile.parameters if each.is_trained}
+    ranks = [division.of_rank(place, strategy, traits) for place in range(p)]
+    costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
+    trained = [sum(sizes.get(name, 0) for name in division.uses(spans)) for spans in ranks]
+    return max(costs) / sum(costs), max(trained) / max(1, sum(sizes.values()))
+
+
+def _shared_bytes(work: Work) -> int:
+    """Return the bytes of gradients that ranks of a pipeline sum because they share weights, such as tied ones."""
+    strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
+    if division is None or not isinstance(strategy, PipelineStrategy):
+        return 0
+    used = Counter(
+        name
+        for place in range(traits.ranks_per_replica)
+        for name in division.uses(division.of_rank(place, strategy, traits))
+    )
+    shared = {name for name, count in used.items() if count > 1}
+    parameters = work.profile.parameters
+    return work.profile.weight_bytes * sum(each.numel for each in parameters if each.name in shared and each.is_trained)
+
+
+def hidden_size(blocks: Sequence[Weights]) -> int:
     """Return D: the width of what a block hands on, which is that of its smallest tensor, a norm's weight."""
-    return min(min(block.sizes) for block in profile.blocks)
+    return min(min(block.sizes) for block in blocks)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from paratune.plan.constants import Constants
 from paratune.plan.kernels import PassTime, pass_time
 from paratune.plan.machine import Machine, threads_of_rank
-from paratune.plan.profile import Profile
+from paratune.plan.profile import Profile, Weights
 from paratune.plan.schedules import spread
 from paratune.plan.setup import Setup
-from paratune.plan.work import Spread, Work
+from paratune.plan.work import Work
 
 TERMS = (
     "get_batch",
@@ -71,10 +71,11 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
     constants = machine.constants_for(setup.ranks_per_node)
     if constants is None:
         return None
+    case = _Case(profile, profile.blocks, profile.rest, setup, machine, figures)
     try:
-        terms, bound = _terms(profile, setup, machine, constants, figures)
+        terms, bound = _terms(case, constants)
         total = math.fsum(terms.values())
-        shifts = {name: _shift(name, total, profile, setup, machine, constants, figures) for name in constants}
+        shifts = {name: _shift(case, constants, name, total) for name in constants}
     except KeyError:
         return None
     faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
@@ -95,7 +96,7 @@ def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: Figur
     if constants is None:
         return f"nothing is known of the speed of {machine.name}; measure it there: paratune plan --calibrate"
     try:
-        _terms(profile, setup, machine, constants, figures)
+        _terms(_Case(profile, profile.blocks, profile.rest, setup, machine, figures), constants)
     except KeyError as error:
         return (
             f"{machine.name} has no figure for {error.args[0]}; measure it there (paratune plan --calibrate), or give "
@@ -104,47 +105,52 @@ def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: Figur
     return None
 
 
-def _shift(
-    name: str,
-    total: float,
-    profile: Profile,
-    setup: Setup,
-    machine: Machine,
-    constants: Constants,
-    figures: Figures,
-) -> tuple[float, float]:
+@dataclass(frozen=True)
+class _Case:
+    """What is predicted; the parts of the profile are looked up once."""
+
+    profile: Profile
+    blocks: tuple[Weights, ...]
+    rest: Weights
+    setup: Setup
+    machine: Machine
+    figures: Figures
+
+
+def _shift(case: _Case, constants: Constants, name: str, total: float) -> tuple[float, float]:
     """Return by how much, in logarithms, one figure at its bounds can make the step faster, and slower."""
     moved = []
     for bound in ("low", "high"):
-        terms, _ = _terms(profile, setup, machine, constants.at_bound(name, bound), figures)
+        terms, _ = _terms(case, constants.at_bound(name, bound))
         moved.append(math.log(math.fsum(terms.values()) / total))
     return max(0.0, -min(moved)), max(0.0, *moved)
 
 
-def _terms(
-    profile: Profile, setup: Setup, machine: Machine, constants: Constants, figures: Figures
-) -> tuple[dict[str, float], str]:
+def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
     """Return the terms of a step, and what most of it is bound by.
 
     Raises:
         KeyError: A figure of the machine is not known.
     """
-    forward, backward = (_pass(profile, setup, machine, constants, name) for name in ("forward", "backward"))
+    setup, machine = case.setup, case.machine
+    forward, backward = (_pass(case, constants, name) for name in ("forward", "backward"))
     slower = _together(setup, machine, constants)
     work = Work(
-        profile=profile,
+        profile=case.profile,
+        blocks=case.blocks,
+        rest=case.rest,
         setup=setup,
         constants=constants,
         forward_s=forward.total_s * slower * constants.value("factor.forward", 1.0),
         backward_s=backward.total_s * slower * constants.value("factor.backward", 1.0),
-        num_tokens=figures.num_tokens,
+        num_tokens=case.figures.num_tokens,
         is_cuda=machine.is_cuda,
         slower=slower,
     )
     found = spread(work)
     other = constants.value("step", 0.0)
     idle_s = _idle_host_s(forward, backward, setup) if machine.is_cuda else 0.0
-    get_batch = _get_batch_s(setup, constants, figures, found.total_s + other, idle_s)
+    get_batch = _get_batch_s(setup, constants, case.figures, found.total_s + other, idle_s)
     terms = {
         "get_batch": get_batch,
         "forward": found.forward_s,
@@ -155,17 +161,17 @@ def _terms(
         "offload": found.offload_s,
         "other": other,
     }
-    return terms, _bound(terms, found, forward, backward)
+    return terms, _bound(terms, forward, backward)
 
 
-def _pass(profile: Profile, setup: Setup, machine: Machine, constants: Constants, name: str) -> PassTime:
-    phase = profile.forward if name == "forward" else profile.backward
+def _pass(case: _Case, constants: Constants, name: str) -> PassTime:
+    phase = case.profile.forward if name == "forward" else case.profile.backward
     return pass_time(
         phase.operations,
         constants,
         launch=f"launch.{name}",
-        tf32=setup.precision.tf32,
-        is_cuda=machine.is_cuda,
+        tf32=case.setup.precision.tf32,
+        is_cuda=case.machine.is_cuda,
     )
 
 
@@ -194,7 +200,7 @@ def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: f
     return max(0.0, making - idle_s)
 
 
-def _bound(terms: Mapping[str, float], found: Spread, forward: PassTime, backward: PassTime) -> str:
+def _bound(terms: Mapping[str, float], forward: PassTime, backward: PassTime) -> str:
     shares = dict.fromkeys(BOUNDS, 0.0)
     for term, each in (("forward", forward), ("backward", backward)):
         if each.is_queued and each.is_host_bound:

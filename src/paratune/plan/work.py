@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paratune.plan.constants import Constants
-from paratune.plan.profile import Profile
+from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
 
 ADAMW_PASSES = 9
@@ -18,6 +18,10 @@ class Work:
     """What a rank would do by itself."""
 
     profile: Profile
+    blocks: tuple[Weights, ...]
+    """The profile's."""
+    rest: Weights
+    """The profile's."""
     setup: Setup
     constants: Constants
     forward_s: float
@@ -32,11 +36,11 @@ class Work:
     @property
     def block_grads(self) -> list[int]:
         """Bytes of each block's gradients."""
-        return [self.profile.weight_bytes * block.num_trained for block in self.profile.blocks]
+        return [self.profile.weight_bytes * block.num_trained for block in self.blocks]
 
     @property
     def rest_grads(self) -> int:
-        return self.profile.weight_bytes * self.profile.rest.num_trained
+        return self.profile.weight_bytes * self.rest.num_trained
 
     @property
     def grads(self) -> int:
@@ -46,16 +50,15 @@ class Work:
     @property
     def block_weights(self) -> list[int]:
         """Bytes of each block's weights, frozen ones included."""
-        return [self.profile.weight_bytes * (each.num_trained + each.num_frozen) for each in self.profile.blocks]
+        return [self.profile.weight_bytes * (each.num_trained + each.num_frozen) for each in self.blocks]
 
     @property
     def rest_weights(self) -> int:
-        rest = self.profile.rest
-        return self.profile.weight_bytes * (rest.num_trained + rest.num_frozen)
+        return self.profile.weight_bytes * (self.rest.num_trained + self.rest.num_frozen)
 
     @property
     def num_tensors(self) -> int:
-        return sum(len(part.sizes) for part in (*self.profile.blocks, self.profile.rest))
+        return sum(len(part.sizes) for part in (*self.blocks, self.rest))
 
     @property
     def overlap(self) -> float:

@@ -232,8 +232,20 @@ def test_a_pipeline_waits_for_its_bubble() -> None:
     assert uneven["bubble"] == pytest.approx(ideal * 3 / 2.4 * 12 / 8 - ideal, rel=0.01)
 
 
+def test_a_pipeline_is_cut_as_the_strategy_cuts_it() -> None:
+    config = AutoConfig.for_model("bert", num_hidden_layers=4)
+    cut = profile(config, TASK, Shape((128,) * 4), POLICIES["fp32"], with_division=True)
+    way = setup(PipelineStrategy(kind="pipeline", stages=2, balance=[3, 1]), 2, steps=4)
+    found, alone = terms(way, of=cut), terms(SINGLE, of=cut)
+    # 3 of 4 equal blocks on the first rank, where 2 would be even; m = 4, p = 2: 5/4 of its time.
+    ideal = 4 * (alone["forward"] + alone["backward"]) / 2
+    assert found["bubble"] == pytest.approx(ideal * 1.5 * 5 / 4 - ideal, rel=0.01)
+    # Devlin et al.: a block has 7.09 M weights, embeddings 23.84 M; the first rank trains 3 blocks and embeddings.
+    assert found["optimizer"] == pytest.approx(9 * 4 * (3 * 7_087_872 + 23_837_184) / 1e12)
+
+
 def test_hidden_states_of_a_pipeline_are_as_wide_as_the_model() -> None:
-    assert hidden_size(bert_base()) == 768
+    assert hidden_size(bert_base().blocks) == 768
 
 
 def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
