@@ -83,7 +83,8 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
     yield "loss", "Loss", page_figures.loss(found)
     yield "phases", "Where a step's time goes", page_figures.phases(found)
     yield "memory", "Memory", page_figures.memory(found)
-    yield "quality", "Predictions", page_figures.quality(found)
+    if not all(run.is_probe for run in found.report.runs):
+        yield "quality", "Predictions", page_figures.quality(found)
     if several:
         yield "settings", "Settings that differ", _settings(found)
     yield "machine", "Hardware and software", _machine(found.report, found)

@@ -41,9 +41,9 @@ def memory(found: Contents) -> Html:
 
 
 def quality(found: Contents) -> Html:
-    """Return confusion matrices, or predicted against actual, of each run."""
+    """Return confusion matrices, or predicted against actual, of each run but probes, which predict nothing."""
     parts = []
-    for run in found.report.runs:
+    for run in (run for run in found.report.runs if not run.is_probe):
         is_matrix = False
         if run.name in found.predictions:
             errors = found.table_of("errors", run)

@@ -45,7 +45,7 @@ def prediction_pictures(read: Mapping[str, Predictions]) -> Iterator[Drawing]:
 
 def read_all_predictions(report: Report) -> dict[str, Predictions | str]:
     """Return for each regression its predictions, or why there are none to draw."""
-    return {run.name: _predictions(run) for run in report.runs if run.task == "regression"}
+    return {run.name: _predictions(run) for run in report.runs if run.task == "regression" and not run.is_probe}
 
 
 def _task(run: RunRecord) -> str:

@@ -92,6 +92,11 @@ class RunRecord:
         return str(self.get("run.task.kind"))
 
     @property
+    def is_probe(self) -> bool:
+        """Whether it took a few steps to be timed, and was never evaluated."""
+        return self.get("run.config.measure.probe") is True
+
+    @property
     def labels(self) -> list[str]:
         labels = self.get("run.task.labels")
         return [str(label) for label in labels] if isinstance(labels, list) else []

@@ -328,6 +328,19 @@ def test_a_confusion_matrix_that_is_none_is_said(tmp_path, confusion):
     assert "No confusion matrix" in (tmp_path / "out" / "index.html").read_text()
 
 
+def test_probes_have_no_section_of_predictions(tmp_path):
+    probe = make_run(tmp_path / "probe", run_changes={"config.measure.probe": True}, summary_changes={"confusion": {}})
+    report.make([probe], tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "No confusion matrix" not in page
+    assert "Predictions" not in page
+    # Beside others it is passed over.
+    report.make([probe, make_run(tmp_path / "full", run_changes={"run_id": "full"})], tmp_path / "both")
+    page = (tmp_path / "both" / "index.html").read_text()
+    assert "No confusion matrix" not in page
+    assert "Predictions" in page
+
+
 @pytest.mark.parametrize("damage", ["absent", "torn"])
 def test_predictions_that_cannot_be_read_are_said(tmp_path, damage):
     folder = make_run(tmp_path / "a", task="regression")
