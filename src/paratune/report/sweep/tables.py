@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.systems.configurations import label_of
 from paratune.report.tabular import Entry, Table, table_of_texts
 from paratune.units import NOT_AVAILABLE, counted
 
@@ -23,22 +24,34 @@ def chosen(report: SweepReport) -> Table:
     across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
     down = [label for label in per if label != across]
     columns: dict[tuple[str, str, str], str] = {}
+    labels: dict[tuple[str, str, str], str] = {}
     rows: dict[tuple[str, ...], dict[tuple[str, str, str], Entry]] = {}
     for group in report.groups:
         row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
         name = report.shown(across, group.values[across]) if across else ""
+        if _is_choice(report):
+            labels.setdefault((name, "", "chosen"), f"{name} chosen".strip())
+            row[name, "", "chosen"] = _chosen_name(report, group)
         for metric in group.metrics:
             column = (name, group.split_shown(), metric)
             columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
             row[column] = _mean(group.chosen, group.split_shown(), metric)
     cells: list[list[str | Entry]] = [
-        [*(name or (report.record.name,)), *(row.get(column, Entry("")) for column in columns)]
+        [*(name or (report.record.name,)), *(row.get(column, Entry("")) for column in (*labels, *columns))]
         for name, row in rows.items()
     ]
     title = "Chosen by validation" if _is_choice(report) else "Results"
-    return table_of_texts(
-        "chosen", title, (*(down or ["matrix"]), *columns.values()), cells, max(1, len(down)), tuple(_about(report))
-    )
+    header = (*(down or ["matrix"]), *labels.values(), *columns.values())
+    return table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_about(report)))
+
+
+def _chosen_name(report: SweepReport, group: Group) -> Entry:
+    """Return the values of the chosen candidate, on the axes that are chosen among."""
+    if group.chosen is None:
+        return Entry("none")
+    axes = [axis for axis in report.record.axes if axis.label in group.chosen.values]
+    runs_ = tuple(outcome.cell.name for outcome in group.chosen.outcomes)
+    return Entry(label_of(axes, group.chosen.values) or "the only one", runs=runs_, source="sweep.json")
 
 
 def _is_choice(report: SweepReport) -> bool:

@@ -90,7 +90,10 @@ def test_the_best_mean_on_validation_is_chosen_and_test_scores_are_shown(tmp_pat
     (group,) = report.groups
     assert group.chosen.values == {"rate": "low"}  # 0.86 against 0.85, though one seed of the other has 0.90
     assert group.remarks == ()
-    assert chosen(report).rows == (("table6", "0.7500 ± 0.0000", "0.7500 ± 0.0000"),)
+    table = chosen(report)
+    assert table.header[:2] == ("matrix", "chosen")
+    assert table.rows == (("table6", "rate 1e-05", "0.7500 ± 0.0000", "0.7500 ± 0.0000"),)
+    assert table.lines[0][1].runs == ("low_seed-1", "low_seed-2", "low_seed-3")
 
 
 def test_of_an_error_the_smallest_is_chosen(tmp_path: Path):
@@ -137,7 +140,7 @@ def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen is None
     assert "nothing is chosen: no candidate has all of its runs" in group.remarks
-    assert chosen(report).rows == (("table6", "n/a", "n/a"),)
+    assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
 
 
 def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
@@ -158,6 +161,8 @@ def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path
     table = chosen(make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), test=False))
     assert table.header == (
         "model",
+        "mrpc chosen",
+        "stsb chosen",
         *(
             "mrpc validation Accuracy ↑",
             "mrpc validation F1 ↑",
@@ -166,7 +171,14 @@ def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path
         ),
     )
     assert [row[0] for row in table.rows] == ["big", "<i>small</i>"]
-    assert table.rows[0][1:] == ("0.8600 ± 0.0000", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.8500 ± 0.0500")
+    assert table.rows[0][1:] == (
+        "rate 1e-05",
+        "rate 0.0001",
+        "0.8600 ± 0.0000",
+        "0.5000 ± 0.0000",
+        "0.5000 ± 0.0000",
+        "0.8500 ± 0.0500",
+    )
     assert any("they flatter" in note for note in table.notes)
 
 
