@@ -339,7 +339,7 @@ def report(
     ] = None,
     target: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="score, such as f1>=0.88: the time after which validation first reached it"),
+        Parameter(negative=(), help="score, such as f1>=0.88: when each run, or those of a matrix, first reached it"),
     ] = None,
     price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
     json: Json = False,

@@ -42,9 +42,7 @@ def report_command(
     is_replaced = out is not None and holds_report(out)
     if sweeps and baseline is not None:
         raise ConfigError(f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
-    if sweeps and wanted:
-        raise ConfigError(f"--target is for runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
-    report = make_sweep(sweeps, out, price) if sweeps else make(runs, out, baseline, wanted, price)
+    report = make_sweep(sweeps, out, price, wanted) if sweeps else make(runs, out, baseline, wanted, price)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

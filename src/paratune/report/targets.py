@@ -54,6 +54,16 @@ class Reached:
     """Whether later sessions are in the run's start-up too, so that `total_s` is not known."""
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """What the evaluations of a run say of targets."""
+
+    reached: tuple[Reached, ...]
+    """Of each target."""
+    metrics: frozenset[str]
+    """By which it was evaluated on validation."""
+
+
 def parse_target(text: str) -> Target:
     """Return what `--target` says, such as "f1>=0.88" or "loss<=0.3".
 
@@ -83,11 +93,10 @@ def target_rows(runs: Sequence[RunRecord], targets: Sequence[Target]) -> Iterato
     Raises:
         ConfigError: No run was evaluated by a target's metric.
     """
-    events = [_events_of_ranks(run) for run in runs]
-    for target in targets:
-        found = [reached(run, own, target) for run, own in zip(runs, events, strict=True)]
-        if all(one.best is None for one in found):
-            raise ConfigError(_unknown_metric(target, events))
+    looked_at = [look_at(run, targets) for run in runs] if targets else []
+    check_known(targets, looked_at)
+    for at, target in enumerate(targets):
+        found = [one.reached[at] for one in looked_at]
         for part, label in (("train_s", "Training until"), ("total_s", "Whole run until")):
             values = [getattr(one, part) for one in found]
             texts = [_text(one, value) for one, value in zip(found, values, strict=True)]
@@ -97,6 +106,34 @@ def target_rows(runs: Sequence[RunRecord], targets: Sequence[Target]) -> Iterato
             ]
             key = f"{part.removesuffix('_s')}_until_{target.metric}_{target.value:g}_s"
             yield make_row(runs, key, GROUP, f"{label} {target.text}", sources, values, texts)
+
+
+def look_at(run: RunRecord, targets: Sequence[Target]) -> Evaluated:
+    """Read the events of a run, and return when it first met each target.
+
+    Raises:
+        CheckpointError: Its events are damaged.
+    """
+    ranks = [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
+    scores = [event["scores"] for event in (ranks[0] if ranks else ()) if isinstance(event.get("scores"), dict)]
+    names = {str(name) for each in scores for name in each}
+    metrics = {name for name in names if any(_score(event, name) is not None for event in ranks[0])}
+    return Evaluated(tuple(reached(run, ranks, target) for target in targets), frozenset(metrics))
+
+
+def check_known(targets: Sequence[Target], found: Sequence[Evaluated]) -> None:
+    """Make sure that some run was evaluated by the metric of each target.
+
+    Raises:
+        ConfigError: None was.
+    """
+    for at, target in enumerate(targets):
+        if all(one.reached[at].best is None for one in found):
+            names = sorted({plain(name) for one in found for name in one.metrics})
+            known = ", ".join(names) or "none: no run has a validation set"
+            raise ConfigError(
+                f"--target {target.metric}: no run was evaluated by it during training; known are {known}"
+            )
 
 
 def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: Target) -> Reached:
@@ -154,10 +191,6 @@ def _score(event: dict[str, Any], metric: str) -> float | None:
     return number_in(scores.get(metric))
 
 
-def _events_of_ranks(run: RunRecord) -> list[list[dict[str, Any]]]:
-    return [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
-
-
 def _text(found: Reached, value: float | None) -> str:
     if found.best is None:
         return f"{NOT_AVAILABLE}: not evaluated by it"
@@ -166,16 +199,3 @@ def _text(found: Reached, value: float | None) -> str:
     if value is None and found.train_s is not None and found.was_resumed_later:
         return f"{NOT_AVAILABLE}: resumed later, and start-up is recorded of all sessions together"
     return format_duration(value)
-
-
-def _unknown_metric(target: Target, events: Sequence[Sequence[Sequence[dict[str, Any]]]]) -> str:
-    names = {
-        name
-        for ranks in events
-        for event in (ranks[0] if ranks else ())
-        if event["event"] == "evaluation" and isinstance(event.get("scores"), dict)
-        for name in event["scores"]
-        if _score(event, name) is not None
-    }
-    known = ", ".join(sorted(map(plain, names))) or "none: no run has a validation set"
-    return f"--target {target.metric}: no run was evaluated by it during training; known are {known}"

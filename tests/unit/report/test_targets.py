@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from make_run import make_run
 
-from paratune.commands.report import report_command
 from paratune.errors import ConfigError
 from paratune.report import make
 from paratune.report.read import read_runs
 from paratune.report.targets import Target, parse_target, target_rows
-from paratune.sweep_record import SWEEP_FILE
 
 
 def write(folder: Path, *ranks: list[dict[str, Any]]) -> None:
@@ -127,9 +125,3 @@ def test_numbers_may_be_written_as_one_likes(text: str):
 def test_a_metric_that_no_run_was_evaluated_by_is_refused_with_the_known_ones(run: Path):
     with pytest.raises(ConfigError, match=r"no run was evaluated by it .*; known are f1, loss"):
         cells(run, "rmse<=1")
-
-
-def test_a_matrix_takes_no_target(tmp_path: Path):
-    (tmp_path / SWEEP_FILE).write_text("{}", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"--target is for runs"):
-        report_command([tmp_path], out=None, as_json=False, targets=["f1>=0.8"])

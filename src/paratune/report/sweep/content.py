@@ -13,6 +13,7 @@ from paratune.report.systems.model import Systems
 from paratune.report.systems.overview_figures import pareto, time_and_memory
 from paratune.report.systems.phase_figures import phase_drawings
 from paratune.report.systems.scaling_figures import scaling_drawings
+from paratune.report.systems.time_to_quality import target_tables
 from paratune.report.systems.trust import certificate_table, unreadable
 
 
@@ -26,6 +27,7 @@ def _sections(report: SweepReport) -> Iterator[Section]:
     yield Section("chosen", main.title, (main,))
     if report.systems is not None and report.systems.measured:
         yield Section("verdicts", "Verdicts", tuple(verdict_table(report.verdicts, report.verdict_notes)))
+        yield Section("targets", "Time to quality", tuple(target_tables(report.systems, report.targets)))
         yield from _of_systems(report.systems)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
     yield Section("candidates", "All candidates" if report.record.select_per else "Candidates", groups)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
 from paratune.report.sweep.content import sections_of
@@ -15,18 +16,23 @@ from paratune.report.sweep.paper import sweep_pdf
 from paratune.report.systems.judging import judged
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
+from paratune.report.targets import Target
 from paratune.report.write import MARKER, check_folder, write_files
 
 
-def make_sweep(folder: Path | Sequence[Path], out: Path | None, price: float | None = None) -> SweepReport:
+def make_sweep(
+    folder: Path | Sequence[Path], out: Path | None, price: float | None = None, targets: Sequence[Target] = ()
+) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
     Args:
         folder: Of the matrix, with sweep.json; or of several with the same axes.
         out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
         price: Of a device-hour, in place of the matrix's own.
+        targets: Scores; when the configurations reached them is shown.
 
     Raises:
+        ConfigError: No run was evaluated by the metric of a target.
         CheckpointError: A folder holds no matrix, or a damaged one; axes of several differ; or the files cannot be
             written.
     """
@@ -37,7 +43,9 @@ def make_sweep(folder: Path | Sequence[Path], out: Path | None, price: float | N
         report = replace(report, record=replace(report.record, price_per_device_hour=price))
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     found, notes = judged(systems)
-    report = replace(report, systems=systems, verdicts=found, verdict_notes=notes)
+    if targets and not any(one.scored for one in systems.measured):
+        raise ConfigError("--target asks when runs reached a score, and no run of the matrix has scores")
+    report = replace(report, systems=systems, verdicts=found, verdict_notes=notes, targets=tuple(targets))
     sections = sections_of(report)
     report = replace(report, sections=sections)
     if out is None:

@@ -17,6 +17,7 @@ from paratune.config.metric_names import direction
 from paratune.errors import CheckpointError
 from paratune.report.section import Section
 from paratune.report.systems.model import Systems
+from paratune.report.targets import Target
 from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.units import counted
 from paratune.verdicts import Verdict
@@ -125,6 +126,8 @@ class SweepReport:
     """On its configurations, each beside its baseline."""
     verdict_notes: tuple[str, ...] = ()
     """What is to be said of those without a verdict."""
+    targets: tuple[Target, ...] = ()
+    """Scores; when configurations reached them is shown."""
     sections: tuple[Section, ...] = ()
     """What it shows; empty where it was not made for any format yet."""
 
