@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from verdict_models import (
+    FEW_ROWS,
     METRICS,
     Rates,
     Setting,
@@ -101,6 +102,13 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
     for metric in METRICS:
         for ratio in RATIOS:
             yield f"quality|{metric.name}|2|{ratio}", quality_of(Setting(metric, 2, ratio), trials)
+    for num in (2, 3, 5):
+        for ratio in RATIOS:
+            yield f"quality|{FEW_ROWS.name}|{num}|{ratio}", quality_of(Setting(FEW_ROWS, num, ratio), trials)
+    for metric in (METRICS[0], FEW_ROWS):
+        for ratio in RATIOS:
+            setting = Setting(metric, 2, ratio, is_paired=False)
+            yield f"unpaired|{metric.name}|2|{ratio}", quality_of(setting, trials)
 
 
 def speed_of(speeds: Speeds, trials: int) -> Simulate:

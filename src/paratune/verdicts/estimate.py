@@ -129,7 +129,7 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
         num_samples: On which that was found.
     """
     differences = [b - a for a, b in zip(first, second, strict=True)]
-    mean, mean_square = _moments(differences)
+    mean, mean_square = _moments(differences, max(map(abs, (*first, *second))))
     return Estimate(mean, (Side(mean_square, len(differences)),), shared, num_samples, scope)
 
 
@@ -146,7 +146,7 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
 
     Source: Welch, Biometrika 34, 1947, for sides with as many runs; for others see `Estimate.degrees_of_freedom`.
     """
-    (a, a_square), (b, b_square) = _moments(first), _moments(second)
+    (a, a_square), (b, b_square) = (_moments(side, max(map(abs, side))) for side in (first, second))
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), shared, num_samples, scope)
 
 
@@ -163,12 +163,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and sample variance; no variance of values that are equal to rounding."""
+def _moments(values: Sequence[float], scale: float) -> tuple[float, float]:
+    """Return mean and sample variance; none of values that are equal to the rounding of figures of this size."""
     mean = math.fsum(values) / len(values)
-    scale = max(abs(value) for value in values)
     square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, square if square > (1e-14 * scale) ** 2 else 0.0
+    return mean, square if square > (1e-13 * scale) ** 2 else 0.0
 
 
 def _quantile(probability: float, degrees_of_freedom: float) -> float:

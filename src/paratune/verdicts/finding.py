@@ -36,7 +36,7 @@ class Finding:
     margin: float | None = None
     """Largest change that counts as none, in the unit of `change`."""
     p_different: float | None = None
-    """Of "there is no change"; held to 5%, after Holm where several configurations are compared."""
+    """Of "there is no change"; held to 5%, after Holm where several configurations are compared; None over samples."""
     p_equal: float | None = None
     """Of "the change is as large as the margin"; likewise."""
     standard_error: float | None = None
@@ -75,13 +75,21 @@ def decide(measured: Sequence[Measured]) -> list[Finding]:
     "equal" goes before "different": a change that is there, and smaller than the margin, counts as none.
 
     Args:
-        measured: One a configuration; those without an estimate stay as they are.
+        measured: One a configuration; those without an estimate stay as they are, and those over samples alone cannot
+            be told.
     """
-    known = [(position, one, one.estimate) for position, one in enumerate(measured) if one.estimate is not None]
+    # Samples alone say nothing of other seeds: what is no test is not among those that Holm counts.
+    known = [
+        (position, one, one.estimate)
+        for position, one in enumerate(measured)
+        if one.estimate is not None and one.estimate.sides
+    ]
     limits = [_limits(one.finding) for _, one, _ in known]
     different = holm([estimate.p_different() for _, _, estimate in known])
     equal = holm([estimate.p_equal(*limit) for (_, _, estimate), limit in zip(known, limits, strict=True)])
-    findings = [one.finding for one in measured]
+    findings = [
+        one.finding if one.estimate is None else replace(one.finding, outcome="cannot tell") for one in measured
+    ]
     for place, (position, one, estimate) in enumerate(known):
         found = replace(one.finding, p_different=different[place], p_equal=equal[place])
         findings[position] = _decided(found, estimate, one.sign, ALPHA / len(known))
@@ -115,9 +123,6 @@ def _limits(finding: Finding) -> tuple[float, float]:
 def _decided(found: Finding, estimate: Estimate, sign: int, alpha: float) -> Finding:
     assert found.p_equal is not None
     assert found.p_different is not None
-    if not estimate.sides:
-        # Samples alone say nothing of other seeds.
-        return replace(found, outcome="cannot tell")
     if found.p_equal <= ALPHA:
         return replace(found, outcome="equal")
     if found.p_different <= ALPHA:

@@ -96,4 +96,6 @@ def read_rows(run: Run, split: str) -> Rows:
         raise CannotTell(f"{path.name} of {plain(run.name)} cannot be read ({plain(error)[:80]})") from error
     if not table.num_rows or "index" not in columns:
         raise CannotTell(f"{path.name} of {plain(run.name)} holds no rows")
+    if table.num_rows == 1:
+        raise CannotTell(f"{path.name} of {plain(run.name)} holds one row, which says nothing of others")
     return Rows(run.name, columns)

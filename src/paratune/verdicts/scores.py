@@ -14,7 +14,7 @@ from paratune.verdicts.jackknife import Scored
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
 from paratune.verdicts.rows import CannotTell, Rows, Run, read_rows
-from paratune.verdicts.scoring import score_again
+from paratune.verdicts.scoring import is_had, score_again
 
 Seeds = Sequence[Sequence[Run]]
 
@@ -60,9 +60,11 @@ def _estimate(
         if one is not None:
             return None, f"{one}; and none over samples: {error}"
         make = paired if is_paired else unpaired
-        return make(
-            scores[0], scores[1], scope="seeds"
-        ), f"over seeds on these samples, not over other samples: {error}"
+        estimate = make(scores[0], scores[1], scope="seeds")
+        if not estimate.variance and (estimate.value or is_had(sides[0][0][0], metric)):
+            # Counts of few samples do so by chance; models that have the same loss in every seed are the same.
+            return None, f"all seeds differ by the same: how far another seed would be from it is not known; {error}"
+        return estimate, f"over seeds on these samples, not over other samples: {error}"
     if one is not None:
         return _of_rows(over_samples(first, second), first), f"{one}; the interval is over samples, of these models"
     return _of_rows(over_seeds_and_samples(first, second, is_paired=is_paired), first), None

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from verdict_models import METRICS, Setting, Speeds, draw, seed_deviation, true_change, try_quality, try_speed
+from verdict_models import FEW_ROWS, METRICS, Setting, Speeds, draw, seed_deviation, true_change, try_quality, try_speed
 
 BAND = (0.93, 0.97)
 MOST_FALSE = 0.06
@@ -47,6 +47,15 @@ def test_intervals_of_speed_of_sides_with_unequal_numbers_of_runs(num_runs, devi
 def test_intervals_of_quality(num_seeds, ratio):
     setting = Setting(METRICS[0], num_seeds, ratio)
     check(try_quality(setting, 600, 13), try_quality(replace(setting, differ=False), 600, 14))
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_intervals_of_scores_that_are_often_the_same(num_seeds):
+    # Two seeds are 15% of the time; without the variance of their answers, false "different" are 8%. Wider is allowed.
+    setting = Setting(FEW_ROWS, num_seeds, 0.0)
+    changed, same = try_both(setting, 2000, (num_seeds, 15))
+    assert changed.covered > BAND[0]
+    assert max(changed.equal, same.different) < MOST_FALSE
 
 
 @pytest.mark.slow

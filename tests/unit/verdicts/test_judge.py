@@ -159,6 +159,43 @@ def test_runs_that_predict_the_same_are_equal(tmp_path):
     assert (found.change, found.low, found.high, found.outcome) == (0, 0, 0, "equal")
 
 
+@pytest.mark.parametrize("second", [[0.93, 0.91], [0.92, 0.90]])
+def test_seeds_that_differ_by_the_same_without_predictions_tell_nothing(second):
+    base, other = runs_of("a", [100, 101], accuracies=[0.92, 0.90]), runs_of("b", [100, 101], accuracies=second)
+    found = judge([base, other], "a")[0].quality[0]
+    assert (found.outcome, found.low) == ("n/a", None)
+    assert found.change == pytest.approx(second[0] - 0.92)
+    assert "all seeds differ by the same" in found.reason
+    assert "a0 has no predictions.test.parquet" in found.reason
+
+
+def test_models_with_the_same_loss_in_every_seed_are_equal():
+    def of(name):
+        scores = {"accuracy": 0.9, "loss": 0.31}
+        values = {f"summary__scores__test__{key}": value for key, value in scores.items()}
+        return runs_of(name, [100, 101], **values, summary__scores__test=scores, run__task__metrics=["loss"])
+
+    assert [one.outcome for one in judge([of("a"), of("b")], "a")[0].quality] == ["equal"]
+
+
+def test_one_row_says_nothing_of_others(tmp_path):
+    base, other = predicted("a", tmp_path, [10, 12, 11]), predicted("b", tmp_path, [30, 33, 29])
+    for group in (base, other):
+        for run in group.runs:
+            write_classes(run.folder, np.ones(1, dtype=bool), LABELS[:1])
+    found = judge([base, other], "a")[0].quality[0]
+    assert (found.scope, found.outcome) == ("seeds", "different")
+    assert "predictions.test.parquet of a0 holds one row, which says nothing of others" in found.reason
+
+
+def test_what_cannot_be_told_is_no_test_among_several(tmp_path):
+    base, other = predicted("a", tmp_path, [10, 12, 11]), predicted("b", tmp_path, [20, 23, 24])
+    alone = judge([base, other], "a")[0].quality[0]
+    among = judge([base, other, predicted("c", tmp_path, [80])], "a")
+    assert among[0].quality[0].p_different == alone.p_different
+    assert (among[1].quality[0].outcome, among[1].quality[0].p_different) == ("cannot tell", None)
+
+
 def test_one_seed_has_an_interval_over_samples_and_cannot_tell(tmp_path):
     base, other = predicted("a", tmp_path, [10]), predicted("b", tmp_path, [80])
     found = judge([base, other], "a")[0].quality[0]

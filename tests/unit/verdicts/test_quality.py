@@ -36,6 +36,25 @@ def test_runs_without_partners_share_their_samples():
     assert found.shared < 0.1 * found.variance
 
 
+def test_seeds_that_score_the_same_by_chance_vary_as_their_answers_do():
+    # Each seed gains one answer of four, and not the same one: scores do not vary, answers do. Without the means of
+    # samples (1/2, 1/2, 0, 0) differences of 1/2 are left, four times: 1 over 1 x 3 degrees of freedom, over 4 samples.
+    first = [of_mean([0, 0, 1, 1]), of_mean([0, 0, 1, 1])]
+    second = [of_mean([1, 0, 1, 1]), of_mean([0, 1, 1, 1])]
+    found = over_seeds_and_samples(first, second, is_paired=True)
+    assert (found.value, found.shared) == (0.25, 0)
+    assert found.variance == pytest.approx(1 / 3 / 4 / 2)
+    assert found.degrees_of_freedom == pytest.approx(1)
+    # The same of one side, where the other has it in its scores: (1/4 - 3/4)^2 / 2.
+    apart = over_seeds_and_samples([of_mean([0, 0, 0, 1]), of_mean([0, 1, 1, 1])], second, is_paired=False)
+    assert [side.mean_square for side in apart.sides] == pytest.approx([1 / 8, 1 / 12])
+
+
+def test_models_that_answer_the_same_do_not_vary():
+    runs = [of_mean([0, 1, 1, 1]), of_mean([0, 0, 1, 1])]
+    assert over_seeds_and_samples(runs, runs, is_paired=True).variance == 0
+
+
 def test_over_samples_is_the_paired_t_test_of_samples():
     from scipy import stats
 
