@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install chromium quickstart test test-slow test-all lint format clean
+.PHONY: install chromium slurm quickstart test test-slow test-slurm test-all lint format clean
 
 install: $(STAMP)
 
@@ -33,13 +33,27 @@ chromium:
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
 	fi
 
+# For a toy cluster; without it the tests of clusters are skipped, and say so.
+slurm:
+	@if command -v sbatch >/dev/null && PATH="$$PATH:/usr/sbin:/usr/local/sbin" && command -v slurmctld >/dev/null && \
+	  command -v slurmd >/dev/null && command -v munged >/dev/null; then :; \
+	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "no Slurm here, and only root may install it (apt-get install slurmctld slurmd slurm-client munge): its tests are skipped"; \
+	else \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; \
+	fi
+
 test: install
 	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'slow and not slurm' -n 2 --dist worksteal
 
-test-all: test test-slow
+test-slurm: install slurm
+	$(BIN)/python -m pytest -m slurm tests/slurm
+
+test-all: test test-slow test-slurm
 
 lint: install
 	$(BIN)/ruff check src tests benchmarks

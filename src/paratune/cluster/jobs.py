@@ -148,7 +148,8 @@ def _run_state(
         here = next((each for each in queued if "[" in each.id and _is_among(run, each.id)), None)
     said = exit_said(submitted, run)
     if here is not None and here.state not in ENDED:
-        words = {"RUNNING": "running", "PENDING": "queued again" if said == REQUEUED else "pending"}
+        was_queued = said == REQUEUED or facts.get("Restarts", "0") != "0"
+        words = {"RUNNING": "running", "PENDING": "queued again" if was_queued else "pending"}
         return words.get(here.state, "ending" if here.state == "COMPLETING" else here.state.lower()), None
     state = facts.get("JobState", "")
     if state in ("CANCELLED", "TIMEOUT", "NODE_FAIL", "DEADLINE"):

@@ -226,6 +226,7 @@ def _task(job: Job) -> Iterator[str]:
     site = job.site
     yield from ("", "# Runs once on each node.", "task() {")
     yield "  trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it"
+    yield "  trap : TERM  # the run gets it too, and this waits for it"
     if site.scratch is not None:
         yield f'  export TMPDIR={quoted(site.scratch)}"/paratune-$SLURM_JOB_ID"'
         yield '  mkdir -p "$TMPDIR" && trap \'rm -rf "$TMPDIR"\' EXIT'
@@ -280,12 +281,12 @@ forward() {
   [ "$signal" = none ] || return 0
   signal=$1
   say "$1: passed on to the run, which saves and ends"
-  pass_on &
+  pass_on >/dev/null 2>&1 &
 }
 pass_on() {
   # Again and again: one that comes while a rank starts is heard by nobody.
   trap - USR1 TERM
-  while [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null; do sleep 5; done
+  while [ -n "$step" ] && kill -USR1 "$step"; do sleep 5; done
 }
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM""".splitlines()
@@ -312,7 +313,7 @@ start() {{
   srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \\
     --open-mode=append --output="${{folder//%/%%}}/$job.node%n.txt" bash -c "$(declare -f task); task" &
   step=$!
-  [ "$signal" = none ] || pass_on &
+  [ "$signal" = none ] || pass_on >/dev/null 2>&1 &
   while :; do
     wait "$step"
     code=$?

@@ -51,8 +51,6 @@ class ToyCluster:
         """Return the process id of each daemon that runs: munged, slurmctld, and slurmd by the name of its node."""
         found = {}
         for path in sorted(self.folder.glob("*.pid")):
-            if path.stem.endswith(".own"):  # the daemon's
-                continue
             with suppress(OSError, ValueError):
                 number = int(path.read_text())
                 if _is_daemon(number, self.folder):
@@ -88,7 +86,7 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
     try:
         _start_munged(cluster, programs["munged"])
-        _daemon([programs["slurmctld"], "-D", "-c", "-f", str(cluster.conf)], cluster, "slurmctld")
+        _daemon([programs["slurmctld"], "-c", "-f", str(cluster.conf)], cluster, "slurmctld")
         for name in cluster.node_names():
             start_node(cluster, name, slurmd=programs["slurmd"])
         _wait_until_idle(cluster)
@@ -117,7 +115,7 @@ def start_node(cluster: ToyCluster, name: str, *, slurmd: str | None = None) -> 
     """
     spool = cluster.folder / f"spool.{name}"
     spool.mkdir(exist_ok=True)
-    _daemon([slurmd or _programs()["slurmd"], "-D", "-N", name, "-f", str(cluster.conf)], cluster, name)
+    _daemon([slurmd or _programs()["slurmd"], "-N", name, "-f", str(cluster.conf)], cluster, name)
 
 
 def end_node(cluster: ToyCluster, name: str) -> None:
@@ -156,8 +154,8 @@ def conf_text(folder: Path, ports: Sequence[int]) -> str:
         "CredType=cred/munge",
         f"StateSaveLocation={folder}/state",
         f"SlurmdSpoolDir={folder}/spool.%n",
-        f"SlurmctldPidFile={folder}/slurmctld.own.pid",
-        f"SlurmdPidFile={folder}/%n.own.pid",
+        f"SlurmctldPidFile={folder}/slurmctld.pid",
+        f"SlurmdPidFile={folder}/%n.pid",
         f"SlurmctldLogFile={folder}/slurmctld.log",
         f"SlurmdLogFile={folder}/slurmd.%n.log",
         "ProctrackType=proctrack/linuxproc",
@@ -244,8 +242,8 @@ def _start_munged(cluster: ToyCluster, munged: str) -> None:
     at = cluster.folder
     _daemon(
         [
-            *(munged, "--foreground", "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key"),
-            *(f"--pid-file={at}/munged.own.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munge.seed"),
+            *(munged, "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key"),
+            *(f"--pid-file={at}/munged.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munge.seed"),
         ],
         cluster,
         "munged",
@@ -254,20 +252,24 @@ def _start_munged(cluster: ToyCluster, munged: str) -> None:
 
 
 def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
+    """Start a daemon, which leaves its process id in `NAME.pid` when it is up."""
+    (cluster.folder / f"{name}.pid").unlink(missing_ok=True)
     with (cluster.folder / f"{name}.out").open("ab") as output:
-        process = subprocess.Popen(
+        started = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,
             cwd=cluster.folder,
             env={**os.environ, **cluster.environment},
+            timeout=START_S,
+            check=False,
         )
-    (cluster.folder / f"{name}.pid").write_text(f"{process.pid}\n")
-    time.sleep(_POLL_S)
-    if process.poll() is not None:
-        raise LaunchError(_did_not_come_up(cluster, name))
+    deadline = time.monotonic() + START_S
+    while started.returncode or name not in cluster.pids():
+        if started.returncode or time.monotonic() > deadline:
+            raise LaunchError(_did_not_come_up(cluster, name))
+        time.sleep(_POLL_S)
 
 
 def _wait_until_idle(cluster: ToyCluster) -> None:

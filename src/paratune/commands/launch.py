@@ -106,10 +106,9 @@ def _run_jobs(
         print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201
         return []
     if not dry_run:
-        # A run that is in use is that of a job which this one is to come after, or the check below says so.
-        if not after:
-            check_usable(folder, "resume")
         _check_not_queued(folder, after)
+        if not after:  # else it may be in use by a job that this one is to come after
+            check_usable(folder, "resume")
         _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]
 

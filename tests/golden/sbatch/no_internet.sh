@@ -28,12 +28,12 @@ forward() {
   [ "$signal" = none ] || return 0
   signal=$1
   say "$1: passed on to the run, which saves and ends"
-  pass_on &
+  pass_on >/dev/null 2>&1 &
 }
 pass_on() {
   # Again and again: one that comes while a rank starts is heard by nobody.
   trap - USR1 TERM
-  while [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null; do sleep 5; done
+  while [ -n "$step" ] && kill -USR1 "$step"; do sleep 5; done
 }
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
@@ -49,6 +49,7 @@ export config=/home/me/work/runs/sst2/slurm/config.yaml
 # Runs once on each node.
 task() {
   trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it
+  trap : TERM  # the run gets it too, and this waits for it
   torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=4 \
     --rdzv-backend=c10d --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" \
     --rdzv-conf=is_host="$((SLURM_NODEID == 0))" --log-dir="$ranks_folder" --tee=3 --no-python paratune train \
@@ -70,7 +71,7 @@ start() {
   srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \
     --open-mode=append --output="${folder//%/%%}/$job.node%n.txt" bash -c "$(declare -f task); task" &
   step=$!
-  [ "$signal" = none ] || pass_on &
+  [ "$signal" = none ] || pass_on >/dev/null 2>&1 &
   while :; do
     wait "$step"
     code=$?

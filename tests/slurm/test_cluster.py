@@ -1,0 +1,120 @@
+"""Runs on a real Slurm: several nodes, arrays, preemption, failures, lost nodes, cancelling, dependencies."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from outcome import outcome
+from toy_jobs import release, state_of, text_of, wait_until
+
+from paratune.cluster import toy
+from paratune.errors import EXIT_DATA, EXIT_OK
+from paratune.records import read_json
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+LAUNCH = ("launch", "c.yaml", "--site", "site.yaml")
+TWO_NODES = (*LAUNCH, "--nodes", "2", "--set", "strategy=ddp", "--set", "train.epochs=8")
+URGENT = """\
+#!/bin/bash
+#SBATCH --nodes=3 --exclusive --partition=urgent --output=/dev/null
+sleep 2
+"""
+
+
+def submitted(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return the number of the job that was submitted."""
+    assert done.returncode == EXIT_OK, done.stderr
+    return json.loads(done.stdout)[0]["job"]
+
+
+def has_checkpoint(run: Path) -> bool:
+    return any((run / "checkpoints").glob("step_*"))
+
+
+def test_two_nodes_preempted_and_queued_again_train_what_undisturbed_ones_do(
+    world: Path, paratune: Run, tmp_path: Path
+):
+    whole = paratune(*TWO_NODES, "--set", "run.name=whole", "--wait")
+    assert whole.returncode == EXIT_OK, whole.stderr + text_of(world / "runs" / "whole" / "slurm")
+    record = read_json(world / "runs" / "whole" / "run.json")
+    assert record["world_size"] == 2
+
+    job = submitted(paratune(*TWO_NODES, "--set", "run.name=stopped", "--json"))
+    run = world / "runs" / "stopped"
+    wait_until(lambda: has_checkpoint(run), "it trains")
+    (tmp_path / "urgent.sh").write_text(URGENT)
+    subprocess.run(["sbatch", "--wait", str(tmp_path / "urgent.sh")], check=True, capture_output=True)
+    release(job)
+    wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end")
+    wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
+
+    assert outcome(run) == outcome(world / "runs" / "whole")
+    said = text_of(run / "slurm")
+    assert "a checkpoint was saved" in said
+    assert "queued again" in said
+    listed = json.loads(paratune("jobs", "--json").stdout)
+    assert [each["states"] for each in listed] == [{"ended well": 1}] * 2
+    assert [each["num_requeued"] for each in listed] == [0, 1]
+
+
+def test_a_failing_run_ends_its_job_as_it_ended_and_takes_out_what_was_to_follow(world: Path, paratune: Run):
+    (world / "odd.csv").write_text((world / "data.csv").read_text() + "row,text,strange,1\n")
+    bad = submitted(paratune(*TWO_NODES, "--set", "run.name=bad", "--set", "data.train=odd.csv", "--json"))
+    after = submitted(paratune(*LAUNCH, "--set", "run.name=follows", "--after", bad, "--json"))
+    assert state_of(after) == "PENDING"
+
+    waited = paratune(*LAUNCH, "--set", "run.name=bad2", "--set", "data.train=odd.csv", "--wait")
+    assert waited.returncode == EXIT_DATA, waited.stderr
+    assert "strange" in waited.stderr
+
+    wait_until(lambda: state_of(bad) == "FAILED", "it fails")
+    assert read_text(world / "runs" / "bad" / "slurm" / f"{bad}.exit") == str(EXIT_DATA)
+    wait_until(lambda: state_of(after) == "CANCELLED", "what depends on it is taken out")
+    listed = {each["job"]: each for each in json.loads(paratune("jobs", "--json").stdout)}
+    assert (listed[bad]["exit_code"], listed[after]["states"]) == (EXIT_DATA, {"cancelled": 1})
+
+
+def test_a_matrix_is_an_array_of_its_runs(world: Path, paratune: Run):
+    (world / "m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nenv: {OMP_NUM_THREADS: 1}\n")
+    done = paratune("launch", "m.yaml", "--site", "site.yaml", "--array", "--wait")
+    assert done.returncode == EXIT_OK, done.stderr + text_of(world / "runs" / "m" / "slurm")
+    runs = sorted((world / "runs" / "m" / "runs").iterdir())
+    assert [(run / "summary.json").exists() for run in runs] == [True, True]
+    again = paratune("launch", "m.yaml", "--site", "site.yaml", "--array")
+    assert "nothing is left to train" in again.stderr
+
+
+def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster):
+    name = ("--set", "run.name=lost", "--set", "train.epochs=12")
+    job = submitted(paratune(*TWO_NODES, *name, "--json"))
+    run = world / "runs" / "lost"
+    wait_until(lambda: has_checkpoint(run), "it trains")
+    nodes = json.loads(paratune("jobs", "runs/lost", "--json").stdout)[0]["nodes"]
+    assert nodes == "n[1-2]"
+    toy.end_node(cluster, "n2")
+    try:
+        release(job)
+        wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end")
+        wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
+    finally:
+        toy.start_node(cluster, "n2")
+    assert read_json(run / "summary.json")["num_interruptions"] >= 1
+    wait_until(lambda: set(toy.node_states(cluster).values()) == {"idle"}, "the node is back")
+
+
+def test_a_cancelled_run_saves_and_stays_out_of_the_queue(world: Path, paratune: Run):
+    name = ("--set", "run.name=cancelled", "--set", "train.epochs=400")
+    job = submitted(paratune(*LAUNCH, *name, "--json"))
+    run = world / "runs" / "cancelled"
+    wait_until(lambda: has_checkpoint(run), "it trains")
+    assert "in the queue; paratune cancel" in paratune(*LAUNCH, *name).stderr
+    assert paratune("cancel", "runs/cancelled").returncode == EXIT_OK
+    wait_until(lambda: state_of(job) == "CANCELLED", "it is cancelled")
+    wait_until(lambda: "a checkpoint was saved" in text_of(run / "slurm"), "it saves")
+    wait_until(lambda: read_text(run / "slurm" / f"{job}.exit"), "the script ends")
+    assert paratune("cancel", "runs/cancelled").returncode != EXIT_OK
+
+
+def read_text(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""

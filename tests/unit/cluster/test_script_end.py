@@ -1,0 +1,118 @@
+"""What the batch script does as a run ends: bash runs it, with stand-ins for srun and scontrol."""
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.site import Site
+
+SRUN = """\
+#!/bin/bash
+case "$*" in *--overlap*) case "$*" in *"$LOST"*) exit 1 ;; *) exit 0 ;; esac ;; esac
+[ -n "$SIGNAL" ] && kill -"$SIGNAL" $PPID && trap 'got=yes' USR1 && until [ -n "$got" ]; do sleep 0.05; done
+for each in $CODES; do echo "${each#*:}" > "$PARATUNE_EXIT_CODES/${each%:*}"; done
+exit "$ENDS"
+"""
+SCONTROL = """\
+#!/bin/bash
+case "$*" in
+  *hostnames*) printf 'n1\\nn2\\n' ;;
+  *"show node"*) echo "NodeName=n1 Arch=x NodeAddr=10.0.0.7 NodeHostName=n1" ;;
+  *"show job"*) echo "JobId=7 JobState=$STATE Reason=None" ;;
+  requeue*) echo "$*" >> "$HERE/requeued"; kill -TERM $PPID ;;
+esac
+"""
+
+
+def end(
+    here: Path,
+    *,
+    ends: int,
+    codes: str = "",
+    signal: str = "",
+    lost: str = "none",
+    state: str = "RUNNING",
+    restarts: int | None = None,
+    max_requeues: int = 2,
+) -> tuple[int, bool, str]:
+    """Run the script; return its exit code, whether it asked for its next start, and what it left in JOB.exit."""
+    programs = here / "bin"
+    programs.mkdir()
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (here / "slurm").mkdir()
+    job = Job("a", Site(nodes=2), (Run("a", here / "c.yaml"),), here / "slurm", here)
+    script = here / "job.sh"
+    script.write_text(script_text(replace(job, site=Site(nodes=2, max_requeues=max_requeues))))
+    done = subprocess.run(
+        ["bash", str(script)],
+        env={
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HERE": str(here),
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            **({} if restarts is None else {"SLURM_RESTART_COUNT": str(restarts)}),
+            "ENDS": str(ends),
+            "CODES": codes,
+            "SIGNAL": signal,
+            "LOST": f"--nodelist={lost}",
+            "STATE": state,
+        },
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, (here / "requeued").exists(), (here / "slurm" / "7.exit").read_text().strip()
+
+
+def test_a_run_that_ends_well_ends_well(tmp_path: Path):
+    assert end(tmp_path, ends=0, codes="rank0:0 rank1:0") == (0, False, "0")
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [
+        ("rank0:5 rank1:3", 3),  # rank 0 lost rank 1, which says why
+        ("rank0:8 rank1:5", 8),
+        ("rank0:1 rank1:5", 1),
+        ("rank0:5 rank1:5", 5),
+        ("rank0:5", 5),
+        ("", 1),  # what srun says, where no rank has a word
+    ],
+)
+def test_the_code_that_says_most_is_the_jobs_and_it_is_not_queued_again(codes: str, code: int, tmp_path: Path):
+    assert end(tmp_path, ends=1, codes=codes) == (code, False, str(code))
+
+
+@pytest.mark.parametrize("signal", ["USR1", "TERM"])
+@pytest.mark.parametrize("codes", ["rank0:75 rank1:75", "rank0:5 rank1:75", ""])
+def test_after_a_signal_it_is_queued_again(signal: str, codes: str, tmp_path: Path):
+    assert end(tmp_path, ends=1, codes=codes, signal=signal)[1:] == (True, "requeued")
+
+
+def test_a_failure_after_a_signal_is_a_failure(tmp_path: Path):
+    assert end(tmp_path, ends=1, codes="rank0:4 rank1:4", signal="USR1") == (4, False, "4")
+
+
+def test_a_run_that_ended_well_after_a_signal_is_done(tmp_path: Path):
+    assert end(tmp_path, ends=0, codes="rank0:0 rank1:0", signal="USR1") == (0, False, "0")
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "PREEMPTED"])
+def test_what_was_cancelled_stays_so(state: str, tmp_path: Path):
+    assert end(tmp_path, ends=1, codes="rank0:75 rank1:75", signal="TERM", state=state) == (75, False, "75")
+
+
+def test_it_is_queued_again_no_more_often_than_it_may(tmp_path: Path):
+    found = end(tmp_path, ends=1, codes="rank0:75 rank1:75", signal="USR1", restarts=2)
+    assert found == (75, False, "75")
+
+
+def test_a_lost_node_is_no_failure_of_the_run(tmp_path: Path):
+    assert end(tmp_path, ends=1, codes="rank0:5", lost="n2")[1:] == (True, "requeued")
