@@ -1,4 +1,4 @@
-"""Which of how many processes this is, as torchrun and `paratune train --nproc` tell it.
+"""Which of how many processes this is, as torchrun, srun and `paratune train --nproc` tell it.
 
 Floor 1: no torch.
 """
@@ -14,6 +14,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError, LaunchError
+from paratune.launcher import is_srun, tasks_here
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
 """Set by `paratune train --nproc`: where processes find each other; torchrun's variables are used otherwise."""
@@ -42,7 +43,7 @@ class Place:
 
 
 def place_from_environment() -> Place:
-    """Read RANK, LOCAL_RANK and WORLD_SIZE; a process that was not launched is the only one.
+    """Read RANK, LOCAL_RANK and WORLD_SIZE, or what srun says; a process that was not launched is the only one.
 
     Raises:
         LaunchError: Only some of them are set, or they contradict each other.
@@ -50,7 +51,7 @@ def place_from_environment() -> Place:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
     given = {name: os.environ[name] for name in names if name in os.environ}
     if not given:
-        return Place(0, 0, 1)
+        return _place_of_srun() if is_srun() else Place(0, 0, 1)
     missing = [name for name in names if name not in given]
     if missing:
         found = ", ".join(f"{name}={value}" for name, value in given.items())
@@ -67,11 +68,23 @@ def place_from_environment() -> Place:
     return place
 
 
+def _place_of_srun() -> Place:
+    names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
+    try:
+        return Place(*(int(os.environ[name]) for name in names))
+    except (KeyError, ValueError) as error:
+        raise LaunchError(
+            f"environment: srun started several tasks, and {', '.join(names)} do not say which this is; "
+            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
+        ) from error
+
+
 def note_exit_code(code: int) -> None:
     """Write what this process ends with where EXIT_CODES_VARIABLE says; elsewhere nobody asks."""
     folder = os.environ.get(EXIT_CODES_VARIABLE)
     if folder:
-        name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else "command"
+        rank = os.environ.get("SLURM_PROCID") if is_srun() else os.environ.get("RANK")
+        name = f"rank{rank}" if rank is not None else "command"
         with suppress(OSError):
             Path(folder, name).write_text(f"{code}\n")
 
@@ -79,7 +92,7 @@ def note_exit_code(code: int) -> None:
 def local_world_size(place: Place) -> int:
     """Return how many processes of the run are on this machine, as the launcher says; all of them when it does not."""
     try:
-        return max(1, int(os.environ["LOCAL_WORLD_SIZE"]))
+        return tasks_here() if is_srun() else max(1, int(os.environ["LOCAL_WORLD_SIZE"]))
     except (KeyError, ValueError):
         return place.world_size
 

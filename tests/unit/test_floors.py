@@ -27,7 +27,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 FLOOR_0 = {"errors", "imports", "text", "units"}
 FLOOR_1 = {"config", "devices", "efficiency", "records", "hardware"}
 BESIDE_1 = {
-    *("certificate", "console", "demo", "environment", "extensions", "hub", "place", "predictions", "run_folder"),
+    *("certificate", "console", "demo", "environment", "extensions", "hub", "launcher", "place", "predictions"),
+    *("run_folder",),
     "sweep_record",
 }
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
@@ -42,6 +43,7 @@ ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_0, frozenset()),
     **dict.fromkeys(FLOOR_1, FLOOR_0),
     **dict.fromkeys(BESIDE_1, FLOOR_0 | FLOOR_1),
+    "place": FLOOR_0 | FLOOR_1 | {"launcher"},
     **dict.fromkeys(FLOOR_2, LOW),
     **dict.fromkeys(("packing", "stages"), LOW | {"batch"}),
     **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),

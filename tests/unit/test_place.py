@@ -1,8 +1,17 @@
+from pathlib import Path
+
 import pytest
 
 from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError, LaunchError
-from paratune.place import Place, check_world_size, place_from_environment
+from paratune.place import (
+    EXIT_CODES_VARIABLE,
+    Place,
+    check_world_size,
+    local_world_size,
+    note_exit_code,
+    place_from_environment,
+)
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
@@ -85,3 +94,27 @@ def test_a_pipeline_needs_its_stages_or_a_multiple_of_them():
         check_world_size(traits, 6)
     with pytest.raises(ConfigError, match=r"pipeline needs 4 processes or more, and 2 were started"):
         check_world_size(traits, 2)
+
+
+def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
+    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
+    assert place(monkeypatch, **step) == Place(3, 1, 4)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2)")
+    assert local_world_size(Place(3, 1, 4)) == 2
+    # What torchrun says within a task comes first.
+    assert place(monkeypatch, **step, RANK="1", LOCAL_RANK="0", WORLD_SIZE="2") == Place(1, 0, 2)
+    monkeypatch.delenv("SLURM_PROCID")
+    with pytest.raises(LaunchError, match=r"SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NUM_TASKS do not say which"):
+        place(monkeypatch)
+
+
+def test_a_process_writes_what_it_ends_with_where_it_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv(EXIT_CODES_VARIABLE, raising=False)
+    note_exit_code(3)
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path))
+    note_exit_code(3)
+    monkeypatch.setenv("RANK", "2")
+    note_exit_code(75)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"command": "3\n", "rank2": "75\n"}
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path / "gone"))
+    note_exit_code(75)  # nobody to tell; the run ends as it would

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from paratune.cluster.shell import directive, quoted
 from paratune.cluster.site import Container, Site, processes_per_node
+from paratune.launcher import FIRST_PORT, NUM_PORTS
 from paratune.place import EXIT_CODES_VARIABLE
 
-FIRST_PORT = 10_000
-NUM_PORTS = 20_000
-"""Ports of rendezvous, by the number of the job; systems give those from 32768 on to others."""
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
@@ -304,7 +302,9 @@ export {EXIT_CODES_VARIABLE}="$codes_folder"
 # The processes meet at the first node, on a port of this job alone.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
-export endpoint="${{address:-$head}}:$(({FIRST_PORT} + SLURM_JOB_ID % {NUM_PORTS}))"
+port=$(({FIRST_PORT} + SLURM_JOB_ID % {NUM_PORTS}))
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done  # it is taken
+export endpoint="${{address:-$head}}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 """.splitlines()
     yield from f"""

@@ -14,6 +14,7 @@ from paratune.console import print_json, print_result, set_up_logging, stdout_fo
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.imports import without_collections
 from paratune.launch.smaller import launch_until_it_fits
+from paratune.launcher import idle_tasks, launcher, why_wrong
 from paratune.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, is_finished, read_json
 from paratune.run_folder import Mode, check_same_run, check_usable
@@ -41,13 +42,18 @@ def train_command(
         raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
     mode: Mode = "resume" if resume else "overwrite" if overwrite else "new"
     loaded = load_config(path, overrides)
+    if reason := why_wrong(num_processes):
+        raise LaunchError(reason)
     place = place_from_environment()
     is_child = RENDEZVOUS_VARIABLE in os.environ
     if num_processes > 1 and place.world_size > 1 and not is_child:
+        by = "srun" if launcher() == "srun" else "torchrun"
         raise LaunchError(
-            f"--nproc {num_processes} in a process that torchrun started (WORLD_SIZE={place.world_size}); leave out "
-            "--nproc or torchrun"
+            f"--nproc {num_processes} in a process that {by} started (WORLD_SIZE={place.world_size}); leave out "
+            f"--nproc or {by}"
         )
+    if reason := idle_tasks(num_processes):
+        print(f"warning: {reason}", file=sys.stderr)  # noqa: T201
     num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
     size = global_batch_size(loaded.config, num_ranks)
     folder = run_path(loaded.config)

@@ -187,6 +187,9 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     if stops:
         times = "once" if stops == 1 else f"{_count(stops)} times"
         yield f"interrupted {times}; steps trained again after a resume count once."
+    requeued = run.number("summary.num_requeued")
+    if requeued:
+        yield f"its job was queued again {'once' if requeued == 1 else f'{_count(requeued)} times'} by Slurm."
     changes = [
         f"{name} {ARROW.join(str(value) for value in run.course(source))}"
         for name, source in _MAY_CHANGE.items()

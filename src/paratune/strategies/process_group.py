@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paratune.errors import LaunchError
+from paratune.launcher import is_srun, srun_meeting
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.protocol import ReduceOp
 
@@ -28,18 +29,30 @@ def open_process_group(place: Place, device: torch.device) -> None:
         LaunchError: The processes did not find each other.
     """
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    method = os.environ.get(RENDEZVOUS_VARIABLE)
+    method = os.environ.get(RENDEZVOUS_VARIABLE) or (srun_meeting() if is_srun() else "env://")
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
     if place.world_size == 1:
         arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
     else:
-        arguments["init_method"] = method or "env://"
+        arguments["init_method"] = method
     if place.world_size > 1:
         log.info("meeting the other processes of %d", place.world_size)
     try:
         dist.init_process_group(backend, **arguments)
     except (RuntimeError, ValueError) as error:
+        if "EADDRINUSE" in str(error) or "already in use" in str(error):
+            raise LaunchError(_port_taken(method)) from error
         raise LaunchError(f"rank {place.rank} of {place.world_size} did not find the others: {error}") from error
+
+
+def _port_taken(method: str) -> str:
+    at = method.removeprefix("tcp://") if method.startswith("tcp://") else "MASTER_ADDR:MASTER_PORT"
+    if method == "env://":
+        at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    return (
+        f"the processes cannot meet at {at}: another program, perhaps another run on this node, has that port; in the "
+        "batch script: export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or any other that is free"
+    )
 
 
 def close_process_group() -> None:

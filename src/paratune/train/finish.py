@@ -27,7 +27,7 @@ from paratune.train.evaluations import SplitEvaluations
 from paratune.train.flops import WorkCount, flops_record
 from paratune.train.measured import why_no_profile
 from paratune.train.prepare import Prepared
-from paratune.train.record import device_name, gather_texts, kind_of, task_record
+from paratune.train.record import device_name, gather_texts, kind_of, num_requeued, task_record
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ class Finish:
         summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
         summary["scores"] = {split: values for split, (_, values) in results.items() if split in prepared.labelled}
         summary["kind"] = kind_of(self.prepared.config)
+        summary["num_requeued"] = num_requeued(self.folder)
         kind, is_probe = prepared.config.task.kind, prepared.config.measure.probe
         summary["baseline"] = None if is_probe else constant_baseline(kind, prepared.recipe, prepared.splits)
         summary["pipeline"]["ideal_bubble_share"] = self.prepared.traits.ideal_bubble_share(self.sizes.grad_accum_steps)

@@ -30,6 +30,7 @@ from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
+from paratune.launcher import has_own_gpu, is_srun, tasks_here
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.compile import compile_blocks
@@ -355,11 +356,19 @@ def choose_device(name: str, place: Place) -> torch.device:
     if not torch.cuda.is_available():
         raise ConfigError("device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu")
     count = torch.cuda.device_count()
-    if place.local_rank >= count:
+    local_rank = 0 if count == 1 and has_own_gpu() else place.local_rank
+    if local_rank >= count:
+        line = f"#SBATCH --ntasks-per-node={count}" if is_srun() else f"start at most {count} processes on it"
         raise LaunchError(
-            f"local rank {place.local_rank} has no GPU: this machine shows {count}; start at most {count} processes "
-            "on it, or set device: cpu"
+            f"local rank {place.local_rank} has no GPU: this machine shows {count}; {line}, or set device: cpu"
         )
-    device = torch.device("cuda", place.local_rank)
+    if is_srun() and place.local_rank == 0 and not has_own_gpu() and tasks_here() < count:
+        log.warning(
+            "srun started %d processes on this node, which has %d GPUs: #SBATCH --ntasks-per-node=%d uses all",
+            tasks_here(),
+            count,
+            count,
+        )
+    device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device

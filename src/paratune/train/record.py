@@ -18,6 +18,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
 from paratune.environment import recorded_environment, unset_variables
+from paratune.launcher import job_facts, launcher
 from paratune.models.batch_layout import BatchLayout
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.strategies.protocol import Strategy
@@ -97,6 +98,8 @@ def session_record(
         "code": hardware.code_version(),
         "hardware": nodes,
         "world_size": prepared.place.world_size,
+        "launcher": launcher(),
+        "job": job_facts(),
         "num_threads": torch.get_num_threads(),
         "environment": recorded_environment(),
         "environment_unset": unset_variables(),
@@ -196,6 +199,19 @@ def add_session(folder: Path, session: dict[str, Any]) -> None:
     record = records.read_json(path)
     record["sessions"] = [*record.get("sessions", []), session]
     records.write_json(path, record)
+
+
+def num_requeued(folder: Path) -> int | None:
+    """Return how often Slurm queued the jobs of a run again; None when it was in none.
+
+    A job that was stopped before the first step of its session left no record of that, but its next start counts it.
+    """
+    jobs = [session.get("job") for session in records.read_json(folder / records.RUN_FILE).get("sessions", [])]
+    most: dict[str, int] = {}
+    for job in jobs:
+        if job:
+            most[job["id"]] = max(most.get(job["id"], 0), job["num_requeued"])
+    return sum(most.values()) if most else None
 
 
 def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:

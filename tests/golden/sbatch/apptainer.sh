@@ -62,7 +62,9 @@ export PARATUNE_EXIT_CODES="$codes_folder"
 # The processes meet at the first node, on a port of this job alone.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
-export endpoint="${address:-$head}:$((10000 + SLURM_JOB_ID % 20000))"
+port=$((10000 + SLURM_JOB_ID % 20000))
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done  # it is taken
+export endpoint="${address:-$head}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 
 start() {

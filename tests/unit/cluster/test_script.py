@@ -1,6 +1,7 @@
 """Batch scripts as texts: golden ones for the sites that come along, and bash reads each."""
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -72,13 +73,21 @@ def test_hostile_names_stay_words(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_belongs_to_one_job():
-    text = script_text(job(Site(nodes=2)))
-    line = next(line for line in text.splitlines() if line.startswith("export endpoint="))
-    shown = subprocess.run(
-        ["bash", "-c", f'address=n1; {line}; echo "$endpoint"'],
-        env={"SLURM_JOB_ID": "123456"},
-        capture_output=True,
-        text=True,
-    )
-    assert shown.stdout == "n1:13456\n"  # 10000 + 123456 - 6 * 20000
+def test_a_port_belongs_to_one_job_and_one_that_is_taken_is_passed_over():
+    lines = script_text(job(Site(nodes=2))).splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("port="))
+    text = "\n".join([*lines[begin : begin + 3], 'echo "$endpoint"'])
+
+    def endpoint(job_id: int) -> str:
+        environ = {"SLURM_JOB_ID": str(job_id), "address": "n1", "head": "h"}
+        return subprocess.run(["bash", "-c", text], env=environ, capture_output=True, text=True).stdout.strip()
+
+    assert endpoint(123456) == "n1:13456"  # 10000 + 123456 - 6 * 20000
+    for number in range(20_000, 40_000):
+        port = 10_000 + number % 20_000
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                assert endpoint(number) == f"n1:{port + 1}"
+        except OSError:  # somebody else has it
+            continue
+        break

@@ -413,6 +413,10 @@ def test_interruptions_are_counted_in_words(tmp_path):
         run = make_run(tmp_path / f"{count}", summary_changes={"num_interruptions": count})
         (note,) = (note for note in report.make([run], None).notes if "nterrupted" in note)
         assert says in note.lower()
+        assert not any("Slurm" in note for note in report.make([run], None).notes)
+    run = make_run(tmp_path / "job", summary_changes={"num_interruptions": 2, "num_requeued": 3})
+    (note,) = (note for note in report.make([run], None).notes if "Slurm" in note)
+    assert "job was queued again 3 times by Slurm" in note
 
 
 def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):

@@ -20,7 +20,7 @@ from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
 from paratune.train import record
-from paratune.train.record import add_session, gather_nodes, run_record, session_record
+from paratune.train.record import add_session, gather_nodes, num_requeued, run_record, session_record
 from paratune.train.resume import note_resume
 
 FILE = """
@@ -131,3 +131,14 @@ def test_going_on_is_noted_with_what_was_passed_over_and_what_the_checkpoint_cos
         *_, event = read_events(tmp_path, rank)
         assert (event["event"], event["step"], event["world_size"]) == ("resume", 8, 1)
         assert (event["checkpoint"], event["passed_over"]) == ("step_000008", ["step_000012", "step_000016"])
+
+
+def test_requeues_are_counted_by_job(tmp_path: Path):
+    def sessions(*jobs: dict[str, Any] | None) -> int | None:
+        records.write_json(tmp_path / records.RUN_FILE, {"sessions": [{"job": job} for job in jobs]})
+        return num_requeued(tmp_path)
+
+    assert sessions(None, None) is None
+    # Twice of the first job, of which one left no session, and once of the second.
+    first = [{"id": "1", "num_requeued": 0}, {"id": "1", "num_requeued": 2}]
+    assert sessions(None, *first, {"id": "2", "num_requeued": 0}, {"id": "2", "num_requeued": 1}) == 3
