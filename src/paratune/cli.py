@@ -19,6 +19,7 @@ from paratune.errors import EXIT_OK, LaunchError, ParatuneError, Stopped
 EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
+    "plan": "paratune plan my.yaml --devices 1,2,4,8 --device a100-40gb",
     "sweep": "paratune sweep matrix.yaml --dry-run",
     "launch": "paratune launch my.yaml --site site.yaml --dry-run",
     "cancel": "paratune cancel 1234",
@@ -407,6 +408,53 @@ def data(
     from paratune.commands.data import data_command
 
     return data_command(config, set_ or [], as_json=json, figures=figures)
+
+
+@app.command
+def plan(
+    config: Path,
+    *,
+    set_: Overrides = None,
+    devices: Annotated[str | None, Parameter(help="numbers of devices, with commas; 1,2,4,8 if none")] = None,
+    device: Annotated[
+        str | None, Parameter(help="a100-40gb, h100-80gb, ... or FILE.yaml that describes one; this machine if none")
+    ] = None,
+    nodes: Annotated[int, Parameter(help="machines over which the devices are spread evenly")] = 1,
+    strategies: Annotated[
+        str | None, Parameter(help="comma-separated, as ddp,zero3,pipeline:4 (a value sets the first option); or all")
+    ] = None,
+    precision: Annotated[str | None, Parameter(help="comma-separated; that of CONFIG if none")] = None,
+    max_length: Annotated[
+        int | None, Parameter(help="plan without the data, as if every row had so many tokens")
+    ] = None,
+    rows: Annotated[int | None, Parameter(help="with --max-length: rows of the training set")] = None,
+    micro_batch_size: Annotated[
+        str | None,
+        Parameter(help="comma-separated; as CONFIG says if none, the largest that fits where that is open"),
+    ] = None,
+    price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
+    write: Annotated[Path | None, Parameter(help="YAML file for the configuration that is advised")] = None,
+    json: Json = False,
+) -> int:
+    """Say what fits, how long it takes, what binds it and which way to run CONFIG, before any device is taken.
+
+    Needs neither a GPU nor a network nor the weights: the model is traced on the meta device, for the longest rows that
+    the data really has.
+    """
+    from paratune.commands.plan import Wanted, plan_command
+
+    wanted = Wanted(
+        devices=devices,
+        device=device,
+        nodes=nodes,
+        strategies=strategies,
+        precision=precision,
+        max_length=max_length,
+        rows=rows,
+        micro_batch_size=micro_batch_size,
+        price=price,
+    )
+    return plan_command(config, set_ or [], wanted, write=write, as_json=json)
 
 
 @app.command(name="glue-submit")

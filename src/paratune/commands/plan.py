@@ -1,0 +1,290 @@
+"""`paratune plan`: what fits, what it takes and which way to run, before any device is taken."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paratune.config.load import LoadedConfig, load_config
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from paratune.plan.job import Job
+    from paratune.plan.lengths import Lengths
+    from paratune.plan.machine import Machine
+    from paratune.plan.table import Plan
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
+_MOST_RANKS = 65536
+_USUAL_RANKS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options of the command, as they were typed."""
+
+    devices: str | None = None
+    device: str | None = None
+    nodes: int = 1
+    strategies: str | None = None
+    precision: str | None = None
+    max_length: int | None = None
+    rows: int | None = None
+    micro_batch_size: str | None = None
+    price: float | None = None
+
+
+def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:
+    """Print the plan of a configuration; return the exit code.
+
+    Raises:
+        ParatuneError: The configuration, an option, the model or the data is wrong.
+    """
+    from paratune.plan.written import check_writable, write_config
+
+    loaded = load_config(path, overrides)
+    _check_numbers(wanted)
+    if write is not None:
+        check_writable(write)
+    set_up_logging(speaks=True)
+    with stdout_for_results():
+        plan = make_plan(loaded, wanted)
+    written = None
+    if write is not None:
+        written = write_config(write, loaded, overrides, plan.recommended)
+    if as_json:
+        print_json(plan.as_dict() | {"written": None if written is None else str(write)})
+        return EXIT_OK
+    print_result(plan)
+    if written is not None:
+        print_result(written)
+    return EXIT_OK
+
+
+def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
+    """Return the plan."""
+    from paratune.plan.advice import plan_advice, recommended
+    from paratune.plan.enumerate import enumerate_options
+    from paratune.plan.predict import Predictor
+    from paratune.plan.profiles import Profiles
+    from paratune.plan.table import Plan
+    from paratune.strategies import strategy_class
+
+    machine = _machine(wanted, loaded)
+    asked = _asked(wanted, loaded, machine)
+    job = _job(loaded, wanted)
+    options, impossible = enumerate_options(job, loaded, machine, asked, lambda kind: strategy_class(kind).traits)
+    predictor = Predictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
+    with Display(speaks=True).bar("plan", len(options)) as bar:
+        found = []
+        for number, option in enumerate(options):
+            bar.update(number, option.name)
+            found.append(predictor.predict(option))
+    heading, about = _heading(loaded, job, machine)
+    return Plan(
+        heading=tuple(heading),
+        predictions=tuple(found),
+        impossible=tuple(impossible),
+        advice=tuple(plan_advice(found)),
+        notes=tuple(_notes(job, machine, found)),
+        recommended=recommended(found),
+        about=about,
+    )
+
+
+def _machine(wanted: Wanted, loaded: LoadedConfig) -> "Machine":
+    from dataclasses import replace
+
+    from paratune.plan.machine import machine_of, this_machine
+
+    machine = this_machine() if wanted.device is None else machine_of(wanted.device)
+    if wanted.device is None and machine.is_cuda and loaded.config.device == "cpu":
+        raise ConfigError(
+            "device: cpu in the configuration, and this machine has a GPU; name the machine that is meant: --device "
+            "KEY or FILE.yaml, or --set device=auto"
+        )
+    return machine if wanted.price is None else replace(machine, price_per_hour=wanted.price)
+
+
+def _asked(wanted: Wanted, loaded: LoadedConfig, machine: "Machine") -> Any:
+    from paratune.config.candidates import names_of
+    from paratune.plan.enumerate import ALL, USUAL, Asked, own_name
+
+    if wanted.strategies in (None, "all"):
+        names = USUAL if wanted.strategies is None else ALL
+        own = own_name(loaded)
+        strategies = tuple(dict.fromkeys([*names, own]))
+    else:
+        assert wanted.strategies is not None
+        strategies = tuple(names_of(wanted.strategies))
+    sizes: tuple[int | None, ...] = (None,)
+    if wanted.micro_batch_size is not None:
+        sizes = tuple(_whole_numbers("--micro-batch-size", wanted.micro_batch_size))
+    usual = [number for number in _USUAL_RANKS if machine.is_cuda or number <= max(1, machine.num_cores or 1)]
+    return Asked(
+        num_ranks=tuple(usual if wanted.devices is None else _whole_numbers("--devices", wanted.devices)),
+        strategies=strategies,
+        precisions=_precisions(wanted.precision, loaded),
+        micro_batch_sizes=sizes,
+        num_nodes=wanted.nodes,
+        are_named=wanted.strategies not in (None, "all"),
+    )
+
+
+def _precisions(text: str | None, loaded: LoadedConfig) -> tuple[str, ...]:
+    if text is None:
+        return (loaded.config.precision,)
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    strange = [name for name in names if name not in PRECISIONS]
+    if strange or not names:
+        found = strange[0] if strange else text
+        raise ConfigError(
+            f"--precision {found!r} is no precision{did_you_mean(found, PRECISIONS)}; allowed: "
+            f"{', '.join(PRECISIONS)}, several with commas"
+        )
+    return names
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    """Return the numbers of a list with commas.
+
+    Raises:
+        ConfigError: A word is no whole number from 1 on, or a number stands there twice.
+    """
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and 1 <= int(word) <= _MOST_RANKS):
+            raise ConfigError(f"{option} {text}: {word!r} is not a whole number from 1 on; such as {option} 1,2,4,8")
+    numbers = [int(word) for word in words]
+    twice = [number for number in dict.fromkeys(numbers) if numbers.count(number) > 1]
+    if twice:
+        raise ConfigError(f"{option} {text} names {twice[0]} twice; name each once")
+    return numbers
+
+
+def _check_numbers(wanted: Wanted) -> None:
+    """Refuse what means nothing, all of it at once."""
+    problems = [
+        f"{name} {value}: at least 1 is needed"
+        for name, value in (
+            ("--nodes", wanted.nodes),
+            ("--max-length", wanted.max_length),
+            ("--rows", wanted.rows),
+        )
+        if value is not None and value < 1
+    ]
+    if wanted.price is not None and not 0 <= wanted.price < float("inf"):
+        problems.append(f"--price {wanted.price}: a price of a device-hour is a number from 0 on")
+    if wanted.rows is not None and wanted.max_length is None:
+        problems.append("--rows says how many rows there are where data is not read; it goes with --max-length")
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
+    """Return the job: what the model's configuration and the lengths of the training split say."""
+    from paratune.models.load import load_config as load_model_config
+    from paratune.plan.job import Job, find_packing
+    from paratune.plan.lengths import assumed_lengths
+
+    config = loaded.config
+    hf_config = load_model_config(config.model)
+    if wanted.max_length is not None:
+        _check_positions(config, hf_config, wanted.max_length)
+        lengths, num_samples = assumed_lengths(wanted.max_length), wanted.rows
+    else:
+        lengths = _read_lengths(loaded)
+        num_samples = lengths.num_rows
+    entry, why_padded = find_packing(hf_config, config.task)
+    return Job(config, hf_config, lengths, num_samples, entry, why_padded)
+
+
+def _check_positions(config: Any, hf_config: Any, max_length: int) -> None:
+    most = getattr(hf_config, "max_position_embeddings", None)
+    if isinstance(most, int) and 0 < most < max_length:
+        raise ConfigError(f"--max-length {max_length} is more than {config.model.name} has positions for: {most}")
+
+
+def _read_lengths(loaded: LoadedConfig) -> "Lengths":
+    """Return the lengths of the training split, from the cache of tokens or tokenized now, as the training would.
+
+    Raises:
+        ParatuneError: It cannot be read; the text says what to do instead.
+    """
+    from paratune.data.tokens import Tokenizing
+    from paratune.errors import DataError
+    from paratune.models.limits import token_limit
+    from paratune.models.load import load_tokenizer
+    from paratune.models.task_model import takes_token_types
+    from paratune.plan.lengths import lengths_of_rows
+    from paratune.tasks import recipe_of
+
+    config = loaded.config
+    try:
+        tokenizer = load_tokenizer(config.model, config.data.truncation_side)
+        with Display(speaks=True).bar("tokenize", 1) as bar:
+            how = Tokenizing(
+                tokenizer,
+                token_limit(config, tokenizer),
+                truncation=config.data.truncation,
+                need_token_type_ids=takes_token_types(tokenizer),
+                cache_dir=config.data.cache_dir,
+                progress=lambda done, total: bar.update(done, total=total),
+            )
+            data = config.data.model_copy(update={"validation": None, "test": None})
+            train = recipe_of(config.task).load_splits(data, how)["train"]
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{error}; or plan without data: --max-length TOKENS") from error
+    return lengths_of_rows(train.store.lengths)
+
+
+def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
+    from paratune.units import format_bytes
+
+    lengths, config = job.lengths, job.config
+    rows = "rows" if job.num_samples is None else f"{job.num_samples:,} rows"
+    data = (
+        f"{rows}, each taken for {lengths.longest} tokens long (--max-length)"
+        if lengths.is_assumed
+        else f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
+    )
+    layout = "packed" if job.entry is not None and config.batch.layout in ("auto", "packed") else "padded"
+    speed = "calibrated" if machine.is_calibrated else "not calibrated: regime and ranking only, see the intervals"
+    speed = "its speed is not known" if machine.constants is None else speed
+    lines = [
+        f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches",
+        f"{machine.name}: {format_bytes(machine.memory_bytes)} a device; {speed}"
+        if machine.is_cuda
+        else f"{machine.name}: {format_bytes(machine.memory_bytes)} for all processes; {speed}",
+    ]
+    about = {
+        "config": str(loaded.source),
+        "model": config.model.name,
+        "task": config.task.kind,
+        "data": {
+            "num_samples": job.num_samples,
+            "mean_length": lengths.mean,
+            "longest": lengths.longest,
+            "is_assumed": lengths.is_assumed,
+        },
+        "machine": {
+            "name": machine.name,
+            "memory_bytes": machine.memory_bytes,
+            "is_calibrated": machine.is_calibrated,
+            "price_per_hour": machine.price_per_hour,
+        },
+    }
+    return lines, about
+
+
+def _notes(job: "Job", machine: "Machine", found: Sequence[Any]) -> list[str]:
+    notes = list(dict.fromkeys(f"{each.label}: {note}" for each in found for note in each.notes))
+    notes += dict.fromkeys(f"no time: {each.why_no_time}" for each in found if each.why_no_time)
+    if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
+        notes.append(f"batches are padded: {job.why_padded}")
+    if any(each.epoch is not None for each in found):
+        notes.append("Times are of training steps; start-up, evaluations and checkpoints come on top.")
+    if any(each.energy_j is not None for each in found):
+        notes.append("Energy is at most that: all devices at the limit of their power, all the time.")
+    return notes

@@ -1,0 +1,270 @@
+"""What the predictions advise, in words: what to run, what not to bother with, and why a curve will be flat."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from paratune.plan.enumerate import ALL
+from paratune.plan.predict import Prediction, Span, devices
+from paratune.units import format_bytes, format_duration, format_share
+
+ALIKE = 0.1
+"""Times that differ by less are taken for the same, and the simpler strategy is advised."""
+FLAT = 0.7
+"""Efficiency of scaling below which it is said why."""
+COSTLY = 2.0
+"""Times the device-hours of the cheapest way that the advised one may take at most, for its speed."""
+_SECOND = 0.9995
+"""Below, times are shown in milliseconds."""
+
+
+def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
+    """Return what to run: the fastest that fits and takes at most twice the device-hours of the cheapest.
+
+    Of those with as many devices and about its time, the simplest. Where no time is known: the simplest on the fewest
+    devices. None where nothing fits.
+    """
+    fitting = [each for each in predictions if each.fits is not False]
+    timed = [each for each in fitting if each.per_sample is not None]
+    if not timed:
+        return min(fitting, key=lambda each: (each.setup.num_ranks, _complexity(each)), default=None)
+    cheapest = min(map(_device_seconds, timed))
+    best = min((each for each in timed if _device_seconds(each) <= COSTLY * cheapest), key=_seconds)
+    alike = [
+        each
+        for each in timed
+        if each.setup.num_ranks == best.setup.num_ranks and _seconds(each) <= (1 + ALIKE) * _seconds(best)
+    ]
+    return min(alike, key=lambda each: (_complexity(each), _seconds(each)))
+
+
+def plan_advice(predictions: Sequence[Prediction]) -> list[str]:
+    """Return sentences, the most useful first; an empty list where there is nothing to say."""
+    looks: tuple[Callable[[Sequence[Prediction]], Iterator[str]], ...] = (
+        _advised,
+        _what_fits,
+        _fastest,
+        _cheapest,
+        _micro_batch,
+        _sharding,
+        _flat,
+    )
+    return [line for look in looks for line in look(predictions)]
+
+
+def _advised(predictions: Sequence[Prediction]) -> Iterator[str]:
+    best = recommended(predictions)
+    if best is None:
+        return
+    timed = [each for each in predictions if each.per_sample is not None and each.fits is not False]
+    why = "the simplest on the fewest devices; of no way the time is known"
+    if timed:
+        why = "the fastest that fits"
+        if min(timed, key=_seconds).setup.num_ranks != best.setup.num_ranks:
+            why += f" without taking more than {COSTLY:g} times the device-hours of the cheapest"
+    yield f"Run {best.label}, micro-batches of {best.setup.micro_batch_size}: {why}."
+
+
+def _what_fits(predictions: Sequence[Prediction]) -> Iterator[str]:
+    fitting = [each for each in predictions if each.fits]
+    if any(each.fits is None for each in predictions):
+        yield "Whether it fits is not known: the memory of the device is not; give it in a file (--device FILE.yaml)."
+    elif not fitting and predictions:
+        nearest = max(predictions, key=lambda each: each.room_bytes or 0)
+        yield (
+            f"Nothing fits. {nearest.label} comes nearest: it lacks {format_bytes(-(nearest.room_bytes or 0))} of "
+            f"{format_bytes(nearest.memory.total)}{_remedies(nearest)}."
+        )
+    elif fitting:
+        least = min(fitting, key=lambda each: (each.setup.num_ranks, _complexity(each)))
+        yield (
+            f"Smallest that fits: {least.label}, {format_bytes(least.memory.total)} a device and "
+            f"{format_bytes(least.room_bytes)} to spare."
+        )
+
+
+def _remedies(nearest: Prediction) -> str:
+    found = []
+    if nearest.setup.activation_checkpointing is None:
+        found.append("train.activation_checkpointing: 1")
+    if (nearest.largest_micro_batch or 0) > 1 or nearest.setup.micro_batch_size > 1:
+        found.append("batch.micro_batch_size: auto")
+    found.append("--strategies all")
+    return f"; try {', '.join(found)}"
+
+
+def _fastest(predictions: Sequence[Prediction]) -> Iterator[str]:
+    timed = [each for each in predictions if each.per_sample is not None and each.fits is not False]
+    if not timed:
+        return
+    best = min(timed, key=_seconds)
+    close = [each for each in timed if each is not best and _span(each).overlaps(_span(best))]
+    text = f"Fastest: {best.label}, {_times(best)}; bound by {_bound(best)}."
+    if close:
+        names = ", ".join(each.label for each in sorted(close, key=_seconds)[:3])
+        more = f" and {len(close) - 3} more" if len(close) > 3 else ""
+        text += f" The intervals do not tell it from {names}{more}: short probes would (paratune sweep --probe)."
+    yield text
+
+
+def _cheapest(predictions: Sequence[Prediction]) -> Iterator[str]:
+    timed = [each for each in predictions if each.per_sample is not None and each.fits is not False]
+    if len({each.setup.num_ranks for each in timed}) < 2:
+        return
+    cheapest = min(timed, key=_device_seconds)
+    span = cheapest.run or cheapest.epoch
+    if cheapest.price is not None:
+        price = cheapest.price
+        cost = f"{price.value:.3g} ({price.low:.3g} to {price.high:.3g}) for {_of(cheapest)}"
+    elif span is not None:
+        cost = f"{cheapest.setup.num_ranks * span.value / 3600:.3g} device-hours for {_of(cheapest)}"
+    else:
+        cost = f"{duration(_device_seconds(cheapest))} of a device for a sample"
+    yield f"Cheapest: {cheapest.label}, {cost}."
+
+
+def _of(prediction: Prediction) -> str:
+    return "the run" if prediction.run is not None else "an epoch"
+
+
+def _micro_batch(predictions: Sequence[Prediction]) -> Iterator[str]:
+    best = recommended(predictions)
+    if best is None or best.largest_micro_batch is None:
+        return
+    size, share = best.largest_micro_batch, best.option.sizes.share
+    if size == share:
+        yield f"Largest micro-batch of {best.label}: {size}, all of a rank's share; no accumulation is needed."
+    else:
+        yield f"Largest micro-batch of {best.label}: {size} of a rank's {share} samples; {share // size} micro-steps."
+
+
+def _sharding(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Say of each strategy that shards or offloads, at its most devices, what that saves and costs where none need."""
+    said: set[str] = set()
+    for each in sorted(predictions, key=lambda each: -each.setup.num_ranks):
+        plain = _plain_one(predictions, each)
+        saves = each.setup.traits.shards or each.setup.traits.states_on == "cpu"
+        if plain is None or not plain.fits or each.option.name in said or not saves:
+            continue
+        said.add(each.option.name)
+        saved = plain.memory.total - each.memory.total
+        what = f"saves {format_bytes(saved)} of" if saved > 0 else f"takes {format_bytes(-saved)} more than"
+        yield (
+            f"{each.label} {what} the {format_bytes(plain.memory.total)} of {plain.option.name}, which has "
+            f"{format_bytes(plain.room_bytes)} to spare{_slower(each, plain)}."
+        )
+
+
+def _plain_one(predictions: Sequence[Prediction], sharded: Prediction) -> Prediction | None:
+    """Return what shares nothing, with the same devices, precision and micro-batches, or about them."""
+    return next(
+        (
+            each
+            for each in predictions
+            if each.setup.strategy.kind in ("single", "ddp")
+            and each.setup.num_ranks == sharded.setup.num_ranks
+            and each.setup.precision == sharded.setup.precision
+        ),
+        None,
+    )
+
+
+def _slower(each: Prediction, plain: Prediction) -> str:
+    if each.step is None or plain.step is None:
+        return ": memory is not short"
+    change = _seconds(each) / _seconds(plain) - 1
+    if change > ALIKE:
+        return f", and takes {format_share(change)} longer: do not use it here"
+    if change < -ALIKE:
+        return f", and takes {format_share(-change)} less time"
+    return ", and takes about as long: no need for it"
+
+
+def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Say why more devices help less than they could, with a fixed global batch."""
+    timed = [each for each in predictions if each.step is not None and each.fits is not False]
+    if len({each.setup.global_batch_size for each in timed}) != 1:
+        return
+    by_ranks = {}
+    for each in sorted(timed, key=_seconds, reverse=True):
+        by_ranks[each.setup.num_ranks] = each  # the fastest of each number comes last
+    few, many = (by_ranks[pick(by_ranks)] for pick in (min, max))
+    ratio = many.setup.num_ranks / few.setup.num_ranks
+    speedup = _seconds(few) / _seconds(many)
+    if ratio == 1 or speedup / ratio >= FLAT:
+        return
+    shares = [each.setup.global_batch_size // each.setup.data_world_size for each in (few, many)]
+    assert many.time is not None
+    fixed = {
+        "launching operations": many.time.bound == "host",
+        f"exchanging data ({duration(many.time.terms['communication_exposed'])} a step)": (
+            many.time.terms["communication_exposed"] > 0.05 * many.time.total_s
+        ),
+        "updating the weights": many.time.terms["optimizer"] > 0.1 * many.time.total_s,
+    }
+    causes = [cause for cause, holds in fixed.items() if holds] or ["what a step costs besides its samples"]
+    yield (
+        f"The global batch stays {many.setup.global_batch_size}, so the curve flattens: from "
+        f"{devices(few.setup.num_ranks)} to {many.setup.num_ranks} it is {speedup:.2g} times as fast, not {ratio:g} "
+        f"times. A rank's part of a step shrinks from {shares[0]} to {shares[1]} samples, and not with it "
+        f"{' and '.join(causes)}."
+    )
+
+
+def _span(prediction: Prediction) -> Span:
+    assert prediction.per_sample is not None
+    return prediction.per_sample
+
+
+def _seconds(prediction: Prediction) -> float:
+    return _span(prediction).value
+
+
+def _device_seconds(prediction: Prediction) -> float:
+    """Return the seconds that all devices together take for a sample."""
+    return prediction.setup.num_ranks * _seconds(prediction)
+
+
+def _complexity(prediction: Prediction) -> int:
+    """Return the place of a strategy among those there are, from the simplest on."""
+    kinds = list(dict.fromkeys(name.partition(":")[0] for name in ALL))
+    kind = prediction.setup.strategy.kind
+    place = kinds.index(kind) if kind in kinds else len(kinds)
+    return 2 * place + (prediction.setup.traits.states_on == "cpu")
+
+
+def _times(prediction: Prediction) -> str:
+    step, span = prediction.step, prediction.epoch
+    assert step is not None
+    texts = [f"{span_text(step)} a step"]
+    if span is not None:
+        texts.append(f"{span_text(span)} an epoch")
+    return ", ".join(texts)
+
+
+def _bound(prediction: Prediction) -> str:
+    assert prediction.time is not None
+    return BOUNDS[prediction.time.bound]
+
+
+BOUNDS = {
+    "host": "the host, which launches the operations",
+    "compute": "arithmetic",
+    "memory": "the bandwidth of the device's memory",
+    "link": "the link between devices",
+    "offload": "the way to the host's memory and back",
+    "loader": "making batches",
+}
+"""What `StepTime.bound` means, in words."""
+
+
+def span_text(span: Span | None) -> str:
+    """Return a time with its interval, "12 ms (9.31 to 17.4)" or "1 min 05 s (48.2 s to 1 min 40 s)"."""
+    if span is None:
+        return format_duration(None)
+    if span.high < _SECOND:
+        return f"{1000 * span.value:.3g} ms ({1000 * span.low:.3g} to {1000 * span.high:.3g})"
+    return f"{duration(span.value)} ({duration(span.low)} to {duration(span.high)})"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as `format_duration` does, below one second in milliseconds."""
+    return f"{1000 * seconds:.3g} ms" if seconds < _SECOND else format_duration(seconds)

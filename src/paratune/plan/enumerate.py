@@ -1,0 +1,236 @@
+"""Which ways of running a job there are: strategies, numbers of devices, precisions, micro-batches; and which are none.
+
+What cannot be is named with its reason, which is that of the training, had it been started.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.config.batch_size import ResolvedBatch
+from paratune.config.candidates import strategy_section
+from paratune.config.check import check
+from paratune.config.check_strategy import check_stages
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import HSDPStrategy, PipelineStrategy, strategy_options
+from paratune.config.traits import Traits, traits_of
+from paratune.config.validate import validate
+from paratune.errors import ConfigError
+from paratune.models.batch_layout import BatchLayout
+from paratune.place import check_world_size
+from paratune.plan.job import Job
+from paratune.plan.machine import Machine
+from paratune.plan.setup import Setup
+from paratune.precision import POLICIES
+
+USUAL = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
+"""Strategies that are planned when none are named, beside the configuration's own."""
+ALL = (
+    *USUAL,
+    "hsdp",
+    "zero2:cpu_offload=true",
+    "zero3:cpu_offload=true",
+    "deepspeed:1",
+    "deepspeed:2",
+    "deepspeed:3",
+    "deepspeed:2:offload_optimizer=true",
+    "deepspeed:3:offload_optimizer=true:offload_parameters=true",
+)
+"""What `--strategies all` means, beside the configuration's own."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is varied; see the options of `paratune plan`."""
+
+    num_ranks: tuple[int, ...]
+    strategies: tuple[str, ...]
+    """As `candidates.strategy_section` reads them."""
+    precisions: tuple[str, ...]
+    micro_batch_sizes: tuple[int | None, ...] = (None,)
+    """None for what the configuration says."""
+    num_nodes: int = 1
+    are_named: bool = True
+    """Whether the strategies were named; if not, those are left out that come to the same as single."""
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """A way of running the job that is possible as far as sizes go; whether it fits is not known yet."""
+
+    name: str
+    """The strategy with its options, as on a command line."""
+    config: Config
+    """Under which it would be trained."""
+    setup: Setup
+    sizes: ResolvedBatch
+    layout: BatchLayout
+    is_open: bool
+    """Whether the micro-batch was left to paratune, and may be made smaller until it fits."""
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A way that there is not."""
+
+    name: str
+    precision: str
+    num_ranks: int | None
+    """None where the number does not matter."""
+    reason: str
+
+
+def enumerate_options(
+    job: Job, loaded: LoadedConfig, machine: Machine, asked: Asked, outside_traits: Callable[[str], Traits]
+) -> tuple[list[Option], list[Impossible]]:
+    """Return all ways that were asked for, and those among them that are none.
+
+    Args:
+        job: With its lengths.
+        loaded: The configuration, with its overrides.
+        machine: Decides on precisions and layouts.
+        asked: What is varied.
+        outside_traits: Gives the traits of a strategy from outside this package, by its kind.
+
+    Raises:
+        ConfigError: A strategy is called by a name, or has an option, that does not exist.
+    """
+    options: list[Option] = []
+    impossible: list[Impossible] = []
+    for each in _variants(loaded, asked, outside_traits):
+        if isinstance(each, Impossible):
+            impossible.append(each)
+            continue
+        for num_ranks in asked.num_ranks:
+            if not asked.are_named and _is_as_single(each, num_ranks):
+                continue
+            try:
+                option = _option(job, machine, each, num_ranks, asked.num_nodes)
+            except ConfigError as error:
+                impossible.append(Impossible(each.name, each.config.precision, num_ranks, _said(error)))
+                continue
+            if all(option.setup != other.setup for other in options):
+                options.append(option)
+    return options, list(dict.fromkeys(impossible))
+
+
+@dataclass(frozen=True, eq=False)
+class _Variant:
+    name: str
+    config: Config
+    traits: Traits
+
+
+def _variants(
+    loaded: LoadedConfig, asked: Asked, outside_traits: Callable[[str], Traits]
+) -> Iterator[_Variant | Impossible]:
+    for name in asked.strategies:
+        section, problems = strategy_section(loaded, name)
+        for precision in asked.precisions:
+            for size in asked.micro_batch_sizes:
+                values = _values(loaded.values, section, precision, size)
+                values, findings = validate(values)
+                problems = [*problems, *(each.message for each in findings.problems)]
+                if problems:
+                    raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
+                yield _variant(name, Config.model_validate(values), outside_traits)
+
+
+def _values(given: Mapping[str, Any], strategy: dict[str, Any], precision: str, size: int | None) -> dict[str, Any]:
+    values = deepcopy(dict(given))
+    values.update(strategy=strategy, precision=precision)
+    if size is not None:
+        values["batch"]["micro_batch_size" if values["batch"]["per_device"] is None else "per_device"] = size
+    return values
+
+
+def _variant(name: str, config: Config, outside_traits: Callable[[str], Traits]) -> _Variant | Impossible:
+    kind = config.strategy.kind
+    traits = traits_of(kind, strategy_options(config.strategy)) or outside_traits(kind)
+    if problems := check(config):
+        return Impossible(name, config.precision, None, "; ".join(problem.message for problem in problems))
+    return _Variant(name, config, traits)
+
+
+def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
+    """Say whether a strategy comes to single in one process; and single, to nothing in several."""
+    if variant.config.strategy.kind == "single":
+        return num_ranks > 1
+    return num_ranks == 1 and variant.traits.states_on == "device"
+
+
+def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option:
+    """Return the way with so many ranks.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    config, traits = variant.config, variant.traits
+    check_world_size(traits, num_ranks, is_free=False)
+    if num_ranks % num_nodes:
+        raise ConfigError(f"{num_ranks} devices cannot be spread evenly over --nodes {num_nodes}")
+    _check_machine(config, traits, machine)
+    _check_groups(config, num_nodes)
+    if isinstance(config.strategy, PipelineStrategy):
+        num_layers = getattr(job.hf_config, "num_hidden_layers", None)
+        if isinstance(num_layers, int):
+            check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)
+    sizes = job.sizes(config.batch, traits, num_ranks)
+    layout = job.layout(traits, is_cuda=machine.is_cuda)
+    setup = Setup(
+        strategy=config.strategy,
+        traits=traits,
+        precision=POLICIES[config.precision],
+        num_ranks=num_ranks,
+        ranks_per_node=num_ranks // num_nodes,
+        micro_batch_size=sizes.micro_batch_size,
+        grad_accum_steps=sizes.grad_accum_steps,
+        activation_checkpointing=config.train.activation_checkpointing,
+        layout="packed" if layout.kind == "packed" else "padded",
+    )
+    is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
+    return Option(variant.name, config, setup, sizes, layout, is_open)
+
+
+def resized(option: Option, micro_batch_size: int) -> Option:
+    """Return the same step in micro-batches of at most so many samples."""
+    sizes = option.sizes.at_most(micro_batch_size)
+    setup = replace(option.setup, micro_batch_size=sizes.micro_batch_size, grad_accum_steps=sizes.grad_accum_steps)
+    return replace(option, sizes=sizes, setup=setup)
+
+
+def _check_machine(config: Config, traits: Traits, machine: Machine) -> None:
+    """Refuse what the device cannot do, as the training would on it."""
+    precision = config.precision
+    if not machine.is_cuda:
+        if precision in ("tf32", "fp16"):
+            raise ConfigError(f"precision: {precision} is for GPUs, and {machine.name} is a CPU; use fp32")
+        if traits.needs_accelerator:
+            raise ConfigError(f"it moves states from a GPU to the host, and {machine.name} is a CPU")
+        return
+    if config.device == "cpu":
+        raise ConfigError(f"device: cpu, and {machine.name} is a GPU; set device: auto")
+    device = machine.device
+    if precision in ("tf32", "bf16") and device is not None and device.peak_flops_per_s(precision) is None:
+        raise ConfigError(f"precision: {precision}, which {machine.name} has not; use fp16 or fp32")
+
+
+def _check_groups(config: Config, num_nodes: int) -> None:
+    """Refuse hybrid sharding in one group, which is zero3."""
+    if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None and num_nodes == 1:
+        raise ConfigError(
+            "strategy.kind: hsdp has one group on one machine, which is zero3; give --nodes 2 or more, or a smaller "
+            "group: --strategies hsdp:2"
+        )
+
+
+def _said(error: ConfigError) -> str:
+    """Return a refusal in the words of this command, which starts nothing."""
+    return str(error).replace("were started", "are asked for").replace("was started", "is asked for")
+
+
+def own_name(loaded: LoadedConfig) -> str:
+    """Return the configuration's own strategy as a command line names it; its options are taken over by that."""
+    return str(loaded.config.strategy.kind)

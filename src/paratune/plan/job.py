@@ -1,0 +1,168 @@
+"""The job that is planned: model, data and batch of a configuration, as far as they decide on memory and time.
+
+No weights are read, and of the data only how long its rows are.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.config.batch_size import ResolvedBatch, resolve_batch
+from paratune.config.sections import BatchSize, Config
+from paratune.config.task_sections import MaskedLMTask, Task
+from paratune.config.traits import Traits
+from paratune.data.order import steps_per_epoch
+from paratune.models.batch_layout import BatchLayout, choose_batch_layout
+from paratune.models.packed import find_entry
+from paratune.models.task_model import Entry
+from paratune.packing import rounded_size
+from paratune.plan.build import build_model
+from paratune.plan.lengths import Lengths, bucketed_length, padded_length
+from paratune.plan.profile import Shape
+from paratune.plan.setup import Setup
+from paratune.precision import POLICIES
+
+_SMALL = {
+    "num_hidden_layers": 2,
+    "vocab_size": 1000,
+    "pad_token_id": 1,
+    "mask_token_id": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "pooler_hidden_size": 64,
+}
+"""Sizes of a model on which it is tried whether packed rows give the same: what its code does hangs on none of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What all predictions of one command have in common."""
+
+    config: Config
+    """With its overrides; strategy, precision and number of ranks are those of a `Setup`."""
+    hf_config: Any
+    """The model's own configuration."""
+    lengths: Lengths
+    """Of the training split."""
+    num_samples: int | None
+    """Of the training split; None where no data was read."""
+    entry: Entry | None
+    """How packed rows enter the model; None where they cannot."""
+    why_padded: str | None
+    """Why there is no entry."""
+
+    @property
+    def task(self) -> Task:
+        return self.config.task
+
+    @property
+    def labelled_share(self) -> float:
+        """Of the tokens, in a masked LM; has no meaning elsewhere."""
+        return self.task.mask_probability if isinstance(self.task, MaskedLMTask) else 1.0
+
+    def steps_per_epoch(self, global_batch_size: int) -> int | None:
+        """Return the optimizer steps of an epoch; None where the number of samples is not known."""
+        return None if self.num_samples is None else steps_per_epoch(self.num_samples, global_batch_size)
+
+    def num_steps(self, global_batch_size: int) -> int | None:
+        """Return the optimizer steps of the run, as the training counts them; None where they hang on unread data."""
+        if self.config.train.max_steps is not None:
+            return self.config.train.max_steps
+        per_epoch = self.steps_per_epoch(global_batch_size)
+        assert self.config.train.epochs is not None
+        return None if per_epoch is None else max(1, round(self.config.train.epochs * per_epoch))
+
+    def sizes(self, batch: BatchSize, traits: Traits, num_ranks: int) -> ResolvedBatch:
+        """Return what each rank does in a step.
+
+        Raises:
+            ConfigError: The batch cannot be dealt so.
+        """
+        return resolve_batch(
+            batch,
+            data_world_size=num_ranks // traits.ranks_per_replica,
+            num_micro_batches=traits.num_micro_batches,
+            micro_batch_multiple=traits.micro_batch_multiple,
+        )
+
+    def layout(self, traits: Traits, *, is_cuda: bool) -> BatchLayout:
+        """Return how the training would lay rows side by side.
+
+        Raises:
+            ConfigError: `batch.layout` asks for one that model or strategy have no use for.
+        """
+        return choose_batch_layout(
+            self.config.batch.layout,
+            traits,
+            entry=self.entry,
+            why_padded=self.why_padded,
+            on_cpu=not is_cuda,
+            compiles=self.config.train.compile,
+        )
+
+    def passes(self, setup: Setup, layout: BatchLayout) -> Setup:
+        """Return the setup with the micro-batches that are computed: of a rank that sorts, parts of those asked for."""
+        if layout.num_buckets in (None, 1):
+            return setup
+        size = -(-setup.micro_batch_size // min(layout.num_buckets or 1, setup.micro_batch_size))
+        share = setup.micro_batch_size * setup.grad_accum_steps
+        return replace(setup, micro_batch_size=size, grad_accum_steps=-(-share // size))
+
+    def largest(self, setup: Setup, layout: BatchLayout) -> Shape:
+        """Return the largest micro-batch that can occur: of the longest rows of the split, all of them alike."""
+        rows = self.passes(setup, layout).micro_batch_size
+        if layout.kind != "packed":
+            return self._shape(rows, self.lengths.longest, layout)
+        longest = self.lengths.longest_rows(rows)
+        return self._shape(rows, -(-sum(longest) // rows), layout)
+
+    def usual(self, setup: Setup, layout: BatchLayout) -> Shape:
+        """Return the micro-batch that stands for all of a run: as many tokens as they have on average."""
+        rows = self.passes(setup, layout).micro_batch_size
+        return self._shape(rows, max(1, round(self.usual_length(setup, layout))), layout)
+
+    def usual_length(self, setup: Setup, layout: BatchLayout) -> float:
+        """Return the expected tokens of a row, its padding included, on the rank that has most of them."""
+        size, num_ranks, num_micro = setup.micro_batch_size, setup.data_world_size, setup.grad_accum_steps
+        if layout.kind == "packed":
+            return self.lengths.mean
+        if setup.traits.equal_shapes:
+            return self.lengths.expected_longest(setup.global_batch_size)
+        if layout.kind == "padded":
+            return padded_length(self.lengths, size, num_ranks, num_micro)
+        return bucketed_length(self.lengths, size, num_ranks, layout.num_buckets or 1, num_micro)
+
+    def _shape(self, rows: int, length: int, layout: BatchLayout) -> Shape:
+        if layout.kind == "packed":
+            if layout.rounds:
+                length = -(-rounded_size(rows * length) // rows)
+            return Shape((length,) * rows, layout="packed", labelled_share=self.labelled_share)
+        # One row is shorter: where all are alike a model needs no mask, and calls another kernel.
+        lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
+        return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
+
+
+def find_packing(hf_config: Any, task: Task) -> tuple[Entry | None, str | None]:
+    """Return how packed rows enter the model, or why they cannot: tried as the training does, on a small copy of it.
+
+    On a GPU the kernel of its attention is tried as well, which is left to the run.
+
+    Args:
+        hf_config: The model's own configuration; it is not changed.
+        task: Decides the head.
+    """
+    small = type(hf_config).from_dict(hf_config.to_dict())
+    for key, most in _SMALL.items():
+        if type(now := getattr(small, key, None)) is int:
+            setattr(small, key, min(now, most))
+    if layers := getattr(small, "layer_types", None):
+        small.layer_types = list(layers)[: _SMALL["num_hidden_layers"]]
+    try:
+        model = build_model(small, task, POLICIES["fp32"], None)
+    except Exception as error:  # whatever the model's own code raises with sizes that it was not made for
+        name = type(hf_config).__name__
+        return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"
+    find_entry(model)
+    return model.entry, model.why_padded

@@ -1,0 +1,125 @@
+"""`paratune plan`: from a configuration, without its weights, to a table, JSON and a file; and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny_config, tiny_tokenizer
+
+from paratune.commands import plan
+from paratune.commands.plan import Wanted, plan_command
+from paratune.config.load import load_config
+from paratune.errors import EXIT_OK, ConfigError, DataError
+
+CONFIG = """\
+task: {kind: classification, labels: [neg, pos]}
+data:
+  train: TRAIN
+  columns: {text: text, label: label}
+model: {name: MODEL}
+train: {epochs: 3}
+batch: {global: 8}
+"""
+ROWS = ["text,label", *(f"{'good ' * (1 + number % 5)}film,pos" for number in range(20))]
+"""4 to 8 tokens: two special ones, the film, and 1 to 5 others."""
+Planned = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(plan, "set_up_logging", lambda **_: None)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    model, train, path = tmp_path / "model", tmp_path / "train.csv", tmp_path / "c.yaml"
+    tiny_tokenizer(model)
+    tiny_config().save_pretrained(model)  # and no weights
+    train.write_text("\n".join(ROWS))
+    path.write_text(CONFIG.replace("TRAIN", str(train)).replace("MODEL", str(model)))
+    return path
+
+
+@pytest.fixture
+def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> Planned:
+    def run(*overrides: str, write: Path | None = None, **wanted: Any) -> dict[str, Any]:
+        wanted = {"devices": "1,2", "device": "a100-40gb"} | wanted
+        assert plan_command(path, overrides, Wanted(**wanted), write=write, as_json=True) == EXIT_OK
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return run
+
+
+def test_a_plan_is_of_the_data_and_the_architecture_alone(planned: Planned) -> None:
+    found = planned(strategies="single,ddp,zero3")
+    assert found["data"] == {"num_samples": 20, "mean_length": 6.0, "longest": 8, "is_assumed": False}
+    ways = {(each["strategy"], each["num_ranks"]): each for each in found["options"]}
+    assert set(ways) == {("single", 1), ("ddp", 1), ("ddp", 2), ("zero3", 1), ("zero3", 2)}
+    single = ways["single", 1]
+    assert (single["micro_batch_size"], single["num_steps"], single["fits"]) == (8, 9, True)  # 3 epochs of 3 steps
+    assert single["steps_per_epoch"] == 2.5
+    low, high = single["step_s"][1:]
+    assert low < single["step_s"][0] < high
+    assert sum(single["terms_s"].values()) == pytest.approx(single["step_s"][0])
+    assert sum(single["memory"]["terms"].values()) == single["memory"]["total_bytes"]
+    assert ways["zero3", 2]["memory"]["terms"]["optimizer"] < single["memory"]["terms"]["optimizer"]
+    assert {each["reason"] for each in found["impossible"]} == {
+        "strategy.kind: single runs in 1 process, and 2 are asked for; start one"
+    }
+
+
+def test_without_data_rows_are_taken_for_as_long_as_is_said(planned: Planned) -> None:
+    found = planned("data.train=nowhere.csv", max_length=32, rows=80, strategies="single", devices="1")
+    assert found["data"] == {"num_samples": 80, "mean_length": 32.0, "longest": 32, "is_assumed": True}
+    assert found["options"][0]["num_steps"] == 30
+    unknown = planned(max_length=32, strategies="single", devices="1")["options"][0]
+    assert (unknown["epoch_s"], unknown["num_steps"]) == (None, None)
+    assert unknown["step_s"] is not None
+
+
+def test_the_file_that_is_written_is_read_as_what_was_advised(planned: Planned, tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    found = planned(strategies="zero3", precision="bf16", devices="2", write=best, price=1.5)
+    config = load_config(best).config
+    assert (config.strategy.kind, config.precision, config.batch.micro_batch_size) == ("zero3", "bf16", 4)
+    assert found["written"] == str(best)
+    low, high = found["options"][0]["price"][1:]
+    assert 0 < low < high
+
+
+def test_the_table_is_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = Wanted(devices="1,2", device="t4", strategies="ddp,pipeline", micro_batch_size="4,3")
+    assert plan_command(path, [], wanted, write=None, as_json=False) == EXIT_OK
+    text = capsys.readouterr().out
+    assert "20 rows of 6 tokens on average, the longest 8; packed batches" in text
+    assert "not possible: ddp on 1 device; pipeline on 2 devices: batch.micro_batch_size is 3" in " ".join(text.split())
+    assert "- Run ddp on" in text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"devices": "0"}, "--devices 0: '0' is not a whole number from 1 on; such as --devices 1,2,4,8"),
+        ({"devices": "1,a"}, "--devices 1,a: 'a' is not a whole number"),
+        ({"devices": ""}, "--devices : '' is not a whole number"),
+        ({"devices": "2,4,2"}, "--devices 2,4,2 names 2 twice"),
+        ({"micro_batch_size": "-1"}, "--micro-batch-size -1: '-1' is not a whole number"),
+        ({"nodes": 0, "max_length": 0}, "--nodes 0: at least 1 is needed; --max-length 0: at least 1 is needed"),
+        ({"rows": 5}, "--rows says how many rows there are where data is not read; it goes with --max-length"),
+        ({"price": -1.0}, "--price -1.0: a price of a device-hour is a number from 0 on"),
+        ({"precision": "bf61"}, "--precision 'bf61' is no precision"),
+        ({"precision": "fp16,bf-16"}, "--precision 'bf-16' is no precision; did you mean bf16"),
+        ({"device": "a100-40g"}, "a100-40g is no device that is listed; did you mean a100-40gb"),
+        ({"strategies": "dpd"}, "--strategies dpd: dpd is no strategy; did you mean ddp"),
+        ({"strategies": ","}, "--strategies names none"),
+        ({"max_length": 65}, "--max-length 65 is more than .* has positions for: 64"),
+    ],
+)
+def test_what_means_nothing_is_refused(path: Path, wanted: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan_command(path, [], Wanted(**({"device": "t4"} | wanted)), write=None, as_json=True)
+
+
+def test_without_data_it_is_said_what_to_do(path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.csv does not exist.*; or plan without data: --max-length TOKENS"):
+        plan_command(path, ["data.train=nowhere.csv"], Wanted(device="t4"), write=None, as_json=True)

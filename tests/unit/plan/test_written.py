@@ -1,0 +1,115 @@
+"""The configuration that is written: what it extends, that it is read as what was meant, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import tiny_config
+
+from paratune.config.load import load_config
+from paratune.config.sections import Config
+from paratune.config.traits import Traits
+from paratune.errors import ConfigError
+from paratune.models.task_model import Entry
+from paratune.plan.enumerate import Asked, enumerate_options, resized
+from paratune.plan.job import Job
+from paratune.plan.lengths import lengths_of_rows
+from paratune.plan.machine import machine_of
+from paratune.plan.memory import Memory
+from paratune.plan.predict import Prediction
+from paratune.plan.written import check_writable, write_config
+
+BASE = """
+task: {kind: classification, labels: [no, yes]}
+data: {train: rows.csv, columns: {text: text, label: label}}
+model: {name: model}
+train: {epochs: 1}
+"""
+
+
+def _no_traits(kind: str) -> Traits:
+    raise AssertionError(kind)
+
+
+def written(folder: Path, base: str, *overrides: str, strategy: str, size: int | None = None) -> tuple[Config, str]:
+    """Return what the written file is read as, and its text."""
+    source = folder / "configs" / "base.yaml"
+    source.parent.mkdir()
+    source.write_text(BASE + base)
+    loaded = load_config(source, overrides)
+    machine = machine_of("a100-40gb")
+    job = Job(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
+    asked = Asked((4,), (strategy,), ("bf16",))
+    options, impossible = enumerate_options(job, loaded, machine, asked, _no_traits)
+    assert not impossible
+    option = options[0] if size is None else resized(options[0], size)
+    memory = Memory({"weights": 1}, {}, "backward")
+    chosen = Prediction(option, memory, True, 1, None, None, None, None, None, machine)
+    said = write_config(folder / "best.yaml", loaded, overrides, chosen)
+    assert said.endswith(f"start it with: paratune train {folder / 'best.yaml'} --nproc 4")
+    return load_config(folder / "best.yaml").config, (folder / "best.yaml").read_text()
+
+
+def test_it_extends_the_given_one(tmp_path: Path) -> None:
+    config, text = written(tmp_path, "batch: {global: 64}", strategy="zero3", size=8)
+    assert "extends: configs/base.yaml" in text
+    assert text.startswith(f"# paratune plan {tmp_path / 'configs' / 'base.yaml'}: zero3 on 4 devices\n")
+    assert (config.strategy.kind, config.precision, config.run.name) == ("zero3", "bf16", "best")
+    assert (config.batch.global_, config.batch.micro_batch_size) == (64, 8)
+
+
+def test_overrides_are_in_it(tmp_path: Path) -> None:
+    config, text = written(
+        tmp_path, "batch: {global: 64}", "train.learning_rate=3e-5", "batch.global=32", strategy="ddp"
+    )
+    assert (config.train.learning_rate, config.batch.global_, config.batch.micro_batch_size) == (3e-5, 32, 8)
+    assert "extends" in text
+
+
+def test_options_of_another_strategy_do_not_stay(tmp_path: Path) -> None:
+    base = "batch: {global: 64}\nstrategy: {kind: deepspeed, stage: 3}"
+    config, text = written(tmp_path, base, strategy="pipeline:4")
+    assert config.strategy.model_dump() == {
+        "kind": "pipeline",
+        "stages": 4,
+        "schedule": "1f1b",
+        "chunks": None,
+        "balance": "estimated",
+    }
+    assert "extends" not in text  # a mapping on top of a mapping would keep the stage
+    assert "epochs: 1" in text
+
+
+def test_a_strategy_without_options_takes_the_place_of_one_with(tmp_path: Path) -> None:
+    base = "batch: {global: 64}\nstrategy: {kind: deepspeed, stage: 3}"
+    config, text = written(tmp_path, base, strategy="ddp")
+    assert config.strategy.kind == "ddp"
+    assert "extends" in text
+
+
+def test_a_batch_per_device_keeps_its_rule(tmp_path: Path) -> None:
+    config, _ = written(tmp_path, "batch: {per_device: 16, grad_accum_steps: 2}", strategy="ddp", size=8)
+    assert (config.batch.per_device, config.batch.grad_accum_steps, config.batch.global_) == (8, 4, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("there.yaml", "it exists and was not touched"),
+        ("best.json", "a configuration is a .yaml file, such as best.yaml"),
+        ("nowhere/best.yaml", "there is no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_computed(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "there.yaml").write_text("kept")
+    with pytest.raises(ConfigError, match=said):
+        check_writable(tmp_path / name)
+    assert (tmp_path / "there.yaml").read_text() == "kept"
+
+
+def test_where_nothing_fits_nothing_is_written(tmp_path: Path) -> None:
+    source = tmp_path / "base.yaml"
+    source.write_text(BASE + "batch: {global: 64}")
+    with pytest.raises(ConfigError, match="nothing fits, so nothing was written"):
+        write_config(tmp_path / "best.yaml", load_config(source), [], None)
+    assert not (tmp_path / "best.yaml").exists()
