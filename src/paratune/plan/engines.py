@@ -79,6 +79,14 @@ class View:
         """Return gradients that are added to others, or copied, as soon as they are whole."""
         return tuple(self.gradients(self.profile.timeline.positions("gradient")))
 
+    def earlier_gradients(self) -> Iterator[Delta]:
+        """Yield the gradients of the micro-batches before, each until the last one's has been added."""
+        whole = self.profile.timeline.positions("gradient")
+        for number, parameter in self.profile.timeline.gradients.items():
+            size = rounded(self.profile.timeline.sizes[number], self.rounding)
+            yield Delta(0, GRADIENTS, size)
+            yield Delta(whole[parameter], GRADIENTS, -size)
+
     @property
     def accumulates(self) -> bool:
         return self.setup.grad_accum_steps > 1
@@ -87,12 +95,17 @@ class View:
 def replicated(view: View) -> Course:
     """Whole models. One process leaves its first gradients where autograd makes them; DDP copies them into its buckets.
 
+    The micro-batches before the last one, which DDP does not look at, leave their gradients beside the buckets: until
+    each has been added to and copied there are two of it.
+
     Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `mark_variable_ready_dense` under
         `gradient_as_bucket_view`.
     """
-    if view.setup.strategy.kind == "single" and not view.accumulates:
+    is_single = view.setup.strategy.kind == "single"
+    if is_single and not view.accumulates:
         return Course(deltas=tuple(view.gradients()))
-    return Course({GRADIENTS: view.states.gradients}, view.copied_gradients())
+    twice = () if is_single or not view.accumulates else tuple(view.earlier_gradients())
+    return Course({GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
 
 
 @dataclass(frozen=True)
@@ -246,7 +259,7 @@ def _deepspeed_0(view: View) -> Course:
 
 
 def _deepspeed_1_2(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
-    """A bucket that gradients are copied into, and, of what it holds, a copy that is sent.
+    """A bucket that gradients are copied into, and, when it is full, a copy of what it holds that is sent.
 
     Stage 1 keeps all gradients until the last micro-batch is done; stage 2 reduces them as they come, and adds those of
     this rank's part to the ones before. The update copies the part of one group flat; the norm takes one gradient at a
@@ -258,25 +271,43 @@ def _deepspeed_1_2(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Cour
     profile, size = view.profile, view.profile.weight_bytes
     groups = [[each.numel for each in group] for group in optimizer_groups(profile.parameters, with_unused=True)]
     trained = size * sum(map(sum, groups))
-    mine = view.states.gradients or view.states.host_gradients
-    begin, sent = profile.timeline.num_forward, min(bucket, trained)
-    at_end: list[Delta] = []
+    mine = view.states.gradients
+    deltas = [Delta(profile.timeline.num_forward, COMMUNICATION, bucket)]
     if strategy.stage == 1:
         always = {GRADIENTS: trained} if view.accumulates else {}
-        deltas = view.copied_gradients() if view.accumulates else tuple(view.gradients())
-        at_end = [Delta(view.end, COMMUNICATION, bucket + sent), Delta(view.end, GRADIENTS, mine)]
+        deltas += view.copied_gradients() if view.accumulates else view.gradients()
+        deltas += [*_sent(view.end, min(bucket, trained)), Delta(view.end, GRADIENTS, mine)]
     else:
-        always = {GRADIENTS: mine} if view.accumulates and not strategy.offload_optimizer else {}
-        taken = Delta(begin, COMMUNICATION, bucket + sent)
-        deltas = (taken, *view.copied_gradients(), Delta(begin, GRADIENTS, mine))
-    part = max(size * sum(group) // view.setup.num_ranks for group in groups)
-    largest = max(max(group) for group in groups)
+        always = {GRADIENTS: mine} if view.accumulates else {}
+        full = _full(view, bucket)
+        deltas += [*view.copied_gradients(), Delta(min(full), GRADIENTS, mine)]
+        deltas += [delta for position, held in full.items() for delta in _sent(position, held)]
+    part = max((size * sum(group) // view.setup.num_ranks for group in groups), default=0)
+    largest = max((max(group) for group in groups), default=0)
     at_step = {COMMUNICATION: max(part, DOUBLE_BYTES * largest)}
     if strategy.offload_optimizer:
         # One gradient at a time on its way to the host; updated weights on their way back.
         always = {**always, COMMUNICATION: size * largest}
         at_step = {COMMUNICATION: part}
-    return Course(always, (*deltas, *at_end), at_step)
+    return Course(always, tuple(deltas), at_step)
+
+
+def _full(view: View, bucket: int) -> dict[int, int]:
+    """Return where DeepSpeed's bucket is emptied, in the course of the backward pass, and the bytes that it holds."""
+    timeline, found, held = view.profile.timeline, {}, 0
+    for mark in timeline.marks:
+        if mark.kind != "gradient":
+            continue
+        size = view.profile.weight_bytes * view.profile.parameters[mark.number].numel
+        if held and held + size > bucket:
+            found[mark.position], held = held, 0
+        held += size
+    return {**found, view.end: held}
+
+
+def _sent(position: int, num_bytes: int) -> Iterator[Delta]:
+    yield Delta(position, COMMUNICATION, num_bytes)
+    yield Delta(position, COMMUNICATION, -num_bytes)
 
 
 def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
@@ -293,13 +324,11 @@ def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course
 
     blocks = max((gathered(block.parameters) for block in profile.blocks), default=0)
     outside = max((gathered((each,)) for each in profile.rest.parameters), default=0)
-    trained = size * profile.num_trained
-    always = {GATHERED: max(2 * blocks, outside), COMMUNICATION: bucket + min(bucket, trained)}
-    if not strategy.offload_optimizer:
-        always[GRADIENTS] = view.states.gradients
+    always = {GATHERED: max(2 * blocks, outside), COMMUNICATION: bucket, GRADIENTS: view.states.gradients}
+    sent = [delta for position, held in _full(view, bucket).items() for delta in _sent(position, held)]
     largest = max((each.numel for each in profile.parameters if each.is_trained), default=0)
-    part = -(-largest // view.setup.num_ranks)
-    return Course(always, view.copied_gradients(), {COMMUNICATION: DOUBLE_BYTES * part}, keeps_casts=False)
+    at_step = {COMMUNICATION: DOUBLE_BYTES * -(-largest // view.setup.num_ranks)}
+    return Course(always, (*view.copied_gradients(), *sent), at_step, keeps_casts=False)
 
 
 ENGINES: dict[str, Callable[[View], Course]] = {

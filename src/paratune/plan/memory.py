@@ -1,6 +1,6 @@
 """How much memory a rank needs at its fullest moment, term by term."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,21 +59,19 @@ def peak(profile: Profile, setup: Setup, on_cuda: bool = True) -> Memory:
     Raises:
         ConfigError: A pipeline has fewer blocks than stages.
     """
-    rounding = CUDA_ROUNDING if on_cuda else 1
-    by_rank = {rank: states_of_rank(profile, setup, rank) for rank in ranks_that_differ(setup)}
+    ranks: Iterable[int] = ranks_that_differ(setup)
     if setup.strategy.kind != "pipeline":
-        # Ranks differ in their states alone.
-        rank = max(by_rank, key=lambda each: (by_rank[each].device, by_rank[each].host))
-        by_rank = {rank: by_rank[rank]}
-    return max(
-        (_of_rank(View(profile, setup, states, rounding), rank, on_cuda) for rank, states in by_rank.items()),
-        key=lambda each: each.total,
-    )
+        # They differ in their states alone.
+        states = {rank: states_of_rank(profile, setup, rank) for rank in ranks}
+        ranks = [max(states, key=lambda each: (states[each].device, states[each].host))]
+    return max((peak_of_rank(profile, setup, rank, on_cuda) for rank in ranks), key=lambda each: each.total)
 
 
-def _of_rank(view: View, rank: int, on_cuda: bool) -> Memory:
+def peak_of_rank(profile: Profile, setup: Setup, rank: int, on_cuda: bool = True) -> Memory:
+    """Return the memory of one rank; see `peak`."""
+    view = View(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
     if view.setup.strategy.kind == "pipeline":
-        passes, update = stage_terms(view, rank)
+        passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
         when: When = "backward"
     else:
         course = ENGINES.get(view.setup.strategy.kind, replicated)(view)

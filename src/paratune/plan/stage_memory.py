@@ -41,21 +41,33 @@ def in_flight(strategy: PipelineStrategy, traits: Traits, place: int, num_micro_
 
 
 def stage_terms(view: View, place: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Return bytes by term, without states, while passes run and while the update does."""
+    """Return bytes by term, without weights and moments, while passes run and while the update does.
+
+    Args:
+        view: Of the rank.
+        place: Of the rank within its pipeline, from 0.
+    """
     strategy, profile, setup = view.setup.strategy, view.profile, view.setup
     assert isinstance(strategy, PipelineStrategy)
     assert profile.division is not None
+    num_micro_batches = setup.grad_accum_steps
     spans = profile.division.of_rank(place, strategy, setup.traits)
-    flying = in_flight(strategy, setup.traits, place, setup.grad_accum_steps)
-    others = sum(count * _saved(view, span) for count, span in zip(flying, spans, strict=True))
-    # One of them runs: what it takes at its fullest is in its transient part.
-    fullest = max(_running(view, span) - _saved(view, span) for span in spans)
-    # Each stage has a buffer for what it receives of every micro-batch, and for the gradient of what it sends.
-    num_buffers = sum((span.begin > 0) + (span.end < profile.num_blocks) for span in spans)
-    received = num_buffers * setup.grad_accum_steps * profile.hidden_bytes
-    passes = {"activations": others + fullest, COMMUNICATION: received, GRADIENTS: view.states.gradients}
-    has_replicas = setup.data_world_size > 1
-    sent = min(BUCKET_BYTES, view.states.gradients) if has_replicas else 0
+    flying = in_flight(strategy, setup.traits, place, num_micro_batches)
+    saved = [_saved(view, span) for span in spans]
+    held = sum(count * size for count, size in zip(flying, saved, strict=True))
+    # The first backward pass makes the gradients; those after it find them there, if as many are still in flight.
+    first = held + max(_running(view, span, keeps=True) - size for span, size in zip(spans, saved, strict=True))
+    if sum(flying) == num_micro_batches * len(spans):
+        held -= min(saved)
+    later = held + max(_running(view, span, keeps=False) - size for span, size in zip(spans, saved, strict=True))
+    gradients = view.states.gradients if later + view.states.gradients > first else 0
+    # Each stage has a buffer for what it receives of every micro-batch, and for the gradient of what it sends; and what
+    # it has sent, and is being sent, lives until it has arrived.
+    num_sending = sum(span.end < profile.num_blocks for span in spans)
+    num_buffers = (sum(span.begin > 0 for span in spans) + num_sending) * num_micro_batches + 2 * num_sending
+    received = num_buffers * profile.hidden_bytes
+    passes = {"activations": later if gradients else first, COMMUNICATION: received, GRADIENTS: gradients}
+    sent = min(BUCKET_BYTES, view.states.gradients) if setup.data_world_size > 1 else 0
     return passes, {COMMUNICATION: received + sent, GRADIENTS: view.states.gradients}
 
 
@@ -68,13 +80,23 @@ def _saved(view: View, span: Span) -> int:
     return inside + first + (after if span.end == profile.num_blocks else profile.hidden_bytes)
 
 
-def _running(view: View, span: Span) -> int:
-    """Return the most that one micro-batch takes in a stage, in its forward or backward pass, gradients included.
+def _running(view: View, span: Span, *, keeps: bool) -> int:
+    """Return the most that one micro-batch takes in a stage, in its forward or backward pass.
 
     The course of the whole model's passes within the stage's blocks, less what the blocks before have kept.
+
+    Args:
+        view: Of the rank.
+        span: The stage.
+        keeps: Whether gradients stay that are made; else they are added to others.
     """
     profile, timeline = view.profile, view.profile.timeline
-    level = _with(timeline.level(view.rounding, without=timeline.gradients), view.copied_gradients())
+    until = timeline.positions("gradient")
+    if keeps:
+        blocks = {number: each.block for number, each in enumerate(profile.parameters)}
+        inside = range(span.begin, span.end)
+        until = {number: view.end if blocks[number] in inside else at for number, at in until.items()}
+    level = _with(timeline.level(view.rounding, without=timeline.gradients), tuple(view.gradients(until)))
     before = 0 if span.begin == 0 else profile.saved_before + sum(profile.saved_by_block[: span.begin])
     is_last = span.end == profile.num_blocks
     forward_ends, begins = timeline.positions("forward_end"), timeline.positions("backward")

@@ -1,0 +1,111 @@
+"""Peaks held to PyTorch's own tracker; tests/dist holds those of several ranks to real steps."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.distributed._tools.mem_tracker import MemTracker
+from transformers import BertConfig
+
+from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
+from paratune.config.task_sections import ClassificationTask
+from paratune.config.traits import traits_of
+from paratune.models.dropout import use_cheap_dropout
+from paratune.models.task_model import TaskModel
+from paratune.plan.memory import CONTEXT_BYTES, peak
+from paratune.plan.profile import Shape, profile
+from paratune.plan.setup import Setup
+from paratune.plan.stage_memory import in_flight
+from paratune.plan.timeline import Delta, Timeline, fullest
+from paratune.precision import POLICIES
+
+TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
+ROWS, LENGTH = 4, 32
+
+
+def config() -> BertConfig:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    return BertConfig(vocab_size=1000, max_position_embeddings=64, num_labels=2, pad_token_id=0, **sizes)
+
+
+def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> Setup:
+    traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
+    assert traits is not None
+    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, grad_accum_steps)
+
+
+def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
+    torch.manual_seed(0)
+    hf = transformers.AutoModelForSequenceClassification.from_config(config())
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(5, 1000, (ROWS, LENGTH))
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, ids)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            hf(input_ids=ids).logits.log_softmax(-1)[:, 0].mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    found = peak(
+        profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"], on_cuda=False),
+        setup_of(SingleStrategy(kind="single")),
+        on_cuda=False,
+    )
+    assert found.total == pytest.approx(expected, rel=0.01)
+    assert found.at == "backward"
+
+
+def test_cuda_takes_more_and_rounds_up() -> None:
+    shape, setup = Shape((LENGTH,) * ROWS), setup_of(Zero3Strategy(kind="zero3"), 2)
+    on_cuda = peak(profile(config(), TASK, shape, POLICIES["bf16"]), setup)
+    assert on_cuda.terms["context"] == CONTEXT_BYTES
+    assert {"gathered_weights", "cast_weights", "fragmentation", "workspaces"} <= set(on_cuda.terms)
+
+
+def test_offload_moves_states_to_the_host() -> None:
+    found = profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"])
+    here = peak(found, setup_of(Zero3Strategy(kind="zero3"), 2))
+    there = peak(found, setup_of(Zero3Strategy(kind="zero3", cpu_offload=True), 2))
+    assert here.host_total == 0
+    assert {"weights", "optimizer"}.isdisjoint(there.terms)
+    # A quarter of it are the gradients, which the moment on the device does not have all of.
+    assert there.host_total > here.terms["weights"] + here.terms["optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "place", "expected"),
+    [
+        ("gpipe", 0, [8]),
+        # Four stages: the first has sent four on before the first comes back, the last has one at a time.
+        ("1f1b", 0, [4]),
+        ("1f1b", 3, [1]),
+        # (2 - 1) 4 + 2 (4 - 1) + 1 = 11 passes, by four through each stage in turn: 4, 4, then 3 of the first again.
+        ("interleaved", 0, [7, 4]),
+        ("interleaved", 3, [4, 1]),
+    ],
+)
+def test_micro_batches_in_flight(schedule: Any, place: int, expected: list[int]) -> None:
+    strategy = PipelineStrategy(kind="pipeline", stages=4, schedule=schedule)
+    traits = setup_of(strategy, 4, 8).traits
+    assert in_flight(strategy, traits, place, 8) == expected
+
+
+def test_what_engines_take_is_laid_over_what_is_alive() -> None:
+    # Two of 100 bytes, the first gone before the second comes: alone never more than 100.
+    timeline = Timeline(sizes=(100, 100), changes=(0, ~0, 1))
+    level = timeline.level(1)
+    assert level.tolist() == [0, 100, 0, 100]
+    assert fullest(level, []).total == 100
+    # Taken while none is there, and given back: 100 stays the most; 50 that stay come on top of the second.
+    assert fullest(level, [Delta(2, "x", 90), Delta(2, "x", -90)]).total == 100
+    found = fullest(level, [Delta(2, "x", 50), Delta(2, "y", 60), Delta(2, "y", -60)])
+    assert (found.position, found.total, found.deltas) == (3, 150, {"x": 50, "y": 0})
+
+
+def test_sizes_are_rounded_as_the_allocator_does() -> None:
+    assert Timeline(sizes=(1, 513), changes=(0, 1)).level(512).tolist() == [0, 512, 1536]
