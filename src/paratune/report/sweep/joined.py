@@ -1,14 +1,14 @@
 """Several matrices in one report, as the same one run on several machines: which matrix it is becomes an axis."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from paratune.errors import CheckpointError
 from paratune.report.sweep.outcomes import SweepReport, groups_of, read_outcomes
 from paratune.report.systems.configurations import MATRIX
-from paratune.sweep_record import Axis
+from paratune.sweep_record import Axis, SweepRecord
 from paratune.text import plain
 
 
@@ -18,7 +18,8 @@ def read_joined(folders: Sequence[Path]) -> SweepReport:
     Each is chosen within, and has its baseline within: what was run elsewhere does not compare in time.
 
     Raises:
-        CheckpointError: One is absent, damaged or of another schema version; their axes differ, or one is named twice.
+        CheckpointError: One is absent, damaged or of another schema version; their axes, baselines or what is chosen
+            among differ, a value of an axis is called the same in two and is not, or one is named twice.
     """
     reports = [read_outcomes(folder) for folder in folders]
     if len(reports) == 1:
@@ -31,9 +32,10 @@ def read_joined(folders: Sequence[Path]) -> SweepReport:
                 f"{plain(folder)} has the axes {', '.join(key for key, _ in own)}, and {plain(folders[0])} has "
                 f"{', '.join(key for key, _ in wanted)}; matrices of one report have the same"
             )
+    _refuse_others(folders, [report.record for report in reports])
     names = _names(folders)
     label = MATRIX if all(axis.label != MATRIX for axis in first.axes) else f"{MATRIX} folder"
-    axes = [replace(axis, values=_all_values(reports, at)) for at, axis in enumerate(first.axes)]
+    axes = [_joined_axis([report.record.axes[at] for report in reports], folders) for at in range(len(first.axes))]
     outcomes = tuple(
         replace(
             outcome,
@@ -57,9 +59,35 @@ def read_joined(folders: Sequence[Path]) -> SweepReport:
     return SweepReport(record, folder, outcomes, groups_of(record, outcomes))
 
 
-def _all_values(reports: Sequence[SweepReport], at: int) -> dict[str, str]:
-    """Return the values of an axis in any of the matrices."""
-    return {name: shown for report in reports for name, shown in report.record.axes[at].values.items()}
+def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> None:
+    """Raise where matrices say otherwise what is compared with what: one report can follow one of them alone."""
+    for folder, record in zip(folders, records, strict=True):
+        for key in ("baseline", "select_per"):
+            own, wanted = getattr(record, key), getattr(records[0], key)
+            if own != wanted:
+                raise CheckpointError(
+                    f"{plain(folder)} has {key} {_written(own)}, and {plain(folders[0])} has {_written(wanted)}; "
+                    f"matrices of one report have the same: change {key} in the matrix file and sweep again, which "
+                    "trains nothing anew"
+                )
+
+
+def _written(value: Mapping[str, str] | Sequence[str]) -> str:
+    words = [f"{label}: {name}" for label, name in value.items()] if isinstance(value, Mapping) else value
+    return plain(", ".join(words)) or "(none)"
+
+
+def _joined_axis(axes: Sequence[Axis], folders: Sequence[Path]) -> Axis:
+    """Return an axis with the values, and the keys that they set, of all matrices."""
+    values: dict[str, str] = {}
+    for axis, folder in zip(axes, folders, strict=True):
+        for name, shown in axis.values.items():
+            if values.setdefault(name, shown) != shown:
+                raise CheckpointError(
+                    f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
+                    f"earlier matrix {plain(values[name])}; report them one by one"
+                )
+    return replace(axes[0], values=values, keys=tuple(dict.fromkeys(key for axis in axes for key in axis.keys)))
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

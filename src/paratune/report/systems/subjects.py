@@ -122,7 +122,8 @@ def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
             rules.setdefault(("weak", total / one.world_size), []).append(one)
         for (rule, batch), group in rules.items():
             found += [_scaling(rule, batch, where, each) for each in _of_one_rule(group)]
-    return tuple(sorted(found, key=lambda one: (one.rule, one.family.where, one.batch)))
+    order = list(dict.fromkeys(one.family.where for one in found))  # that of the configurations
+    return tuple(sorted(found, key=lambda one: (one.rule, order.index(one.family.where), one.batch)))
 
 
 def _of_one_rule(group: Sequence[Configuration]) -> list[list[Configuration]]:

@@ -1,6 +1,7 @@
 """Several matrices in one report."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from paratune.commands.report import report_command
 from paratune.errors import CheckpointError, ConfigError
 from paratune.report.sweep import make_sweep
 from paratune.report.systems.phase_figures import phase_drawings
+from paratune.sweep_record import Axis
 
 
 def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
@@ -34,7 +36,7 @@ def test_the_same_matrix_of_two_machines(tmp_path: Path):
     tables = {table.key: table for section in report.sections for table in section.tables}
     scaling = tables["scaling-strong"]
     assert [(row[0], row[1], row[5]) for row in scaling.rows] == [
-        (name, size, f"{int(size)}.00") for name in ("cloud/oakridge", "nvlink/oakridge") for size in ("1", "2", "4")
+        (name, size, f"{int(size)}.00") for name in ("nvlink/oakridge", "cloud/oakridge") for size in ("1", "2", "4")
     ]
     assert len(tables["systems"].columns) == 3
     first, *_ = phase_drawings(systems)
@@ -58,6 +60,33 @@ def test_matrices_with_other_axes_are_refused(tmp_path: Path):
         make_sweep([one, other], None)
     with pytest.raises(CheckpointError, match="given twice"):
         make_sweep([one, one], None)
+
+
+def test_matrices_that_compare_with_something_else_are_refused(tmp_path: Path):
+    folders = [
+        _machine(tmp_path, name, 80.0, baseline={"nproc": size}) for name, size in (("a", "nproc-1"), ("b", "nproc-2"))
+    ]
+    with pytest.raises(CheckpointError, match=r"oakridge has baseline nproc: nproc-2, and .* has nproc: nproc-1"):
+        make_sweep(folders, None)
+    folders = [_machine(tmp_path, name, 80.0, select_per=per) for name, per in (("c", ()), ("d", ("nproc",)))]
+    with pytest.raises(CheckpointError, match=r"has select_per nproc, and .* has \(none\)"):
+        make_sweep(folders, None)
+
+
+def test_a_value_that_is_another_in_each_matrix_is_refused(tmp_path: Path):
+    folders = []
+    for name, rate in (("a", "1e-5"), ("b", "2e-5")):
+        axis = Axis("rate", "rate", {"low": rate, "high": "1e-3"}, keys=("train.learning_rate",))
+        folders.append(make_matrix(tmp_path / name, (axis,), lambda _: Made()))
+    with pytest.raises(CheckpointError, match=r"b: low on the axis rate is 2e-5, and in an earlier matrix 1e-5"):
+        make_sweep(folders, None)
+
+
+def test_an_axis_sets_what_it_sets_in_any_matrix(tmp_path: Path):
+    folders = []
+    for name, keys in (("a", ("strategy.kind",)), ("b", ("strategy.kind", "train.learning_rate"))):
+        folders.append(make_matrix(tmp_path / name, (replace(STRATEGY, keys=keys),), lambda _: Made()))
+    assert make_sweep(folders, None).record.axes[1].keys == ("strategy.kind", "train.learning_rate")
 
 
 def test_a_matrix_beside_a_run_is_refused(tmp_path: Path):
