@@ -14,9 +14,11 @@ from paratune.verdicts.jackknife import Scored
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
 from paratune.verdicts.rows import CannotTell, Rows, Run, read_rows
-from paratune.verdicts.scoring import is_had, score_again
+from paratune.verdicts.scoring import score_again
 
 Seeds = Sequence[Sequence[Run]]
+_NOT_BY_CHANCE = 3
+"""Seeds without any change that show one to be none: on 50 rows two have none by chance 7% of the time, three 2%."""
 
 
 def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> Measured:
@@ -61,9 +63,8 @@ def _estimate(
             return None, f"{one}; and none over samples: {error}"
         make = paired if is_paired else unpaired
         estimate = make(scores[0], scores[1], scope="seeds")
-        if not estimate.variance and (estimate.value or is_had(sides[0][0][0], metric)):
-            # Counts of few samples do so by chance; models that have the same loss in every seed are the same.
-            return None, f"all seeds differ by the same: how far another seed would be from it is not known; {error}"
+        if not estimate.variance and (estimate.value or min(map(len, scores)) < _NOT_BY_CHANCE):
+            return None, f"the same change in all seeds: how far another seed would be from it is not known; {error}"
         return estimate, f"over seeds on these samples, not over other samples: {error}"
     if one is not None:
         return _of_rows(over_samples(first, second), first), f"{one}; the interval is over samples, of these models"

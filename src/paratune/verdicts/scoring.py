@@ -38,7 +38,8 @@ def score_again(run: Run, rows: Rows, split: str, metric: str) -> Scored:
         CannotTell: The metric is not had from predictions, the file does not fit the record, or the score is undefined
             with all samples or without one of them.
     """
-    scorer = _scorer(run, metric)
+    kind = str(run.get("run.task.kind"))
+    scorer = _SCORERS.get(kind, {}).get(metric)
     if scorer is None:
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
     scored = scorer(run, rows, metric)
@@ -49,15 +50,6 @@ def score_again(run: Run, rows: Rows, split: str, metric: str) -> Scored:
         said = "none" if recorded is None else f"{recorded:.6g}"
         raise CannotTell(f"the predictions of {plain(run.name)} give {metric} {scored.score:.6g}, its record {said}")
     return scored
-
-
-def is_had(run: Run, metric: str) -> bool:
-    """Return whether a metric of the task of a run can be computed again from predictions."""
-    return _scorer(run, metric) is not None
-
-
-def _scorer(run: Run, metric: str) -> Scorer | None:
-    return _SCORERS.get(str(run.get("run.task.kind")), {}).get(metric)
 
 
 def _ids(run: Run, rows: Rows, column: str) -> npt.NDArray[np.int64]:

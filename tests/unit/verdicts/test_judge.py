@@ -165,17 +165,14 @@ def test_seeds_that_differ_by_the_same_without_predictions_tell_nothing(second):
     found = judge([base, other], "a")[0].quality[0]
     assert (found.outcome, found.low) == ("n/a", None)
     assert found.change == pytest.approx(second[0] - 0.92)
-    assert "all seeds differ by the same" in found.reason
+    assert "the same change in all seeds" in found.reason
     assert "a0 has no predictions.test.parquet" in found.reason
 
 
-def test_models_with_the_same_loss_in_every_seed_are_equal():
-    def of(name):
-        scores = {"accuracy": 0.9, "loss": 0.31}
-        values = {f"summary__scores__test__{key}": value for key, value in scores.items()}
-        return runs_of(name, [100, 101], **values, summary__scores__test=scores, run__task__metrics=["loss"])
-
-    assert [one.outcome for one in judge([of("a"), of("b")], "a")[0].quality] == ["equal"]
+def test_three_seeds_without_any_change_are_equal():
+    scores = [0.92, 0.90, 0.91]
+    verdict = judge([runs_of(name, [100, 101, 102], accuracies=scores) for name in "ab"], "a")[0]
+    assert (verdict.quality[0].outcome, verdict.quality[0].scope) == ("equal", "seeds")
 
 
 def test_one_row_says_nothing_of_others(tmp_path):
