@@ -27,6 +27,7 @@ from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.compile import compile_blocks
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.place import RENDEZVOUS_VARIABLE, Place
@@ -75,6 +76,8 @@ class Job:
     """The step in which the gradients of the last rank alone are larger than their dtype holds."""
     packed: bool = False
     """Whether rows are packed, where the strategy takes that; one process has them padded all the same."""
+    compiles: bool = False
+    """Whether blocks are compiled; packed batches then have round numbers of tokens."""
     leave_out: int | None = None
     """A step that is not taken at all."""
 
@@ -96,6 +99,10 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     find_entry(model)
     if job.freeze:
         freeze_encoder(model)
+    if job.compiles:
+        torch._dynamo.reset()  # what jobs before have compiled
+        torch._dynamo.utils.counters.clear()
+        compile_blocks(model)
     if job.activation_checkpointing:
         checkpoint_blocks(find_blocks(model), job.activation_checkpointing)
     # With a first decay rate of 0 the first moment after a step is its gradient: so gradients show through the states.
@@ -129,6 +136,8 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         if step + 1 in (job.save_at, job.until):
             checkpoint.save(folder / "checkpoint", strategy.state().tensors(), {}, step=step + 1, is_writer=rank == 0)
     outcome["evaluation"] = _evaluation(job, strategy, model)
+    if job.compiles:
+        outcome["num_graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     # After the evaluation, as checkpoints are: it must leave the states whole.
     _write_tensors(folder / "last.safetensors", strategy.state().tensors())
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
@@ -165,7 +174,7 @@ def _batches(job: Job, strategy: Any) -> TrainBatches:
 def _collator(job: Job, strategy: Any, num_samples: int, *, seed: int) -> Collate:
     padded = _padded(job, num_samples, seed=seed)
     is_packed = job.packed and job.strategy != "single" and not strategy.traits.equal_shapes
-    return PackedCollator(padded) if is_packed else padded
+    return PackedCollator(padded, rounds=job.compiles) if is_packed else padded
 
 
 def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
@@ -276,7 +285,7 @@ def _run(job: Job, rank: int, world_size: int, folder: Path) -> None:
         raise
 
 
-def hold(folder: Path, meetings: Sequence[Meeting]) -> None:
+def hold(folder: Path, meetings: Sequence[Meeting], *, limit_s: float = SPAWN_LIMIT_S) -> None:
     """Hold meetings one after another, all in the same processes: importing is most of what a process costs."""
     for name in ("reduce", *(job.name for meeting in meetings for job in meeting.jobs)):
         (folder / name).mkdir(parents=True)
@@ -284,12 +293,12 @@ def hold(folder: Path, meetings: Sequence[Meeting]) -> None:
     context = torch.multiprocessing.spawn(
         one_rank, (str(folder), [asdict(meeting) for meeting in meetings]), nprocs=num_processes, join=False
     )
-    deadline = time.monotonic() + SPAWN_LIMIT_S
+    deadline = time.monotonic() + limit_s
     while not context.join(timeout=1):
         if time.monotonic() > deadline:
             for process in context.processes:
                 process.kill()
-            raise TimeoutError(f"{num_processes} processes were not done after {SPAWN_LIMIT_S} s")
+            raise TimeoutError(f"{num_processes} processes were not done after {limit_s} s")
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,11 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     excludes = dict(traits.excludes)
     if options.get("cpu_adam"):
         excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
+    if stage == 3:
+        excludes["train.compile=true"] = (
+            "at stage 3 DeepSpeed gathers weights inside of the blocks, by Python code that no graph holds; take "
+            "strategy.kind: zero3, or stage 2"
+        )
     return replace(
         traits,
         phases=phases,

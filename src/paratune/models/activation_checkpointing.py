@@ -3,7 +3,7 @@
 Floor 3. Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016; PyTorch does the work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -40,12 +40,14 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
             "set it to at most that"
         )
     for block in blocks[::every]:
-        block.forward = MethodType(_forward_twice, block)
+        # Another forward than that of its class, such as a compiled one, stays inside.
+        inner = getattr(block.__dict__.get("forward"), "__func__", None)
+        block.forward = MethodType(partial(_forward_twice, inner), block)
 
 
-def _forward_twice(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _forward_twice(inner: Callable[..., Any] | None, block: nn.Module, *args: Any, **kwargs: Any) -> Any:
     # By the class at the time of the call: FSDP2 changes it.
-    forward = partial(type(block).forward, block, **kwargs)
+    forward = partial(inner or type(block).forward, block, **kwargs)
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args)
     return checkpoint(forward, *args, use_reentrant=False)

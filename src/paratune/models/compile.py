@@ -5,6 +5,8 @@ Floor 3. Attention of packed rows stays outside of the graphs: what it calls is 
 Source: PyTorch, "Reducing torch.compile cold start compilation time with regional compilation".
 """
 
+from types import MethodType
+
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -16,7 +18,10 @@ from paratune.models.task_model import TaskModel, find_blocks
 def compile_blocks(model: TaskModel) -> None:
     """Have every block compiled at its first pass, for any number of tokens after the second number that it meets.
 
-    Modules and names of parameters stay, so that strategies may wrap and shard as they like.
+    Modules and names of parameters stay, so that strategies may wrap and shard as they like: what they hook around a
+    block stays outside of the graphs, and so does activation checkpointing, which comes after this. Blocks of one class
+    share their graphs. A last layer that was shortened (`last_layer`) is whole again, for it would be compiled for each
+    number of rows.
 
     Raises:
         ConfigError: The model has no repeated layers.
@@ -27,5 +32,9 @@ def compile_blocks(model: TaskModel) -> None:
     if NAME in ALL_ATTENTION_FUNCTIONS:
         disabled = torch.compiler.disable(ALL_ATTENTION_FUNCTIONS[NAME])  # type: ignore[no-untyped-call]
         ALL_ATTENTION_FUNCTIONS.register(NAME, disabled)
+    # Past its limit PyTorch computes without graphs. Blocks of a class may differ (ModernBERT's first has a norm less),
+    # and each kind needs one for its first size and one for others, in training and in evaluation.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)
+    compiled = {kind: torch.compile(kind.forward) for kind in {type(block) for block in blocks}}
     for block in blocks:
-        block.compile()
+        block.forward = MethodType(compiled[type(block)], block)

@@ -258,12 +258,12 @@ def initial_model(prepared: Prepared) -> TaskModel:
         )
     if config.train.freeze_encoder:
         freeze_encoder(model)
-    if config.train.activation_checkpointing is not None:
-        checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
     if config.train.compile:
         compile_blocks(model)
         if prepared.place.rank == 0 and prepared.device.type == "cpu":
             log.warning("train.compile: on a CPU steps were slower with it than without (docs/batches.md)")
+    if config.train.activation_checkpointing is not None:
+        checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
         log.warning("%s", warning)
     return model

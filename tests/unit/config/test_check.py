@@ -244,6 +244,14 @@ def test_what_a_pipeline_cannot_do_is_refused(complain, strategy, what):
     assert what in complain(f"strategy={strategy}")
 
 
+def test_graphs_are_refused_where_they_cannot_be_had(complain, good):
+    for strategy in ("{kind: pipeline}", "{kind: deepspeed, stage: 3}"):
+        kind = strategy[1:-1].split(",")[0].removeprefix("kind: ")
+        told = complain(f"strategy={strategy}", "train.compile=true")
+        assert f"train.compile: true cannot be combined with strategy.kind: {kind}: " in told
+    load_config(good, ["strategy={kind: deepspeed, stage: 2}", "train.compile=true"])
+
+
 def test_a_pipeline_does_not_train_a_head_alone(complain, good):
     assert "train.freeze_encoder: true cannot be combined with strategy.kind: pipeline" in complain(
         "strategy={kind: pipeline}", "train.freeze_encoder=true"

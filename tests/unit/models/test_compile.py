@@ -4,13 +4,20 @@ from torch import nn
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError
+from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.compile import compile_blocks
 from paratune.models.packed import find_entry
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.packing import pack
 
 
-def bert() -> TaskModel:
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def bert(dropout: float = 0.0) -> TaskModel:
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
@@ -20,8 +27,8 @@ def bert() -> TaskModel:
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
     )
     model = TaskModel(BertForSequenceClassification(config), "classification")
     find_entry(model)
@@ -51,16 +58,42 @@ def rows(*lengths: int) -> Batch:
 @pytest.mark.filterwarnings("ignore")  # of inductor and what it imports
 def test_compiled_blocks_give_the_outputs_and_gradients_of_eager_ones_for_other_numbers_of_tokens():
     eager, compiled = bert(), bert()
+    assert compiled.entry.shortens
     compile_blocks(compiled)
-    torch._dynamo.utils.counters.clear()
+    num_graphs = []
     for batch in (rows(5, 9), rows(7, 3, 8), rows(12, 4)):
         for model in (eager, compiled):
             model.zero_grad()
             model.loss_sum(model(batch), batch).backward()
         for expected, found in zip(eager.parameters(), compiled.parameters(), strict=True):
             torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # and were compiled
+        num_graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    # Graphs for the first T, others for any, whatever the number of rows; both blocks share them.
+    assert 0 < num_graphs[0] < num_graphs[1] == num_graphs[2] == 2 * num_graphs[0]
     assert list(compiled.state_dict()) == list(eager.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_activations_are_computed_again_with_graphs_and_the_same_dropout():
+    gradients = []
+    for every in (None, 1):
+        model, batch = bert(dropout=0.1), rows(7, 3, 8)
+        compile_blocks(model)
+        if every:
+            torch._dynamo.utils.counters.clear()
+            torch._dynamo.reset()
+            checkpoint_blocks(find_blocks(model), every)
+        torch.manual_seed(4)
+        model.loss_sum(model(batch), batch).backward()
+        gradients.append([each.grad for each in model.parameters()])
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    for kept, again in zip(*gradients, strict=True):
+        torch.testing.assert_close(again, kept, rtol=1e-5, atol=1e-7)
+    # Without dropout gradients are others: masks took part.
+    plain = bert().eval()
+    plain.loss_sum(plain(batch), batch).backward()
+    assert any(not torch.allclose(x.grad, y, rtol=1e-2) for x, y in zip(plain.parameters(), gradients[0], strict=True))
 
 
 def test_a_model_without_blocks_is_refused():
