@@ -113,8 +113,8 @@ class Estimate:
         return _above(nearest / self.standard_error, self.degrees_of_freedom)
 
     def with_runs(self, num_runs: int) -> "Estimate":
-        """Return what it would be with so many runs a side that vary as these do."""
-        return replace(self, sides=tuple(replace(side, num_runs=num_runs) for side in self.sides))
+        """Return what it would be with at least so many runs on each side that vary as these do."""
+        return replace(self, sides=tuple(replace(side, num_runs=max(num_runs, side.num_runs)) for side in self.sides))
 
 
 def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, shared: float = 0.0, num_samples: int = 0

@@ -19,7 +19,7 @@ class Plan:
     """What would decide a comparison."""
 
     num_runs: int | None
-    """Runs (or seeds) of each side, those at hand included; None where no number of them up to `MOST_RUNS` does."""
+    """Runs (or seeds) that each side needs, those at hand included; None where no number up to `MOST_RUNS` will do."""
     num_samples: int | None = None
     """Samples to be scored at least, where those at hand leave too much open however many runs there are."""
 
@@ -76,7 +76,7 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
     """
     if not estimate.sides:
         return Plan(None)
-    least = max(side.num_runs for side in estimate.sides) + 1
+    least = min(side.num_runs for side in estimate.sides) + 1
 
     def decides(num_runs: int) -> bool:
         there = estimate.with_runs(num_runs)

@@ -31,6 +31,17 @@ def test_a_plan_is_the_first_number_of_runs_with_enough_power():
     assert min(power_equal(of_pairs(needed - 1), 0.005), power_different(of_pairs(needed - 1), 0.005)) < 0.8
 
 
+def test_a_side_that_has_more_runs_keeps_them():
+    # Of 3 and 12 runs, the 3 are to become more; that 12 and 12 would be too many does not matter.
+    estimate = Estimate(0.0, (Side(0.004**2, 3), Side(0.002**2, 12)), 0.0, 0, "runs")
+    needed = plan(estimate, 0.005).num_runs
+    assert 3 < needed < 12
+    there = replace(estimate, sides=(Side(0.004**2, needed), estimate.sides[1]))
+    assert min(power_equal(there, 0.005), power_different(there, 0.005)) >= 0.8
+    fewer = replace(estimate, sides=(Side(0.004**2, needed - 1), estimate.sides[1]))
+    assert min(power_equal(fewer, 0.005), power_different(fewer, 0.005)) < 0.8
+
+
 def test_a_plan_is_near_the_known_arithmetic():
     # Known variance: (1.645 + 1.282)^2 sd^2 / d^2 = 8.57 x (0.01 / 0.005)^2 = 34.3 pairs.
     assert plan(of_pairs(3, deviation=0.01), 0.005).num_runs in range(35, 38)
