@@ -9,7 +9,7 @@ import logging
 import logging.handlers
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from paratune.errors import CheckpointError
 from paratune.records import finite
 from paratune.text import plain_lines
 
+Heard = Callable[[str, int, int], None]
 QUIET_S = 15.0
 """Seconds between two progress lines where there is no terminal."""
 
@@ -31,8 +32,8 @@ QUIET_S = 15.0
 class Bar:
     """One piece of work with a known number of parts."""
 
-    def __init__(self, label: str, total: int, progress: Progress | None) -> None:
-        self._label, self._total, self._note = label, total, ""
+    def __init__(self, label: str, total: int, progress: Progress | None, heard: Heard | None = None) -> None:
+        self._label, self._total, self._note, self._heard = label, total, "", heard
         self._progress = progress
         self._task = progress.add_task(escape(label), total=total, note="") if progress else None
         self._spoke = time.monotonic()
@@ -41,6 +42,8 @@ class Bar:
         """Show that `done` parts are done; `note` replaces the short note, `total` corrects the number of parts."""
         self._total = self._total if total is None else total
         self._note = self._note if note is None else note
+        if self._heard is not None:
+            self._heard(self._label, done, self._total)
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=self._total, note=escape(self._note))
         elif time.monotonic() - self._spoke > QUIET_S:
@@ -56,21 +59,33 @@ class Bar:
 class Display:
     """Bars and lines on stderr; stdout stays free for results."""
 
-    def __init__(self, *, speaks: bool) -> None:
+    def __init__(self, *, speaks: bool, heard: Heard | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            speaks: Whether this process shows anything.
+            heard: Told of every update of a bar, shown or not: its label, the parts that are done, and all parts.
+        """
+        self._heard = heard
         console = _stderr()
         self._progress = _progress(console) if speaks and console.is_terminal else None
         self._num_open = 0
+
+    def hear(self, label: str, done: int, total: int) -> None:
+        """Tell who listens, without showing anything."""
+        if self._heard is not None:
+            self._heard(label, done, total)
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Bar]:
         """Show a bar while the block runs, below those that are open; rare log lines where stderr is no terminal."""
         if self._progress is None:
-            yield Bar(label, total, None)
+            yield Bar(label, total, None, self._heard)
             return
         if self._num_open == 0:
             self._progress.start()
         self._num_open += 1
-        bar = Bar(label, total, self._progress)
+        bar = Bar(label, total, self._progress, self._heard)
         try:
             yield bar
         finally:

@@ -24,6 +24,8 @@ EXIT_NOT_FINITE = 7
 EXIT_OUT_OF_MEMORY = 8
 EXIT_DIFFERS = 9
 """`paratune certify`: a strategy does not train the same."""
+EXIT_HUNG = 10
+"""No rank got on for `run.hang_timeout_s`; the thread that watches the run ended it."""
 EXIT_STOPPED = 75
 """Stopped by a signal, in good order: after saving a checkpoint, or before there was anything to save (sysexits.h,
 EX_TEMPFAIL: try again later)."""

@@ -27,6 +27,7 @@ LOOK_S = 0.5
 FREE_TO_CHANGE = (
     "run.folder",
     "run.name",
+    "run.hang_timeout_s",
     "strategy",
     "device",
     "precision",

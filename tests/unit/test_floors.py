@@ -27,9 +27,19 @@ PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 FLOOR_0 = {"errors", "imports", "text", "units"}
 FLOOR_1 = {"config", "devices", "efficiency", "records", "hardware"}
 BESIDE_1 = {
-    *("certificate", "console", "demo", "environment", "extensions", "hub", "launcher", "place", "predictions"),
-    *("run_folder",),
-    "sweep_record",
+    *(
+        "certificate",
+        "console",
+        "demo",
+        "environment",
+        "extensions",
+        "hangs",
+        "hub",
+        "launcher",
+        "place",
+        "predictions",
+    ),
+    *("run_folder", "sweep_record"),
 }
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "packing", "precision", "stages"}

@@ -23,6 +23,9 @@ class Run(Section):
     """Folder that holds the run folders, made when absent; relative to the working directory."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     """Seed of the new weights, the sample order and dropout."""
+    hang_timeout_s: Annotated[float, Field(ge=1)] | None = 1800
+    """After so many seconds in which no process gets on the run is ended, with who is missing and the stacks of all;
+    longer than the longest micro-batch takes. null waits for ever."""
 
 
 class Columns(Section):

@@ -46,6 +46,10 @@ def _never() -> bool:
     return False
 
 
+def _nothing() -> None:
+    return None
+
+
 def cache_folder(cache_dir: str | Path | None) -> Path:
     """Return where token files are kept: `data.cache_dir`, else $PARATUNE_CACHE, else ~/.cache/paratune."""
     return Path(cache_dir or os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune").expanduser()
@@ -69,6 +73,8 @@ class Tokenizing:
     """Told how far it is; not called when the tokens are found."""
     stop: Stop = _never
     """Asked between chunks, and while another process has the lock, whether to give up."""
+    waits: Callable[[], None] = _nothing
+    """Called while another process has the lock."""
 
 
 def tokenize(samples: Samples, how: Tokenizing, *, source: str = "data") -> TokenStore:
@@ -135,7 +141,7 @@ def cached_store(
         return store
     with disk_errors_explained(cache_dir):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(fingerprint + ".lock"), how.stop):
+        with _locked(folder.with_name(fingerprint + ".lock"), how):
             store = _find(folder)  # another process may have made it meanwhile
             if store is not None:
                 return store
@@ -162,14 +168,15 @@ def _find(folder: Path) -> TokenStore | None:
 
 
 @contextmanager
-def _locked(path: Path, stop: Stop) -> Iterator[None]:
+def _locked(path: Path, how: Tokenizing) -> Iterator[None]:
     lock = filelock.FileLock(path)
     while True:
         try:
             lock.acquire(timeout=0.5, poll_interval=0.05)
             break
         except filelock.Timeout:
-            if stop():
+            how.waits()
+            if how.stop():
                 raise Stopped("stopped while another process tokenizes the same data") from None
     try:
         yield

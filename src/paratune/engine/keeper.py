@@ -2,8 +2,9 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -20,6 +21,7 @@ from paratune.metrics.scores import import_scorers
 from paratune.strategies.protocol import Strategy
 
 Scores = dict[str, float | None]
+T = TypeVar("T")
 MODEL_PREFIX = "model/"
 
 
@@ -189,7 +191,7 @@ class RunKeeper:
         try:
             num_bytes = checkpoint.save(
                 folder,
-                self._strategy.state().tensors(prefix),
+                self._told(self._strategy.state().tensors(prefix)),
                 progress.as_dict(),
                 step=progress.step,
                 is_writer=self._is_writer,
@@ -202,6 +204,12 @@ class RunKeeper:
         if float(failed) > 0:
             raise CheckpointError(f"rank 0 could not write {folder}; its log says why")
         return num_bytes
+
+    def _told(self, tensors: Iterable[T]) -> Iterator[T]:
+        """Yield the same; each is a sign that writing goes on."""
+        for tensor in tensors:
+            self._begins("writing a checkpoint")
+            yield tensor
 
     def _drop_old_best(self, progress: Progress) -> None:
         """Delete snapshots of best models that neither this run nor a checkpoint to resume from refers to."""

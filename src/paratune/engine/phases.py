@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from paratune.hangs.pulse import Pulse
 from paratune.records import PHASES
 
 SCHEDULE = "schedule"
@@ -149,6 +150,27 @@ class CudaClock:
             assert pending[-1].end is not None
             pending[-1].end.synchronize()
         return [_read(step) for step in pending]
+
+
+class WatchedClock:
+    """A clock that also tells which phase is entered and left, for who watches that the run gets on."""
+
+    def __init__(self, clock: Clock, pulse: Pulse) -> None:
+        self._clock, self._pulse = clock, pulse
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        with self._pulse.in_phase(phase), self._clock(phase):
+            yield
+
+    def restart(self) -> None:
+        self._clock.restart()
+
+    def end_step(self) -> None:
+        self._clock.end_step()
+
+    def take(self) -> list[StepTimes]:
+        return self._clock.take()
 
 
 def make_clock(device: torch.device) -> Clock:

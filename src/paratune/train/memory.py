@@ -26,6 +26,7 @@ from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory
+from paratune.hangs.pulse import Pulse
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
 from paratune.train.prepare import Prepared
@@ -66,7 +67,7 @@ class StepBatches:
 
     def __next__(self) -> list[Batch]:
         self._next += 1
-        self._guard.begins("training")
+        self._guard.begins("training", step=self._next)
         return next(self._ahead)
 
     def again(self, sizes: ResolvedBatch) -> None:
@@ -83,7 +84,8 @@ class StepBatches:
 class MemoryGuard:
     """Knows the sizes of the run, and what to do when memory runs out; one for each process."""
 
-    def __init__(self, prepared: Prepared, folder: Path, sizes: ResolvedBatch) -> None:
+    def __init__(self, prepared: Prepared, folder: Path, sizes: ResolvedBatch, pulse: Pulse | None = None) -> None:
+        self._pulse = pulse or Pulse()
         self._prepared = prepared
         self._folder = folder
         self.sizes = sizes
@@ -94,8 +96,10 @@ class MemoryGuard:
         self.holds_folder = False
         """Whether the run folder is this run's by now."""
 
-    def begins(self, doing: str) -> None:
+    def begins(self, doing: str, *, step: int | None = None) -> None:
         """Note what is done from now on, in the event log as well: what memory has run out in, what a run is at."""
+        self._pulse.begins(doing)
+        self._pulse.step = self._pulse.step if step is None else step
         if doing != self.doing and self.recorder is not None:
             self.recorder.add("begin", doing=doing)
         self.doing = doing

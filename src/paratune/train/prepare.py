@@ -30,6 +30,7 @@ from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
+from paratune.hangs.verdict import WAITING
 from paratune.launcher import has_own_gpu, is_srun, tasks_here
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
@@ -148,6 +149,7 @@ def _load(
             cache_dir=config.data.cache_dir,
             progress=lambda done, total: bar.update(done, total=total),
             stop=stop.came,
+            waits=lambda: display.hear(WAITING, 0, 1),
         )
         return recipe.load_splits(config.data, how) | load_further(recipe, config.data, how)
 

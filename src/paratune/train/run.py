@@ -26,13 +26,16 @@ from paratune.engine.loop import run as run_loop
 from paratune.engine.memory import peak_memory_of
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import make_clock
+from paratune.engine.phases import WatchedClock, make_clock
 from paratune.engine.probes import make_probe
 from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped
+from paratune.hangs.pulse import Pulse
+from paratune.hangs.verdict import MEETING, PREPARING
+from paratune.hangs.watchdog import watching
 from paratune.metrics.scores import is_better
 from paratune.models.batch_layout import BatchLayout
 from paratune.models.load import say_what_is_new
@@ -98,12 +101,16 @@ def train(
     check_installed(loaded.config.trackers)
     stop = stop or StopRequest().install()
     place = place_from_environment()
-    display = Display(speaks=place.rank == 0)
+    pulse = Pulse()
+    display = Display(speaks=place.rank == 0, heard=pulse.goes_on)
     if loaded.config.data.num_workers:
         start_server()  # it imports PyTorch while this process reads the data
-    prepared = prepare(loaded, place, stop, display)
-    with met(prepared, stop), prepared.precision.switched():
-        return _Run(prepared, mode, stop, display, began).to_the_end()
+    with watching(pulse, place.rank, place.world_size, run_path(loaded.config), loaded.config.run.hang_timeout_s):
+        pulse.begins(PREPARING)
+        prepared = prepare(loaded, place, stop, display)
+        pulse.begins(MEETING)
+        with met(prepared, stop), prepared.precision.switched():
+            return _Run(prepared, mode, stop, display, began, pulse).to_the_end()
 
 
 class _Run:
@@ -116,7 +123,9 @@ class _Run:
         stop: StopRequest,
         display: Display,
         began: float,
+        pulse: Pulse,
     ) -> None:
+        self._pulse = pulse
         self._prepared = prepared
         self._config = prepared.config
         self._mode = mode
@@ -133,7 +142,7 @@ class _Run:
         self._evaluations: SplitEvaluations
         self._work: WorkCount | None = None
         """Of rank 0 only."""
-        self._memory = MemoryGuard(prepared, self._folder, self._batch)
+        self._memory = MemoryGuard(prepared, self._folder, self._batch, pulse)
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
         self._num_steps = num_steps(self._config, self._steps_per_epoch)
         check_steps(self._config, self._num_steps)
@@ -144,6 +153,7 @@ class _Run:
 
     def _to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
+        self._pulse.begins(self._memory.doing)
         if self._stop.agreed(self._strategy):
             raise Stopped(before_the_first_step(self._stop.said(), "preparing"))
         self._on_writer(self._check_same_run)
@@ -169,6 +179,7 @@ class _Run:
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
         self._memory.holds_folder = True
+        self._pulse.run_folder = self._folder
         try:
             log_to_file(self._folder, prepared.place.rank)
             progress = self._progress()
@@ -305,7 +316,7 @@ class _Run:
         self, model: TaskModel, optimizer: OptimizerFactory, progress: Progress, events: records.EventLog
     ) -> dict[str, Any]:
         config, prepared, strategy = self._config, self._prepared, self._strategy
-        clock = make_clock(prepared.device)
+        clock = WatchedClock(make_clock(prepared.device), self._pulse)
         why_not = why_no_noise(self._batch_layout, self._batch, strategy.layout)
         self._noise = NoiseMeter(strategy, config.measure.noise_scale_every, why_not)
         sampler = self._sampler(progress)

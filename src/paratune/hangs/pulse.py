@@ -1,0 +1,57 @@
+"""What a rank is at: noted by the training as it goes on, read by the thread that watches it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Pulse:
+    """A few plain attributes, each written by the training's thread alone; no lock is taken, so none can be waited for.
+
+    Every sign of progress makes `num_beats` larger: a phase that begins or ends, a batch that is evaluated, some rows
+    that are tokenized, a tensor that is written.
+    """
+
+    def __init__(self) -> None:
+        self.num_beats = 0
+        self.doing = "starting"
+        self.phase: str | None = None
+        """Of the step; None outside of steps."""
+        self.step = 0
+        """The optimizer step that is being taken, counted from 1; 0 before the first."""
+        self.detail = ""
+        """How far what is done is, such as "tokenize 300/1000"."""
+        self.since = time.time()
+        """When `doing` or `phase` last changed."""
+        self.run_folder: Path | None = None
+        """Once it is this run's; evidence goes there."""
+
+    def beat(self) -> None:
+        """Note that something went on."""
+        self.num_beats += 1
+
+    def begins(self, doing: str) -> None:
+        """Note what is done from now on."""
+        if doing != self.doing:
+            self.doing, self.detail, self.since = doing, "", time.time()
+        self.num_beats += 1
+
+    def goes_on(self, label: str, done: int, total: int) -> None:
+        """Note how far a piece of work is; the same figures twice are no progress."""
+        detail = f"{label} {done}/{total}"
+        if detail != self.detail:
+            self.detail = detail
+            self.num_beats += 1
+
+    @contextmanager
+    def in_phase(self, phase: str) -> Iterator[None]:
+        """Note that a phase of the step lasts as long as the block."""
+        before = self.phase
+        self.phase, self.since = phase, time.time()
+        self.num_beats += 1
+        try:
+            yield
+        finally:
+            self.phase, self.since = before, time.time()
+            self.num_beats += 1

@@ -1,0 +1,275 @@
+"""The thread of each rank that notices when nobody gets on, keeps the evidence and ends the process.
+
+Ranks see each other through small files, because a network that hangs tells nothing. No clock is compared with that
+of another machine: what counts is how long this thread has seen no change. A rank whose interpreter is held in native
+code cannot run this thread; faulthandler's timer, which needs no interpreter, writes its stacks and ends it.
+"""
+
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from paratune.errors import EXIT_HUNG
+from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
+from paratune.hangs.pulse import Pulse
+from paratune.hangs.verdict import Verdict, judge
+from paratune.records import SCHEMA_VERSION, write_json
+
+log = logging.getLogger(__name__)
+
+HEARTBEATS = ".heartbeat"
+"""Folder beside the run folders; gone when no run is at work."""
+EVIDENCE = "hang"
+"""Folder in the run folder."""
+VERDICT_FILE = "hang.json"
+LONGEST_POLL_S, SHORTEST_POLL_S = 5.0, 0.1
+SILENT_POLLS = 4
+"""Looks without a sign of a rank's thread from which on it counts as silent."""
+UNHEARD_FACTOR = 4
+"""How much longer is waited where a rank was never heard: its machine may have another disk under the same path."""
+
+
+@dataclass
+class _Seen:
+    """What was last seen of a rank, and when that last changed, by this process' clock."""
+
+    beat: Beat
+    written_at: float
+    beaten_at: float
+
+
+class Watchdog:
+    """Watches all ranks of a run from one of them."""
+
+    def __init__(
+        self,
+        pulse: Pulse,
+        rank: int,
+        world_size: int,
+        folder: Path,
+        timeout_s: float,
+        *,
+        end: Callable[[int], None] = os._exit,
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            pulse: Of this rank.
+            rank: That of this process.
+            world_size: Ranks of the run.
+            folder: The run folder, which need not be there yet.
+            timeout_s: After so many seconds without progress of any rank the run is ended.
+            end: Ends the process; tests have a milder one.
+        """
+        self._pulse, self._folder, self._timeout_s, self._end = pulse, folder, timeout_s, end
+        self._rank, self._world_size = rank, world_size
+        self._poll_s = min(LONGEST_POLL_S, max(SHORTEST_POLL_S, timeout_s / 8))
+        self._beats = folder.parent / HEARTBEATS / folder.name
+        self._num_written = 0
+        self._seen: dict[int, _Seen] = {}
+        self._made: list[Path] = []
+        self._shares = world_size > 1
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self._shares:
+            self._make_folder()
+        self._began = time.monotonic()
+        self._arm()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching, and take this rank's file away."""
+        self._closed.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+        self._tidy([self._rank])
+
+    def _tidy(self, ranks: Iterable[int]) -> None:
+        """Take files of ranks away, and the folders when they are empty."""
+        for rank in ranks:
+            for name in (self._file_of(rank), self._file_of(rank).with_suffix(".tmp")):
+                with suppress(OSError):
+                    name.unlink()
+        for folder in (self._beats, self._beats.parent, *self._made):
+            with suppress(OSError):  # others are still there
+                folder.rmdir()
+
+    def _make_folder(self) -> None:
+        missing = [path for path in (self._folder.parent, *self._folder.parent.parents) if not path.exists()]
+        try:
+            self._beats.mkdir(parents=True, exist_ok=True)
+            self._own_file().unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("ranks cannot watch each other: %s: %s", self._beats, error.strerror)
+            self._shares = False
+        else:
+            self._made = missing
+
+    def _own_file(self) -> Path:
+        return self._file_of(self._rank)
+
+    def _file_of(self, rank: int) -> Path:
+        return self._beats / f"rank{rank:04d}.json"
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._poll_s):
+            self._arm()
+            self._tell()
+            self._look()
+            if self._is_hung():
+                self._give_up()
+                return
+
+    def _arm(self) -> None:
+        """Let faulthandler act should this thread not come by again: later than the thread itself would."""
+        with suppress(OSError, ValueError, RuntimeError):  # no stderr that has a descriptor
+            late_s = self._timeout_s + 10 * self._poll_s
+            faulthandler.dump_traceback_later(late_s, exit=True, file=sys.__stderr__ or sys.stderr)
+
+    def _tell(self, *, as_evidence: bool = False) -> Beat:
+        self._num_written += 1
+        beat = beat_now(self._pulse, self._rank, self._world_size, self._num_written, as_evidence=as_evidence)
+        if self._shares:
+            with suppress(OSError):
+                write_beat(self._own_file(), beat)
+        self._note(beat)
+        return beat
+
+    def _look(self) -> None:
+        for rank in range(self._world_size) if self._shares else ():
+            if rank != self._rank and (beat := read_beat(self._file_of(rank))) is not None:
+                self._note(beat)
+
+    def _note(self, beat: Beat) -> None:
+        now, seen = time.monotonic(), self._seen.get(beat.rank)
+        if seen is None or beat.pid != seen.beat.pid:
+            self._seen[beat.rank] = _Seen(beat, now, now)
+            return
+        seen.written_at = now if beat.num_written != seen.beat.num_written else seen.written_at
+        seen.beaten_at = now if beat.num_beats != seen.beat.num_beats else seen.beaten_at
+        seen.beat = beat
+
+    def _is_hung(self) -> bool:
+        """Return whether no rank has got on for the time that is allowed."""
+        is_heard = len(self._seen) == self._world_size
+        allowed_s = self._timeout_s * (1 if is_heard or not self._shares else UNHEARD_FACTOR)
+        last = max([self._began, *(seen.beaten_at for seen in self._seen.values())])
+        return time.monotonic() - last > allowed_s
+
+    def _silent(self) -> dict[int, str | None]:
+        """Return the ranks whose thread no longer writes, with what the system says of their process."""
+        found: dict[int, str | None] = {}
+        own = self._seen[self._rank].beat
+        for rank, seen in self._seen.items():
+            if time.monotonic() - seen.written_at > SILENT_POLLS * self._poll_s:
+                is_here = seen.beat.host == own.host
+                found[rank] = (process_state(seen.beat.pid) or "gone") if is_here else None
+        return found
+
+    def _give_up(self) -> None:
+        """Keep the evidence; the lowest rank that answers says who is missing; end the process."""
+        silent = self._silent()  # before stacks are written, which takes the others' time too
+        folder = self._evidence_folder()
+        self._write_stacks(folder)
+        self._tell(as_evidence=True)
+        speaker = min(rank for rank in self._seen if rank not in silent)
+        if speaker == self._rank:
+            self._wait_for(lambda: all(self._answers(rank) for rank in self._seen if rank not in silent))
+            self._speak(folder, silent)
+        else:
+            self._wait_for(lambda: folder is not None and (folder / VERDICT_FILE).exists())
+        faulthandler.cancel_dump_traceback_later()
+        # Also of ranks that are stopped: the next session would take them for ranks at work.
+        self._tidy([self._rank, *silent])
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        self._end(EXIT_HUNG)
+
+    def _answers(self, rank: int) -> bool:
+        """Return whether a rank has written what it waits in, which it does when it has noticed the same."""
+        self._look()
+        return self._seen[rank].beat.is_evidence
+
+    def _wait_for(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 6 * self._poll_s
+        while time.monotonic() < deadline and not done():
+            time.sleep(self._poll_s / 4)
+
+    def _evidence_folder(self) -> Path | None:
+        held = self._pulse.run_folder
+        folder = held / EVIDENCE if held is not None else self._folder.with_name(f"{self._folder.name}.{EVIDENCE}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:  # a full disk may be the reason of it all
+            return None
+        return folder
+
+    def _write_stacks(self, folder: Path | None) -> None:
+        if folder is None:
+            faulthandler.dump_traceback(all_threads=True)
+            return
+        with suppress(OSError):
+            if self._rank == min(self._seen):
+                (folder / VERDICT_FILE).unlink(missing_ok=True)
+            with (folder / f"stacks.rank{self._rank:04d}.txt").open("w", encoding="utf-8") as file:
+                faulthandler.dump_traceback(file, all_threads=True)
+
+    def _speak(self, folder: Path | None, silent: dict[int, str | None]) -> None:
+        self._look()
+        beats = {rank: seen.beat for rank, seen in self._seen.items()}
+        verdict = judge(beats, self._world_size, silent)
+        text = message(verdict, beats, self._timeout_s, folder)
+        with suppress(OSError):
+            os.write(2, f"\n{text}\n".encode())
+        with suppress(Exception):  # the disk may be full, or gone
+            if folder is not None:
+                write_json(folder / VERDICT_FILE, _record(verdict, beats, self._timeout_s))
+
+
+def message(verdict: Verdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
+    """Return what is said at the end of a run that stands still."""
+    lines = [f"no rank has got on for {timeout_s:g} s (run.hang_timeout_s): {verdict.text}."]
+    for rank in sorted(beats):
+        beat = beats[rank]
+        last = f"; in {beat.last}" if beat.waits else f"; last {beat.last}" if beat.last is not None else ""
+        lines.append(f"  rank {rank} ({beat.host}, process {beat.pid}): {beat.where()}, {beat.for_s:.0f} s{last}")
+    kept = f"Stacks and collectives of all ranks are in {folder}; " if folder is not None else ""
+    lines.append(f"{kept}--resume goes on from the newest checkpoint (docs/hangs.md)")
+    return "\n".join(lines)
+
+
+def _record(verdict: Verdict, beats: dict[int, Beat], timeout_s: float) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "time": round(time.time(), 3),
+        "timeout_s": timeout_s,
+        "cause": verdict.cause,
+        "missing_ranks": list(verdict.ranks),
+        "message": verdict.text,
+        "ranks": [asdict(beats[rank]) for rank in sorted(beats)],
+    }
+
+
+@contextmanager
+def watching(pulse: Pulse, rank: int, world_size: int, folder: Path, timeout_s: float | None) -> Iterator[None]:
+    """Watch this run for as long as the block lasts; not at all without a time."""
+    if timeout_s is None:
+        yield
+        return
+    watchdog = Watchdog(pulse, rank, world_size, folder, timeout_s)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.close()

@@ -1,0 +1,171 @@
+"""Runs of two processes that stand still, for eight reasons: the right rank, the right cause, evidence, an exit code.
+
+The time that is allowed is seconds here; within 90 s of the fault all must be over. Each case starts new interpreters.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paratune.errors import EXIT_CHECKPOINT, EXIT_HUNG, EXIT_LAUNCH, EXIT_OK
+from paratune.records import is_finished, read_json
+
+pytestmark = pytest.mark.slow
+SOON_S = 90
+OPTIONS = (
+    *("--set", "strategy={kind: 'faults:Faulty'}", "--set", "run.hang_timeout_s=6"),
+    *("--set", "evaluate.every=never", "--set", "evaluate.best=null"),
+)
+TRAIN = (sys.executable, "-m", "paratune", "train", "c.yaml", "--nproc", "2", *OPTIONS)
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(world: Path) -> Iterator[Run]:
+    """Trains with a fault, and kills what is left."""
+
+    def start(fault: str, *more: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PARATUNE_CACHE": str(world / "cache"), "FAULT": fault}
+        began = time.monotonic()
+        done = subprocess.run(
+            [*before, *TRAIN, *more],
+            cwd=world,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SOON_S + 60,
+            check=False,
+        )
+        assert time.monotonic() - began < SOON_S
+        return done
+
+    yield start
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+
+
+def evidence(world: Path) -> dict[str, object]:
+    folder = world / "runs" / "c" / "hang"
+    for rank in (0, 1):
+        assert "Thread" in (folder / f"stacks.rank{rank:04d}.txt").read_text()
+    return read_json(folder / "hang.json")
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "said"),
+    [
+        ("loader:1", "loader", "for rank 1, which has been at step 4, get_batch"),
+        ("disk:0", "checkpoint", "for rank 0, which has been at writing a checkpoint"),
+    ],
+)
+def test_a_rank_that_does_not_come_is_named_with_what_it_is_at(run, world, fault, cause, said):
+    done = run(fault)
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    found = evidence(world)
+    assert (found["cause"], found["missing_ranks"]) == (cause, [int(fault[-1])])
+    waits = found["ranks"][1 - int(fault[-1])]["collectives"][-1]
+    assert waits["name"].startswith("gloo:")
+    assert not waits["is_done"]
+    assert not list((world / "runs").glob(".heartbeat"))
+
+
+def test_a_stopped_rank_is_told_from_a_slow_one(run, world):
+    done = run("sigstop:1")
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert "rank 1 (process" in done.stderr
+    assert "is stopped (SIGSTOP" in done.stderr
+    assert "kill -CONT" in done.stderr
+    found = read_json(world / "runs" / "c" / "hang" / "hang.json")
+    assert (found["cause"], found["missing_ranks"]) == ("stopped", [1])
+    assert (world / "runs" / "c" / "hang" / "stacks.rank0000.txt").exists()
+
+
+def test_rank_0_may_be_the_one_that_is_stopped(run, world):
+    done = run("sigstop:0")
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert "rank 0 (process" in done.stderr
+    assert read_json(world / "runs" / "c" / "hang" / "hang.json")["missing_ranks"] == [0]
+
+
+def test_an_interpreter_that_is_held_in_native_code(run, world):
+    done = run("native:1")
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert "held in native code" in done.stderr
+
+
+def test_a_tokenization_that_does_not_end_while_the_other_rank_waits(run, world):
+    done = run("tokenize:1")
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert "tokenizing, or reading the files, makes no progress" in done.stderr
+    found = read_json(world / "runs" / "c.hang" / "hang.json")
+    assert (found["cause"], found["missing_ranks"]) == ("tokenizing", [1])
+
+
+def test_a_network_that_is_gone(run, world):
+    inside = ("unshare", "-n", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a network namespace of its own needs root")
+    done = run("network:1", before=inside)
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert "the network between them carries nothing" in done.stderr
+    assert "Switched off: lo on" in done.stderr
+    found = evidence(world)
+    assert (found["cause"], found["missing_ranks"]) == ("network", [])
+
+
+def test_ranks_in_different_collectives(run, world):
+    done = run("mismatch:1")
+    assert done.returncode == EXIT_HUNG, done.stderr
+    assert "rank 1 is in gloo:all_gather of [7]" in done.stderr
+    assert "rank 0 is in gloo:all_reduce of [" in done.stderr
+    found = evidence(world)
+    assert (found["cause"], found["missing_ranks"]) == ("mismatch", [1])
+
+
+def test_uneven_batches(run, world):
+    # gloo sees it by itself where the sizes differ, and ends the rank.
+    done = run("uneven:1")
+    assert done.returncode == EXIT_LAUNCH, done.stderr
+    assert "rank 1 of 2 was killed by SIGABRT" in done.stderr
+    assert "Is there a distributed collective mismatch in your code?" in done.stderr
+
+
+def test_a_rank_that_exits_is_named_at_once(run, world):
+    done = run("exit:1")
+    assert done.returncode == 17, done.stderr
+    assert "rank 1 of 2 ended with exit code 17" in done.stderr
+    assert not (world / "runs" / "c" / "hang").exists()
+
+
+def test_a_full_disk_is_no_hang(run, world):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    inside = (
+        "unshare",
+        "-m",
+        "--",
+        "sh",
+        "-c",
+        'mkdir runs && mount -t tmpfs -o size=300k tmpfs runs && exec "$@"',
+        "sh",
+    )
+    done = run("none:-1", before=inside)
+    assert done.returncode == EXIT_CHECKPOINT, done.stderr
+    assert "the disk is full" in done.stderr
+
+
+def test_a_slow_run_that_is_healthy_is_left_alone(run, world):
+    # Every batch of rank 1 takes a second, 12 of them more than the 10 s without progress that are allowed.
+    done = run("slow:1", "--set", "run.hang_timeout_s=10", "--set", "train.epochs=null", "--set", "train.max_steps=12")
+    assert done.returncode == EXIT_OK, done.stderr
+    assert is_finished(world / "runs" / "c")
+    assert not list((world / "runs").glob(".heartbeat*"))
+    assert not (world / "runs" / "c" / "hang").exists()

@@ -1,0 +1,108 @@
+"""The watching thread, with two ranks in one process and a way to end that can be looked at."""
+
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from paratune.errors import EXIT_HUNG
+from paratune.hangs.beat import beat_now, process_state, read_beat, write_beat
+from paratune.hangs.pulse import Pulse
+from paratune.hangs.watchdog import HEARTBEATS, Watchdog, watching
+
+
+@pytest.fixture
+def dogs(tmp_path):
+    """Two ranks that are watched, their pulses, and the codes with which they were ended."""
+    pulses, codes = [Pulse(), Pulse()], {}
+    found = []
+    for rank, pulse in enumerate(pulses):
+        pulse.run_folder = tmp_path / "runs" / "r"
+        end = lambda code, rank=rank: codes.__setitem__(rank, code)  # noqa: E731
+        found.append(Watchdog(pulse, rank, 2, tmp_path / "runs" / "r", 1.0, end=end))
+    yield found, pulses, codes
+    for dog in found:
+        if dog._thread.is_alive():
+            dog.close()
+
+
+def wait_for(is_so, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, capfd):
+    found, pulses, codes = dogs
+    pulses[0].begins("writing a checkpoint")
+    for dog in found:
+        dog.start()
+    wait_for(lambda: len(codes) == 2)
+    assert codes == {0: EXIT_HUNG, 1: EXIT_HUNG}
+    folder = tmp_path / "runs" / "r" / "hang"
+    record = json.loads((folder / "hang.json").read_text())
+    assert [each["doing"] for each in record["ranks"]] == ["writing a checkpoint", "starting"]
+    assert record["timeout_s"] == 1.0
+    for rank in (0, 1):
+        assert "test_watchdog.py" in (folder / f"stacks.rank000{rank}.txt").read_text()
+    said = capfd.readouterr().err
+    assert said.count("no rank has got on for 1 s (run.hang_timeout_s)") == 1  # one rank speaks
+    assert not (tmp_path / "runs" / HEARTBEATS).exists()
+
+
+def test_one_rank_that_gets_on_is_enough(dogs):
+    found, pulses, codes = dogs
+    for dog in found:
+        dog.start()
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline:
+        pulses[1].beat()
+        time.sleep(0.1)
+    assert codes == {}
+
+
+def test_the_same_figures_twice_are_no_progress():
+    pulse = Pulse()
+    pulse.goes_on("tokenize", 1, 9)
+    before = pulse.num_beats
+    pulse.goes_on("tokenize", 1, 9)
+    assert pulse.num_beats == before
+    pulse.goes_on("tokenize", 2, 9)
+    assert pulse.num_beats == before + 1
+
+
+def test_a_phase_ends_where_it_began():
+    pulse = Pulse()
+    with pulse.in_phase("schedule"):
+        with pulse.in_phase("forward"):
+            assert pulse.phase == "forward"
+        assert pulse.phase == "schedule"
+    assert pulse.phase is None
+
+
+def test_a_beat_comes_back_from_its_file(tmp_path):
+    beat = beat_now(Pulse(), 1, 2, 7, as_evidence=True)
+    write_beat(tmp_path / "b.json", beat)
+    assert read_beat(tmp_path / "b.json") == beat
+    (tmp_path / "b.json").write_text('{"rank": 1')
+    assert read_beat(tmp_path / "b.json") is None
+    assert read_beat(tmp_path / "none.json") is None
+
+
+def test_the_state_of_a_process():
+    assert process_state(os.getpid()) in ("R", "S")
+    assert process_state(2**22 + 1) is None
+
+
+def test_nothing_is_left_of_a_run_that_ends_well(tmp_path):
+    folder = tmp_path / "a" / "runs" / "r"
+    with watching(Pulse(), 0, 2, folder, 5.0):
+        assert (tmp_path / "a" / "runs" / HEARTBEATS / "r").is_dir()
+    assert list(tmp_path.iterdir()) == []
+    with watching(Pulse(), 0, 1, folder, 5.0):
+        assert not (tmp_path / "a").exists()  # a single process has nobody to tell
+    with watching(Pulse(), 0, 2, folder, None):
+        assert "watchdog" not in [thread.name for thread in threading.enumerate()]
