@@ -128,7 +128,7 @@ def _resizing(trace: Trace) -> Iterator[None]:
         before, number = trace._alive.get(storage._cdata, (0, -1))
         trace._alive[storage._cdata] = size, number
         trace.live_bytes += size - before
-        trace.phase.peak_bytes = max(trace.phase.peak_bytes, trace.live_bytes)
+        trace.peak_bytes = max(trace.peak_bytes, trace.live_bytes)
         return plain(storage, size)
 
     torch.UntypedStorage.resize_ = resize  # type: ignore[assignment, method-assign]
@@ -154,11 +154,11 @@ def _measured(case: Case, rank: int) -> int:
     trace = Trace(1)
     for each in _alive().values():
         trace.hold(each, is_base=True)
-    with _resizing(trace), trace, trace.recording() as step:
+    with _resizing(trace), trace, trace.recording():
         strategy.forward_backward(batches, _no_clock)
         strategy.optimizer_step(1.0)
     strategy.close()
-    return step.peak_bytes - before
+    return trace.peak_bytes - before
 
 
 def _one_rank(rank: int, folder: str) -> None:

@@ -110,9 +110,7 @@ class Profile:
     batch_bytes: int
     """The tensors of the micro-batch itself."""
     forward: Phase = field(repr=False)
-    """Its peak is above weights and buffers."""
     backward: Phase = field(repr=False)
-    """Its peak is above weights and buffers, gradients included as they come into being."""
     saved_before: int = 0
     """What autograd keeps of what is computed before the first block."""
     hidden_bytes: int = 0
@@ -188,7 +186,6 @@ def profile(
         held = [*model.parameters(), *model.buffers()]
         for tensor in held:
             trace.hold(tensor, is_base=True)
-        below = trace.live_bytes
         if not on_cuda:
             count_cheap_dropout(model, trace.count)
             if entry is not None and entry.shortens and activation_checkpointing is None:
@@ -196,13 +193,11 @@ def profile(
         attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
         stack.enter_context(_packed_by(attention_of(shape.lengths, trace.count)))
         stack.enter_context(kernels)
-        found = _traced(model, batch, held, below, trace, kernels)
+        found = _traced(model, batch, held, trace, kernels)
     return replace(found, division=divide(hf_config, task, precision, attention)) if with_division else found
 
 
-def _traced(
-    model: TaskModel, batch: Batch, held: Sequence[Tensor], below: int, trace: Trace, kernels: Kernels
-) -> Profile:
+def _traced(model: TaskModel, batch: Batch, held: Sequence[Tensor], trace: Trace, kernels: Kernels) -> Profile:
     blocks = find_blocks(model)
     tensors = [each for each in vars(batch).values() if isinstance(each, Tensor)]
     saved = Saved(iter([*held, *tensors]))
@@ -228,8 +223,6 @@ def _traced(
             # computes again inside would not be what was computed before.
             options = {"allow_unreachable": True, "accumulate_grad": True}
             _engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
-    for phase in (forward, backward):
-        phase.peak_bytes -= below
     with_gradient = {number: each.grad for number, each in enumerate(parameters) if each.grad is not None}
     gradients = dict(zip(trace.numbers(with_gradient.values()), with_gradient, strict=True))
     return Profile(

@@ -1,9 +1,15 @@
-"""Profiles of micro-batches of one job, each traced once."""
+"""Profiles of micro-batches of one job: few are traced, the others follow from those."""
+
+from dataclasses import replace
 
 from paratune.config.strategy_sections import PipelineStrategy
+from paratune.plan.affine import NotAffineError, between
 from paratune.plan.job import Job
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
+
+ANCHORS = (4, 8)
+"""Rows of the two traces from which those of more rows follow."""
 
 
 class Profiles:
@@ -19,17 +25,31 @@ class Profiles:
         is_cut = isinstance(setup.strategy, PipelineStrategy)
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut)
         if key not in self._known:
-            job = self._job
-            self._known[key] = profile(
-                job.hf_config,
-                job.task,
-                shape,
-                setup.precision,
-                on_cuda=self._is_cuda,
-                entry=job.entry,
-                activation_checkpointing=setup.activation_checkpointing,
-                frozen_encoder=job.config.train.freeze_encoder,
-                attention=setup.attention,
-                with_division=is_cut,
-            )
+            self._known[key] = self._followed(shape, setup) or self._traced(shape, setup)
         return self._known[key]
+
+    def _followed(self, shape: Shape, setup: Setup) -> Profile | None:
+        """Return what follows from the traces of other numbers of rows; None where nothing does."""
+        rows, longest = len(shape.lengths), max(shape.lengths)
+        if rows in ANCHORS or rows < ANCHORS[0] or shape.lengths[:-1] != (longest,) * (rows - 1):
+            return None
+        low, high = (replace(shape, lengths=(longest,) * (each - 1) + shape.lengths[-1:]) for each in ANCHORS)
+        try:
+            return between(self.of(low, setup), self.of(high, setup), at=ANCHORS, rows=rows)
+        except NotAffineError:
+            return None
+
+    def _traced(self, shape: Shape, setup: Setup) -> Profile:
+        job = self._job
+        return profile(
+            job.hf_config,
+            job.task,
+            shape,
+            setup.precision,
+            on_cuda=self._is_cuda,
+            entry=job.entry,
+            activation_checkpointing=setup.activation_checkpointing,
+            frozen_encoder=job.config.train.freeze_encoder,
+            attention=setup.attention,
+            with_division=isinstance(setup.strategy, PipelineStrategy),
+        )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -43,10 +44,13 @@ class Operation(NamedTuple):
 class Phase:
     """What happened between two marks of a trace."""
 
-    peak_bytes: int = 0
-    """Most bytes alive at once, all that was there before included."""
-    operations: Counter[Operation] = field(default_factory=Counter)
-    """How often each kernel ran."""
+    kernels: list[Operation] = field(default_factory=list)
+    """In their order."""
+
+    @cached_property
+    def operations(self) -> Counter[Operation]:
+        """How often each kernel ran; to be asked when all have."""
+        return Counter(self.kernels)
 
     @property
     def flops(self) -> int:
@@ -59,7 +63,7 @@ class Phase:
 
     @property
     def num_kernels(self) -> int:
-        return self.operations.total()
+        return len(self.kernels)
 
 
 class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -78,12 +82,15 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._changes: list[int] = []
         self._marks: list[Mark] = []
         self.live_bytes = 0
+        self.peak_bytes = 0
+        """Most bytes alive at once since a `recording` began, all that was there before included."""
         self.phase = Phase()
 
     @contextmanager
     def recording(self) -> Iterator[Phase]:
         """Give what runs inside a phase of its own."""
-        before, self.phase = self.phase, Phase(peak_bytes=self.live_bytes)
+        before, self.phase = self.phase, Phase()
+        self.peak_bytes = self.live_bytes
         try:
             yield self.phase
         finally:
@@ -108,7 +115,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         num_bytes = rounded(storage.nbytes(), self._rounding)
         self._alive[key] = num_bytes, number
         self.live_bytes += num_bytes
-        self.phase.peak_bytes = max(self.phase.peak_bytes, self.live_bytes)
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         weakref.finalize(storage, self._drop, key)
 
     def _drop(self, key: int) -> None:
@@ -158,7 +165,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         num_bytes = sum(each.numel() * each.element_size() for each in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.")
-        self.phase.operations[Operation(flops, num_bytes, dtype, name)] += 1
+        self.phase.kernels.append(Operation(flops, num_bytes, dtype, name))
 
 
 class Saved:

@@ -1,0 +1,57 @@
+"""What follows from two traces is what a third one finds."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from transformers import AutoConfig
+
+from paratune.config.task_sections import ClassificationTask, MaskedLMTask
+from paratune.plan.affine import NotAffineError, between
+from paratune.plan.profile import Profile, Shape, profile
+from paratune.precision import POLICIES
+
+TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+
+
+def traced(kind: str, rows: int, task: Any = TASK, **options: Any) -> Profile:
+    config = AutoConfig.for_model(kind, vocab_size=1000, pad_token_id=0, **SIZES)
+    lengths = (*(40,) * (rows - 1), 39)
+    return profile(config, task, Shape(lengths), POLICIES[options.pop("precision", "fp32")], **options)
+
+
+def same(found: Profile, expected: Profile) -> bool:
+    sizes = "saved_bytes", "saved_by_block", "batch_bytes", "saved_before", "hidden_bytes", "parameters"
+    return (
+        all(getattr(found, name) == getattr(expected, name) for name in sizes)
+        and found.timeline == expected.timeline
+        and found.forward.kernels == expected.forward.kernels
+        and found.backward.kernels == expected.backward.kernels
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("bert", {}),
+        ("bert", {"precision": "bf16", "activation_checkpointing": 1}),
+        ("bert", {"task": MaskedLMTask(kind="mlm"), "on_cuda": False}),
+        ("deberta-v2", {}),
+        ("modernbert", {"attention": "eager"}),
+    ],
+)
+def test_two_traces_tell_a_third(kind: str, options: dict[str, Any]) -> None:
+    low, high, other = (traced(kind, rows, **options) for rows in (4, 8, 23))
+    assert same(between(low, high, at=(4, 8), rows=23), other)
+    assert same(between(low, high, at=(4, 8), rows=8), high)
+
+
+def test_what_differs_in_more_than_sizes_tells_nothing() -> None:
+    low, high = traced("bert", 4), traced("bert", 8)
+    with pytest.raises(NotAffineError, match="other operations"):
+        between(low, replace(high, forward=replace(high.forward, kernels=high.forward.kernels[1:])), at=(4, 8), rows=9)
+    with pytest.raises(NotAffineError, match="another course"):
+        between(low, replace(high, timeline=replace(high.timeline, marks=())), at=(4, 8), rows=9)
+    with pytest.raises(NotAffineError, match=f"{low.batch_bytes} bytes or FLOP for 4 rows"):
+        between(low, replace(high, batch_bytes=high.batch_bytes + 1), at=(4, 8), rows=9)

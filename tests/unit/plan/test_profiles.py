@@ -1,0 +1,55 @@
+"""Few micro-batches are traced; the others follow."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import tiny_config
+
+from paratune.config.load import load_config
+from paratune.config.strategy_sections import SingleStrategy
+from paratune.config.traits import TRAITS
+from paratune.models.task_model import Entry
+from paratune.plan import profiles as profiles_module
+from paratune.plan.job import Job
+from paratune.plan.lengths import lengths_of_rows
+from paratune.plan.profile import Shape
+from paratune.plan.profiles import Profiles
+from paratune.plan.setup import Setup
+from paratune.precision import POLICIES
+
+CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
+SETUP = Setup(SingleStrategy(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
+
+
+def padded(rows: int, length: int = 12) -> Shape:
+    return Shape((*(length,) * (rows - 1), length - 1))
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the rows of what is traced, as it is."""
+    found: list[int] = []
+    plain = profiles_module.profile
+
+    def profile(config: Any, task: Any, shape: Shape, *args: Any, **options: Any) -> Any:
+        found.append(len(shape.lengths))
+        return plain(config, task, shape, *args, **options)
+
+    monkeypatch.setattr(profiles_module, "profile", profile)
+    return found
+
+
+def test_two_traces_and_those_of_few_rows_are_enough(traced: list[int]) -> None:
+    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    profiles = Profiles(job, is_cuda=True)
+    found = {rows: profiles.of(padded(rows), SETUP).batch_bytes for rows in (64, 32, 4, 2, 1, 64)}
+    assert traced == [4, 8, 2, 1]
+    assert found[64] == 2 * found[32] == 16 * found[4]
+
+
+def test_rows_of_other_lengths_are_traced(traced: list[int]) -> None:
+    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    Profiles(job, is_cuda=True).of(Shape((12, 3, 12, 12, 12)), SETUP)
+    assert traced == [5]
