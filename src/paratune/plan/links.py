@@ -21,46 +21,53 @@ class Link:
     """One direction."""
     latency_s: float
     """Of one step of the ring."""
+    gather_bytes_per_s: float | None = None
+    """The same for gathers, where it is known to be another."""
+    scatter_bytes_per_s: float | None = None
+    """The same for reduce-scatters."""
 
     def all_reduce_s(self, num_bytes: float) -> float:
         """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps."""
-        return self._seconds(ring_bytes("all_reduce", num_bytes, self.num_ranks), 2 * (self.num_ranks - 1))
+        moved = ring_bytes("all_reduce", num_bytes, self.num_ranks)
+        return moved / self.bytes_per_s + 2 * (self.num_ranks - 1) * self.latency_s
 
     def all_gather_s(self, num_bytes: float) -> float:
         """Return the seconds of gathering `num_bytes` of shards, all ranks' together: (N - 1) / N n in N - 1 steps."""
-        return self._seconds(ring_bytes("all_gather", num_bytes, self.num_ranks), self.num_ranks - 1)
+        return self._sharded_s(num_bytes, self.gather_bytes_per_s)
 
     def reduce_scatter_s(self, num_bytes: float) -> float:
-        """Return the seconds of a sum of which every rank gets its shard: as `all_gather_s`."""
-        return self.all_gather_s(num_bytes)
+        """Return the seconds of a sum of `num_bytes` of which every rank gets its shard: as `all_gather_s`."""
+        return self._sharded_s(num_bytes, self.scatter_bytes_per_s)
 
-    def broadcast_s(self, num_bytes: float) -> float:
-        """Return the seconds in which one rank's bytes reach all others, in a pipeline through the ring."""
-        return self._seconds(ring_bytes("broadcast", num_bytes, self.num_ranks), self.num_ranks - 1)
+    def broadcasts_s(self, num_bytes: float, num_tensors: int) -> float:
+        """Return the seconds in which every rank's part of the bytes reaches all others, tensor by tensor.
+
+        All broadcasts are under way together, and their roots are spread: each link carries what it does in a gather.
+        """
+        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
+        return moved / self.bytes_per_s + num_tensors / self.num_ranks * (self.num_ranks - 1) * self.latency_s
 
     def send_s(self, num_bytes: float) -> float:
         """Return the seconds from one rank to the next."""
         return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s
 
-    def _seconds(self, num_bytes: float, num_steps: int) -> float:
-        return num_bytes / self.bytes_per_s + num_steps * self.latency_s
+    def _sharded_s(self, num_bytes: float, bytes_per_s: float | None) -> float:
+        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
+        return moved / (bytes_per_s or self.bytes_per_s) + (self.num_ranks - 1) * self.latency_s
 
 
 def ring_bytes(collective: str, num_bytes: float, num_ranks: int) -> float:
     """Return the bytes that each rank sends, and receives, in a collective over a ring.
 
     Args:
-        collective: all_reduce, all_gather, reduce_scatter or broadcast.
+        collective: all_reduce, all_gather or reduce_scatter.
         num_bytes: n: of the whole, not of a shard.
         num_ranks: N.
     """
     if num_ranks == 1:
         return 0.0
     share = (num_ranks - 1) / num_ranks
-    return (
-        num_bytes
-        * {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share, "broadcast": 1.0}[collective]
-    )
+    return num_bytes * {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share}[collective]
 
 
 def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, stride: int = 1) -> Link:
@@ -79,7 +86,8 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
     if num_ranks == 1:
         return Link(1, 1.0, 0.0)
     if (num_ranks - 1) * stride < ranks_per_node:
-        return Link(num_ranks, constants["link"].value, constants["link.latency"].value)
+        others = (constants[name].value if name in constants else None for name in ("link.gather", "link.scatter"))
+        return Link(num_ranks, constants["link"].value, constants["link.latency"].value, *others)
     beside = min(stride, ranks_per_node)
     rate = constants["network"].value / beside
     if "link" in constants and ranks_per_node > stride:

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.optim import AdamW
 
 from paratune.errors import LaunchError
 from paratune.plan.constants import Constant
@@ -26,6 +30,8 @@ _LIMIT_S = 300
 _SMALL, _LARGE = 1 << 8, 1 << 22
 """Numbers of float32 that are summed: what costs latency, and what costs bandwidth (16 MiB, near DDP's bucket)."""
 _REPEATS = 7
+_SHARDS = 50
+"""Tensors that are updated."""
 
 
 def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, Constant]]:
@@ -54,6 +60,14 @@ def figures_of(times: dict[str, Measured]) -> Iterator[tuple[str, Constant]]:
     seconds = max(large.fastest_s - small.fastest_s, 0.1 * large.fastest_s)
     rate, latency = 4 * _LARGE / seconds, small.fastest_s / 2
     slower = 1 + large.spread
+    for name in ("gather", "scatter"):
+        # Each rank has half of the 16 MiB, and sends that.
+        half = 2 * _LARGE / max(times[name].fastest_s - small.fastest_s / 2, 0.1 * times[name].fastest_s)
+        spread = max(1.2, 1 + times[name].spread)
+        yield f"link.{name}", Constant(half, half / spread, half * 1.2, _said("16 MiB", times[name], name))
+    shard = times["shards"].fastest_s / _SHARDS
+    source = f"measured: AdamW on {_SHARDS} small shards, median {times['shards'].spread:.0%} slower"
+    yield "adamw.shard", Constant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
     yield "link", Constant(rate, rate / max(1.2, slower), rate * 1.2, _said("16 MiB", large))
     yield "link.latency", Constant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small))
     ratio = max(1.0, times["together"].fastest_s / times["alone"].fastest_s)
@@ -66,8 +80,8 @@ def figures_of(times: dict[str, Measured]) -> Iterator[tuple[str, Constant]]:
     yield "overlap", Constant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
 
 
-def _said(size: str, measured: Measured) -> str:
-    return f"measured: all-reduce of {size} by 2 processes, fastest of {_REPEATS}, median {measured.spread:.0%} slower"
+def _said(size: str, measured: Measured, what: str = "all-reduce") -> str:
+    return f"measured: {what} of {size} by 2 processes, fastest of {_REPEATS}, median {measured.spread:.0%} slower"
 
 
 def _start(device: torch.device, num_threads: int, folder: Path) -> list[Any]:
@@ -147,6 +161,10 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
         return measure_fixed(call, times, device)
 
     found = {"small": fixed(lambda: dist.all_reduce(small), 20), "large": fixed(lambda: dist.all_reduce(large), 1)}
+    half = torch.ones(_LARGE // NUM_RANKS, device=device)
+    found["gather"] = fixed(lambda: _collective("all_gather_single", "all_gather_into_tensor")(large, half), 1)
+    found["scatter"] = fixed(lambda: _collective("reduce_scatter_single", "reduce_scatter_tensor")(half, large), 1)
+    found["shards"] = fixed(_update_of_shards(device), 1)
     dist.barrier()
     if rank == 0:
         found["alone"] = measure(compute, device, repeats=_REPEATS)
@@ -155,6 +173,31 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
     dist.barrier()
     found["beside"] = fixed(beside, 1)
     return found
+
+
+def _collective(name: str, old_name: str) -> Callable[..., Any]:
+    """Return a collective by its name since PyTorch 2.13, which warns of the old one."""
+    found: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, old_name)
+    return found
+
+
+def _update_of_shards(device: torch.device) -> Callable[[], None]:
+    """Return norm, clipping and update of many small tensors, each sharded over the ranks, as FSDP2 has them."""
+    mesh = init_device_mesh(device.type, (NUM_RANKS,))
+    whole = [torch.randn(64, device=device) for _ in range(_SHARDS)]
+    weights = [nn.Parameter(distribute_tensor(each, mesh, [Shard(0)])) for each in whole]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer = AdamW(weights, fused=True)
+
+    def call() -> None:
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        torch._foreach_div_(gradients, torch.clamp(norm, min=1.0))
+        optimizer.step()
+        norm.full_tensor()  # type: ignore[attr-defined]
+
+    return call
 
 
 def measure_fixed(call: Any, times: int, device: torch.device) -> Measured:

@@ -34,6 +34,10 @@ _LENGTHS = (32, 64, 128, 256, 384)
 _NUMBERS = (1 << 14, 1 << 16, 1 << 18, 1 << 21, 1 << 23)
 """Of tensors that are added, multiplied, ..."""
 _VOCABULARY, _WIDTH = 30_522, 256
+_WIDTHS = (64, 256, 768)
+"""Of embeddings."""
+_LARGE = (1 << 23, *(1 << 18,) * 16)
+"""Numbers of weights that are updated, one as many as an embedding has."""
 
 
 @dataclass(frozen=True)
@@ -230,44 +234,53 @@ def _random(x: Tensor) -> tuple[Callable[[], object], int]:
 
 
 def _gather(device: torch.device) -> Constant:
-    layer = nn.Embedding(_VOCABULARY, _WIDTH, device=device)
-    ids = torch.randint(0, _VOCABULARY, (1024,), device=device)
-    grad = torch.randn(1024, _WIDTH, device=device)
+    """Return the rate of an embedding, forward and backward, for tables of three widths."""
+    points = []
+    for width in _WIDTHS:
+        layer = nn.Embedding(_VOCABULARY, width, device=device)
+        ids = torch.randint(0, _VOCABULARY, (1024,), device=device)
+        grad = torch.randn(1024, width, device=device)
 
-    def call() -> None:
-        layer.weight.grad = None
-        torch.autograd.backward(layer(ids), grad)
+        def call(layer: nn.Embedding = layer, ids: Tensor = ids, grad: Tensor = grad) -> None:
+            layer.weight.grad = None
+            torch.autograd.backward(layer(ids), grad)
 
-    measured = measure(call, device)
-    # As a trace counts them: the whole table is among the inputs of one, and the output of the other.
-    num_bytes = 2 * (layer.weight.nbytes + grad.nbytes + ids.nbytes)
-    return single(num_bytes / measured.fastest_s, measured, is_rate=True)
+        # As a trace counts them: the whole table is among the inputs of one, and the output of the other.
+        num_bytes = float(layer.weight.nbytes + grad.nbytes + ids.nbytes)
+        points.append((num_bytes, 2 * num_bytes, measure(call, device)))
+    return curve_of(points)
 
 
 def _adamw(device: torch.device) -> Iterator[tuple[str, Constant]]:
     """Yield the rate of the optimizer's phase for large tensors, and the seconds of a tensor for small ones."""
-    large, num_bytes = _optimizer([1 << 20] * 8, device)
-    measured = measure(large, device)
+    measured, num_bytes = _updates(_LARGE, device)
     yield "adamw", single(ADAMW_PASSES * num_bytes / measured.fastest_s, measured, is_rate=True)
     count = 100
-    small, _ = _optimizer([64] * count, device)
-    measured = measure(small, device)
+    measured, _ = _updates([64] * count, device)
     yield "adamw.tensor", single(measured.fastest_s / count, measured, is_rate=False)
 
 
-def _optimizer(sizes: Sequence[int], device: torch.device) -> tuple[Callable[[], object], int]:
-    """Return norm, clipping and update as `strategies.whole.clip_and_step` has them, and the bytes of the weights."""
+def _updates(sizes: Sequence[int], device: torch.device) -> tuple[Measured, int]:
+    """Time norm, clipping, update and letting go of gradients, as `strategies.whole.clip_and_step` has them.
+
+    Returns:
+        The time, and the bytes of the weights.
+    """
     weights = [nn.Parameter(torch.randn(size, device=device)) for size in sizes]
-    for weight in weights:
-        weight.grad = torch.randn_like(weight)
     optimizer = AdamW(weights, fused=True)
 
     def call() -> None:
         norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         optimizer.grad_scale, optimizer.found_inf = torch.clamp(norm, min=1.0).float(), None  # type: ignore[attr-defined]
         optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
-    return call, sum(weight.nbytes for weight in weights)
+    times = []
+    for _ in range(1 + REPEATS):
+        for weight in weights:
+            weight.grad = torch.full_like(weight, 0.01)
+        times.append(seconds_of(call, 1, device))
+    return Measured(min(times[1:]), statistics.median(times[1:])), sum(weight.nbytes for weight in weights)
 
 
 def _scores() -> Iterator[tuple[str, Constant]]:

@@ -101,7 +101,7 @@ def _zero1(work: Work) -> Spread:
     # Whole tensors are dealt out: no rank has less than the largest.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    sent = factored(work, math.fsum(link.broadcast_s(size) for size in sizes))
+    sent = factored(work, link.broadcasts_s(sum(sizes), len(sizes)))
     reduced = _reduced_s(work, strategy.bucket_cap_mb)
     # The norm is that of all gradients, on every rank.
     updating = optimizer_s(work, (1 + (ADAMW_PASSES - 1) * share) / ADAMW_PASSES)

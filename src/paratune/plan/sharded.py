@@ -39,7 +39,7 @@ def fsdp(work: Work) -> Spread:
         num_gathers = max(1, traits.gathers_per_micro_step * steps)
         offload = _offload_s(work, group, copies_in=num_gathers, copies_out=1)
         return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
-    return Spread(whole.forward_s, whole.backward_s, optimizer_s(work, 1 / group), exposed)
+    return Spread(whole.forward_s, whole.backward_s, optimizer_s(work, 1 / group, is_sharded=True), exposed)
 
 
 def _shard_ranks(setup: Setup) -> int:

@@ -151,15 +151,16 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
     other = constants.value("step", 0.0)
     idle_s = _idle_host_s(forward, backward, setup) if machine.is_cuda else 0.0
     get_batch = _get_batch_s(setup, constants, case.figures, found.total_s + other, idle_s)
+    run = constants.value("factor.run", 1.0)
     terms = {
-        "get_batch": get_batch,
-        "forward": found.forward_s,
-        "backward": found.backward_s,
-        "optimizer": found.optimizer_s,
-        "communication_exposed": found.communication_s,
-        "bubble": found.bubble_s,
-        "offload": found.offload_s,
-        "other": other,
+        "get_batch": run * get_batch,
+        "forward": run * found.forward_s,
+        "backward": run * found.backward_s,
+        "optimizer": run * found.optimizer_s,
+        "communication_exposed": run * found.communication_s,
+        "bubble": run * found.bubble_s,
+        "offload": run * found.offload_s,
+        "other": run * other,
     }
     return terms, _bound(terms, forward, backward)
 

@@ -40,6 +40,7 @@ _SECONDS = {
     "kernel": (2.5e-6, 1.5e-6, 5e-6, "assumed: shortest time of a kernel on the device, with the gap to the next"),
     "step": (1e-3, 0.3e-3, 3e-3, "assumed: Python of the loop and its records"),
     "adamw.tensor": (3e-6, 1e-6, 8e-6, "assumed: the host's work for a tensor that a fused kernel takes with others"),
+    "adamw.shard": (30e-6, 5e-6, 100e-6, "assumed: the host's work for a sharded tensor, whose operators are Python"),
     "link.latency": (5e-6, 2e-6, 15e-6, "assumed: a step of a ring of NCCL within a machine"),
     "network.latency": (15e-6, 5e-6, 60e-6, "assumed: a step of a ring of NCCL between machines"),
     "loader": (15e-6, 5e-6, 60e-6, "assumed: 32 reviews of mapped tokens in 0.4 ms (benchmarks/loader_cpu_202611.md)"),
@@ -56,6 +57,7 @@ _HOST_ADAM = (40e9, 10e9, 120e9)
 _UNKNOWN_NETWORK = (12.5e9, 1.25e9, 100e9)
 """bytes/s: 100 Gbit/s, between 10 Gbit/s Ethernet and four adapters of 200 Gbit/s."""
 _OVERLAP = (0.85, 0.5, 1.0)
+_RUN = (1.0, 0.9, 1.15)
 _LEFT_OUT = (1.0, 0.8, 1.25)
 
 
@@ -88,6 +90,7 @@ def constants_of(device: Device, network_bytes_per_s: float | None = None) -> Co
 def for_every_machine() -> dict[str, Constant]:
     """Return the figures that are assumed of any machine until runs on it say otherwise."""
     found = {name: Constant(*_SECONDS[name]) for name in ("step", "loader")}
+    found["factor.run"] = Constant(*_RUN, source="assumed: what differs from run to run, all phases alike")
     for phase in ("forward", "backward", "optimizer", "communication", "pipeline"):
         found[f"factor.{phase}"] = Constant(*_LEFT_OUT, source="assumed: what the prediction leaves out")
     return found

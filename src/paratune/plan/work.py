@@ -12,6 +12,9 @@ ADAMW_PASSES = 9
 """Times that an optimizer step reads or writes as many bytes as there are trained weights: gradients for their norm;
 weights, gradients and both moments read; the same four written, gradients divided by what clips them."""
 
+SHARDED_ADAMW_PASSES = 10
+"""The same for shards, whose gradients are read for the norm, read and written to be divided, and then only read."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -104,11 +107,19 @@ def factored(work: Work, seconds: float) -> float:
     return seconds * work.constants.value("factor.communication", 1.0)
 
 
-def optimizer_s(work: Work, share: float = 1.0) -> float:
-    """Return the seconds of norm, clipping and update on the device, of a share of the model's trained weights."""
+def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> float:
+    """Return the seconds of norm, clipping and update on the device, of a share of the model's trained weights.
+
+    Args:
+        work: Of the step.
+        share: Of the numbers, not of the tensors.
+        is_sharded: Whether each tensor is a shard of FSDP2: gradients are then divided in passes of their own.
+    """
     constants = work.constants
-    moving = work.slower * share * ADAMW_PASSES * work.grads / constants["adamw"].value
-    calling = work.slower * work.num_tensors * constants.value("adamw.tensor", 0.0)
+    passes = SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES
+    moving = work.slower * share * passes * work.grads / constants["adamw"].value
+    each = constants.value("adamw.tensor", 0.0)
+    calling = work.slower * work.num_tensors * (constants.value("adamw.shard", each) if is_sharded else each)
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
 

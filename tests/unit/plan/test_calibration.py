@@ -69,6 +69,8 @@ def test_every_kernel_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "_PRODUCTS", ((8, 8, 8), (16, 16, 16)))
     monkeypatch.setattr(probes, "_LENGTHS", (8, 16))
     monkeypatch.setattr(probes, "_NUMBERS", (1 << 10, 1 << 12))
+    monkeypatch.setattr(probes, "_LARGE", (64, 64))
+    monkeypatch.setattr(probes, "_WIDTHS", (8, 16))
     found = dict(probes.kernel_figures(CPU, ["fp32"]))
     assert set(found) == {
         *("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random"),
@@ -104,10 +106,17 @@ def test_figures_of_a_link() -> None:
         "alone": Measured(1.0, 1.0),
         "together": Measured(1.5, 1.5),
         "beside": Measured(4.0, 4.0),
+        "gather": Measured(5.0, 5.0),
+        "scatter": Measured(9.0, 9.0),
+        "shards": Measured(100.0, 100.0),
     }
     found = dict(probe_links.figures_of(times))
     assert found["link"].value == pytest.approx(2**24 / 2)
     assert found["link.latency"].value == 1.0
+    # Half of 16 MiB in 5 - 1 and in 9 - 1 seconds; 100 s for 50 tensors.
+    assert found["link.gather"].value == pytest.approx(2**23 / 4)
+    assert found["link.scatter"].value == pytest.approx(2**23 / 8)
+    assert found["adamw.shard"].value == 2.0
     assert found["together"].value == 1.5
     assert found["overlap"].value == 1.0
     times["beside"] = Measured(5.5, 5.5)
@@ -117,7 +126,7 @@ def test_figures_of_a_link() -> None:
 @pytest.mark.slow
 def test_two_processes_measure_what_is_between_them() -> None:
     found = dict(probe_links.link_figures(CPU, 1))
-    assert set(found) == {"link", "link.latency", "together", "overlap"}
+    assert set(found) == {"link", "link.gather", "link.scatter", "link.latency", "adamw.shard", "together", "overlap"}
     assert found["link"].value > 1e6
 
 

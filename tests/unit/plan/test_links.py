@@ -11,7 +11,6 @@ def test_bytes_of_a_ring() -> None:
     assert ring_bytes("all_reduce", 400, 4) == 600
     assert ring_bytes("all_gather", 400, 4) == 300
     assert ring_bytes("reduce_scatter", 400, 4) == 300
-    assert ring_bytes("broadcast", 400, 4) == 400
     assert ring_bytes("all_reduce", 400, 1) == 0
 
 
@@ -19,10 +18,13 @@ def test_seconds_of_a_ring() -> None:
     link = Link(num_ranks=4, bytes_per_s=100.0, latency_s=0.5)
     assert link.all_reduce_s(400) == 6 + 6 * 0.5
     assert link.all_gather_s(400) == link.reduce_scatter_s(400) == 3 + 3 * 0.5
-    assert link.broadcast_s(400) == 4 + 3 * 0.5
+    # Broadcasts from all four ranks, 8 tensors: each link carries three quarters, 6 steps of latency.
+    assert link.broadcasts_s(400, 8) == 3 + 8 / 4 * 3 * 0.5
+    own = Link(num_ranks=4, bytes_per_s=100.0, latency_s=0.0, gather_bytes_per_s=50.0, scatter_bytes_per_s=25.0)
+    assert (own.all_reduce_s(400), own.all_gather_s(400), own.reduce_scatter_s(400)) == (6, 6, 12)
     assert link.send_s(400) == 4 + 0.5
     alone = Link(num_ranks=1, bytes_per_s=100.0, latency_s=0.5)
-    assert alone.all_reduce_s(400) == alone.all_gather_s(400) == alone.broadcast_s(400) == alone.send_s(400) == 0
+    assert alone.all_reduce_s(400) == alone.all_gather_s(400) == alone.broadcasts_s(400, 3) == alone.send_s(400) == 0
 
 
 def figures(**values: float) -> Constants:

@@ -190,7 +190,7 @@ def test_ddp_of_one_rank_is_single() -> None:
 def test_zero1_updates_a_share_and_sends_it_around() -> None:
     found = terms(setup(Zero1Strategy(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
     num_bytes = 4 * 109_483_778
-    assert found["communication_exposed"] == pytest.approx((1.5 + 1) * num_bytes / 1e11)
+    assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
     assert found["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)
 
 
@@ -199,7 +199,8 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
     num_bytes = 4 * 109_483_778
     found = terms(setup(Zero3Strategy(kind="zero3"), 4), exposed)
     assert found["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    assert found["optimizer"] == pytest.approx(9 * num_bytes / 4 / 1e12)
+    # Gradients are divided by what clips them in a pass of its own: ten times the bytes of a quarter.
+    assert found["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
     # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
     twice = terms(setup(Zero3Strategy(kind="zero3"), 4, steps=2), exposed)
     assert twice["communication_exposed"] == pytest.approx(5 * 0.75 * num_bytes / 1e11, rel=1e-3)
