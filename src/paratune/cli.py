@@ -412,7 +412,7 @@ def data(
 
 @app.command
 def plan(
-    config: Path,
+    config: Path | None = None,
     *,
     set_: Overrides = None,
     devices: Annotated[str | None, Parameter(help="numbers of devices, with commas; 1,2,4,8 if none")] = None,
@@ -434,6 +434,13 @@ def plan(
     ] = None,
     price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
     write: Annotated[Path | None, Parameter(help="YAML file for the configuration that is advised")] = None,
+    calibrate: Annotated[
+        bool, Parameter(negative=(), help="measure this machine first, in about a minute; kept for later plans")
+    ] = False,
+    score: Annotated[
+        list[Path] | None,
+        Parameter(negative=(), consume_multiple=True, help="runs or matrices: what was predicted against measured"),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Say what fits, how long it takes, what binds it and which way to run CONFIG, before any device is taken.
@@ -441,8 +448,10 @@ def plan(
     Needs neither a GPU nor a network nor the weights: the model is traced on the meta device, for the longest rows that
     the data really has.
     """
-    from paratune.commands.plan import Wanted, plan_command
+    from paratune.commands.plan import Wanted, plan_command, without_config
 
+    if config is None:
+        return without_config(calibrate=calibrate, score=score, example=EXAMPLES["plan"], as_json=json)
     wanted = Wanted(
         devices=devices,
         device=device,
@@ -453,6 +462,8 @@ def plan(
         rows=rows,
         micro_batch_size=micro_batch_size,
         price=price,
+        calibrate=calibrate,
+        score=tuple(score or ()),
     )
     return plan_command(config, set_ or [], wanted, write=write, as_json=json)
 

@@ -39,6 +39,7 @@ NOT_COMPARED = (
     "data.cache_dir",
     "data.figures",
     "measure.log_every",
+    "measure.plan",
     "trackers",
     "evaluate.batch_size",
     "checkpoint",

@@ -62,6 +62,7 @@ ALLOWED: dict[str, Set[str]] = {
     "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
     "trackers": LOW,
     **dict.fromkeys(FLOOR_6, BELOW_6),
+    "train": BELOW_6 | {"plan"},
     **dict.fromkeys(SIDE, LOW),
     "verdicts": LOW | {"metrics"},
     "report": LOW | {"verdicts"},

@@ -33,6 +33,27 @@ class Wanted:
     rows: int | None = None
     micro_batch_size: str | None = None
     price: float | None = None
+    calibrate: bool = False
+    score: tuple[Path, ...] = ()
+
+
+def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: str, as_json: bool) -> int:
+    """Calibrate, or score runs, without planning anything; return the exit code.
+
+    Raises:
+        ParatuneError: Neither is asked for, or both, or it cannot be done.
+    """
+    from paratune.commands.plan_score import calibrate_command, score_command
+
+    if score is not None and not calibrate:
+        return score_command(score, as_json=as_json)
+    if calibrate and score is None:
+        found = calibrate_command(as_json=as_json, speaks=True)
+        if as_json:
+            print_json({"calibration": found})
+        return EXIT_OK
+    problem = "--calibrate and --score are two commands; give one of them" if calibrate else "CONFIG is missing"
+    raise ConfigError(f"{problem}; for example: {example} (paratune plan --help shows all options)")
 
 
 def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:
@@ -41,13 +62,20 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     Raises:
         ParatuneError: The configuration, an option, the model or the data is wrong.
     """
+    from paratune.commands.plan_score import calibrate_command
     from paratune.plan.written import check_writable, write_config
 
+    if wanted.score:
+        raise ConfigError(f"--score is about runs that are finished, and plans nothing; leave out {path}")
     loaded = load_config(path, overrides)
     _check_numbers(wanted)
     if write is not None:
         check_writable(write)
     set_up_logging(speaks=True)
+    if wanted.calibrate:
+        if wanted.device is not None:
+            raise ConfigError(f"--calibrate is for this machine, and --device for {wanted.device}; leave one out")
+        calibrate_command(as_json=as_json, speaks=False)
     with stdout_for_results():
         plan = make_plan(loaded, wanted)
     written = None

@@ -257,6 +257,9 @@ class Measure(Section):
     that is hidden behind computing; left out of medians and rates. Fewer where an evaluation or a checkpoint comes."""
     sample_every_s: Annotated[float, Field(ge=0.1)] | None = 1.0
     """Seconds between two samples of how busy devices are, of their memory and power; null takes none."""
+    plan: bool = True
+    """Write what `paratune plan` predicts of this run beside what was measured, at its end: a second or two. On a CPU
+    only where `paratune plan --calibrate` has measured it."""
     probe: bool = False
     """Take the steps to be timed, and nothing else: no evaluation, no scores, no checkpoint and no model, whatever
     `evaluate` and `checkpoint` say. What `paratune sweep` makes of a run that is to be a probe."""

@@ -143,17 +143,21 @@ class Prediction:
 class Predictor:
     """Predicts options of one job on one machine."""
 
-    def __init__(self, job: Job, machine: Machine, profile_of: Callable[[Shape, Setup], Profile]) -> None:
+    def __init__(
+        self, job: Job, machine: Machine, profile_of: Callable[[Shape, Setup], Profile], *, searches: bool = True
+    ) -> None:
         """Take what all predictions have in common.
 
         Args:
             job: With its lengths.
             machine: On which it would run.
             profile_of: Gives the profile of a micro-batch under a setup.
+            searches: Look for the largest micro-batch that fits.
         """
         self._job = job
         self._machine = machine
         self._profile_of = profile_of
+        self._searches = searches
 
     def predict(self, option: Option) -> Prediction:
         """Predict an option; one whose micro-batch is open, with the largest that fits, or with 1 where none does.
@@ -161,7 +165,7 @@ class Predictor:
         Raises:
             ConfigError: A pipeline cannot be cut so.
         """
-        largest, limit = self._largest(option), self._limit(option.setup)
+        largest, limit = self._largest(option) if self._searches else None, self._limit(option.setup)
         notes = []
         if option.is_open and limit is not None:
             size, asked = largest or min(self._sizes(option)), option.setup.micro_batch_size

@@ -7,6 +7,7 @@ from typing import Any
 from paratune.report.certificates import Certificate, certified
 from paratune.report.device_rows import device_rows
 from paratune.report.efficiency_rows import efficiency_rows
+from paratune.report.prediction_rows import prediction_rows
 from paratune.report.read import RunRecord
 from paratune.report.rows import Cell, Row, count_text, make_row, number_row, texts_of
 from paratune.report.score_rows import constant_rows, quality_rows
@@ -51,6 +52,7 @@ def build_rows(
         *phases_rows(runs),
         *memory_rows(runs),
         *device_rows(runs, price),
+        *prediction_rows(runs),
         *quality_rows(runs),
         *constant_rows(runs),
     ]

@@ -26,6 +26,7 @@ from paratune.tasks.baseline import constant_baseline
 from paratune.train.evaluations import SplitEvaluations
 from paratune.train.flops import WorkCount, flops_record
 from paratune.train.measured import why_no_profile
+from paratune.train.prediction import prediction_record
 from paratune.train.prepare import Prepared
 from paratune.train.record import device_name, gather_texts, kind_of, num_requeued, task_record
 
@@ -77,6 +78,8 @@ class Finish:
                 devices=devices,
                 is_masked_lm=self.prepared.config.task.kind == "mlm",
             )
+            self.begins("comparing with the plan")
+            summary["prediction"] = prediction_record(self.prepared, self.model, self.sizes)
             records.write_json(self.folder / records.SUMMARY_FILE, summary)
             self._drop_best_snapshots()
         self.strategy.reduce(torch.zeros(1), "max")

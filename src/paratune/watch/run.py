@@ -26,6 +26,7 @@ _DOING: Mapping[str, State] = {
     "evaluating": "evaluating",
     "writing a checkpoint": "saving",
     "writing the model": "saving",
+    "comparing with the plan": "saving",
 }
 
 

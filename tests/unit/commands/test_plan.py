@@ -11,7 +11,7 @@ from tiny import tiny_config, tiny_tokenizer
 from paratune.commands import plan
 from paratune.commands.plan import Wanted, plan_command
 from paratune.config.load import load_config
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, DataError
 
 CONFIG = """\
 task: {kind: classification, labels: [neg, pos]}
@@ -123,3 +123,39 @@ def test_what_means_nothing_is_refused(path: Path, wanted: dict[str, Any], said:
 def test_without_data_it_is_said_what_to_do(path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.csv does not exist.*; or plan without data: --max-length TOKENS"):
         plan_command(path, ["data.train=nowhere.csv"], Wanted(device="t4"), write=None, as_json=True)
+
+
+def test_without_a_configuration_something_else_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"CONFIG is missing; for example: paratune plan my\.yaml"):
+        plan.without_config(calibrate=False, score=None, example="paratune plan my.yaml", as_json=False)
+    with pytest.raises(ConfigError, match="two commands"):
+        plan.without_config(calibrate=True, score=[Path("runs/a")], example="", as_json=False)
+    with pytest.raises(CheckpointError, match="nowhere"):
+        plan.without_config(calibrate=False, score=[Path("nowhere")], example="", as_json=False)
+
+
+def test_runs_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from make_run import make_run
+
+    run = make_run(tmp_path / "a", summary_changes={"prediction": {"step_s": [0.06, 0.04, 0.1], "reason": None}})
+    assert plan.without_config(calibrate=False, score=[run], example="", as_json=True) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"][0]["predicted_s"] == 0.06
+    assert plan.without_config(calibrate=False, score=[run], example="", as_json=False) == EXIT_OK
+    assert "within the interval" in capsys.readouterr().out
+
+
+def test_what_was_measured_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from paratune.plan import calibration
+    from paratune.plan.calibration import Calibration
+    from paratune.plan.constants import Constant, Constants
+    from paratune.plan.machine import unmeasured
+
+    figures = {1: Constants({"adamw": Constant(1e9, 9e8, 1e9, "measured")})}
+    found = Calibration(unmeasured(), figures, Path("kept.json"), 61.0)
+    monkeypatch.setattr(calibration, "calibrate", lambda say: found)
+    assert plan.without_config(calibrate=True, score=None, example="", as_json=True) == EXIT_OK
+    printed = json.loads(capsys.readouterr().out)["calibration"]
+    assert printed["by_threads"]["1"]["adamw"]["value"] == 1e9
+    assert plan.without_config(calibrate=True, score=None, example="", as_json=False) == EXIT_OK
+    assert "measured in 61 s, kept in kept.json" in capsys.readouterr().out
