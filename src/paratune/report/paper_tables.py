@@ -176,8 +176,8 @@ def _label_widths(natural: Sequence[float], room: float) -> dict[int, float]:
 
 
 def _blocks(table: Table, room: float, size: float) -> list[Grid]:
-    """Return blocks of columns of figures, each behind the first columns of text."""
-    labels = range(1 if table.is_text else max(1, table.num_labels))
+    """Return blocks of columns, each behind the first ones, which tell the lines apart."""
+    labels = range(table.num_names)
     widths = _label_widths([_natural(table, at, size) for at in labels], 0.45 * room)
     beside = room - sum(widths.values()) - _GAP * len(labels)
     blocks: list[list[int]] = []

@@ -93,6 +93,15 @@ class Table:
         figures = [at for at, column in enumerate(self.columns) if not column.is_text]
         return figures[0] if figures else len(self.columns)
 
+    @property
+    def num_names(self) -> int:
+        """First columns that stand beside every block of a table that is too wide: as many as tell the lines apart."""
+        most = 1 if self.is_text else max(1, self.num_labels)
+        for count in range(1, most):
+            if len({tuple(entry.text for entry in line[:count]) for line in self.lines}) == len(self.lines):
+                return count
+        return most
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, as in report.json: a line is a mapping of the columns' names to cells."""
         names = [column.name for column in self.columns]

@@ -76,6 +76,25 @@ def test_no_table_is_cut(num_columns, is_text):
     assert shown == set(range(num_columns)) or "columns; tables/t.csv has all" in next(note_of_rest(one, found))
 
 
+@pytest.mark.parametrize(("seconds", "names"), [(("1", "1", "1"), 1), (("1", "2", "1"), 2)])
+def test_what_tells_lines_apart_stands_in_each_block(seconds, names):
+    # Names of configurations do it alone; of a family and its devices both are needed.
+    first = ("a", "b", "c") if names == 1 else ("a", "a", "b")
+    columns = (Column("Of", is_text=True), Column("Devices", is_text=True), Column("Batch", is_text=True),
+               *(Column(f"Figure {at}") for at in range(20)))  # fmt: skip
+    lines = tuple(
+        (Entry(one), Entry(two), Entry("32"), *(Entry("1,234.5 ± 67.8") for _ in range(20)))
+        for one, two in zip(first, seconds, strict=True)
+    )
+    one = Table("t", "A table", columns, lines)
+    found = grids(one, ROOM)
+    assert one.num_names == names
+    assert len(found) > 1
+    assert all(grid.columns[:names] == tuple(range(names)) for grid in found)
+    shown = [at for grid in found for at in grid.columns[names:]]
+    assert shown == list(range(names, len(columns)))
+
+
 def test_texts_of_a_line_do_not_run_into_each_other():
     one = table(6, 4, text="words that may be broken or not")
     for grid in grids(one, ROOM):

@@ -37,15 +37,15 @@ def terminal_sweep(report: SweepReport) -> TerminalSweep:
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
-    """Return the columns of figures that fit beside each other behind those of text, which stand in each block."""
-    labels = list(range(table.num_labels))
-    if table.num_labels == len(table.header):
-        return [labels]
+    """Return the columns that fit beside each other behind those that tell the lines apart, which all blocks have."""
+    if table.is_text:
+        return [list(range(len(table.header)))]
+    labels = list(range(table.num_names))
     widths = [_width(table, at) for at in range(len(table.header))]
     room = width - sum(widths[at] + _GAP for at in labels)
     blocks: list[list[int]] = []
     left = 0
-    for at in range(table.num_labels, len(table.header)):
+    for at in range(len(labels), len(table.header)):
         if not blocks or widths[at] + _GAP > left:
             blocks.append([*labels])
             left = room
