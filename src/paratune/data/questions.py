@@ -5,7 +5,7 @@ Floor 3, without torch.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -108,30 +108,8 @@ def select_questions(
     ids = None if columns.id is None else as_strings(table, columns.id)
     golds = _read_answers(table, columns) if require_labels else None
     impossible = _flags(table, source) if require_labels and IS_IMPOSSIBLE in table.column_names else None
-    is_long = _by_row(questions, too_long)
-    found, kept = _Findings(), []
-    seen: set[str] = set()
-    answers: dict[int, tuple[Answer, ...]] = {}
-    for row, (question, context) in enumerate(zip(questions, contexts, strict=True)):
-        if question is None or context is None:
-            found.add("question" if question is None else "context", row)
-            continue
-        if golds is not None:
-            gold = golds[row]
-            flag = impossible[row] if impossible is not None else None
-            problem, example = _problem(gold, context, flag, may_lack_answers)
-            if problem is None and ids is not None and (not ids[row].strip() or ids[row] in seen):
-                problem, example = ("unique id", repr(ids[row])) if ids[row].strip() else ("id", "")
-            if problem is not None:
-                found.add(problem, row, example)
-                continue
-            answers[row] = gold if isinstance(gold, tuple) else ()
-        if is_long[row]:
-            found.add("room for the context", row, f"{question[:60]!r}...")
-            continue
-        if ids is not None:
-            seen.add(ids[row])
-        kept.append(row)
+    read = _Read(questions, contexts, ids, golds, impossible, _by_row(questions, too_long), may_lack_answers)
+    kept, found = read.usable()
     num_dropped = _judge(found, len(questions), len(kept), missing, source)
     every = Samples(
         texts=questions,  # type: ignore[arg-type]  # the missing ones go with `take`
@@ -143,7 +121,55 @@ def select_questions(
         num_dropped={},
     )
     some = every.take(np.asarray(kept, dtype=np.int64), num_dropped=num_dropped)
-    return some if golds is None else replace(some, answers=[answers[row] for row in kept])
+    return some if golds is None else replace(some, answers=[read.answers(row) for row in kept])
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a table of questions holds, by row; None for columns that it has not, or that are not asked for."""
+
+    questions: Sequence[str | None]
+    contexts: Sequence[str | None]
+    ids: Sequence[str] | None
+    golds: Sequence[tuple[Answer, ...] | str | None] | None
+    impossible: Sequence[bool | None] | None
+    is_long: Sequence[bool]
+    may_lack_answers: bool
+
+    def usable(self) -> tuple[list[int], _Findings]:
+        """Return the rows that can be used, and what the others lack."""
+        found, kept = _Findings(), []
+        seen: set[str] = set()
+        for row in range(len(self.questions)):
+            problem, example = self._problem(row, seen)
+            if problem is not None:
+                found.add(problem, row, example)
+                continue
+            if self.ids is not None:
+                seen.add(self.ids[row])
+            kept.append(row)
+        return kept, found
+
+    def answers(self, row: int) -> tuple[Answer, ...]:
+        """Return the gold answers of a row that can be used; none of an unanswerable question."""
+        gold = None if self.golds is None else self.golds[row]
+        return gold if isinstance(gold, tuple) else ()
+
+    def _problem(self, row: int, seen: Collection[str]) -> tuple[str | None, str]:
+        """Return what a row lacks, None for nothing, and an example of it; `seen` are the ids of rows before it."""
+        question, context = self.questions[row], self.contexts[row]
+        if question is None or context is None:
+            return ("question" if question is None else "context"), ""
+        if self.golds is not None:
+            flag = None if self.impossible is None else self.impossible[row]
+            problem, example = _problem(self.golds[row], context, flag, self.may_lack_answers)
+            if problem is not None:
+                return problem, example
+            if self.ids is not None and not self.ids[row].strip():
+                return "id", ""
+            if self.ids is not None and self.ids[row] in seen:
+                return "unique id", repr(self.ids[row])
+        return ("room for the context", f"{question[:60]!r}...") if self.is_long[row] else (None, "")
 
 
 def answered_only(samples: Samples, missing: Missing, *, source: str) -> Samples:
