@@ -52,21 +52,15 @@ def summarise(
     events = {rank: list(read_events(folder, rank)) for rank in sorted({*event_ranks(folder), *range(world_size)})}
     steps = {rank: [event for event in own if event["event"] == "step"] for rank, own in events.items()}
     last = [_last_session(events[rank]) for rank in range(world_size)]
+    counted = [event for event in steps[0] if not event["warmup"]]
+    profiles = (event for own in last for event in own if event["event"] == "profile")
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
-        "status": "finished",
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "num_steps": progress.step,
-        "num_epochs": round(progress.step / steps_per_epoch, 4),
-        "stop_reason": "early_stopping" if progress.step < num_steps else "completed",
+        **_ended(progress, num_steps, steps_per_epoch),
         "world_size": world_size,
         "num_interruptions": progress.num_interruptions,
-        "time": {
-            **{f"{part}_s": progress.seconds[part] for part in ("startup", "tokenize", "evaluate", "checkpoint")},
-            "train_s": wall_s(list(steps.values())),
-            "total_s": progress.total_s(),
-        },
+        "time": _times(progress, list(steps.values())),
         **rates(list(steps.values())),
         "utilisation": utilisation(events),
         "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
@@ -75,16 +69,26 @@ def summarise(
         "num_skipped_steps": sum(event.get("skipped", False) for event in steps[0]),
         "best": progress.best,
         "recorder": recorder,
-        "noise_scale": noise_summary(
-            [event for event in steps[0] if not event["warmup"]],
-            global_batch_size=global_batch_size,
-            reason=noise_reason,
-        ),
-        "communication": communication(
-            (event for own in last for event in own if event["event"] == "profile"), profile_reason
-        ),
+        "noise_scale": noise_summary(counted, global_batch_size=global_batch_size, reason=noise_reason),
+        "communication": communication(profiles, profile_reason),
         "stragglers": stragglers(last, traits.own_phases, traits.kind),
     }
+
+
+def _ended(progress: Progress, num_steps: int, steps_per_epoch: int) -> dict[str, Any]:
+    """Return when the run ended, how far it came, and why it went no further."""
+    return {
+        "status": "finished",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "num_steps": progress.step,
+        "num_epochs": round(progress.step / steps_per_epoch, 4),
+        "stop_reason": "early_stopping" if progress.step < num_steps else "completed",
+    }
+
+
+def _times(progress: Progress, steps: Sequence[Sequence[dict[str, Any]]]) -> dict[str, float | None]:
+    parts = {f"{part}_s": progress.seconds[part] for part in ("startup", "tokenize", "evaluate", "checkpoint")}
+    return {**parts, "train_s": wall_s(steps), "total_s": progress.total_s()}
 
 
 def _last_session(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
