@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_FAILED, EXIT_OK
 from paratune.records import finite
+from paratune.report.differing import read_allowed
 from paratune.report.versus import make_comparison, terminal_comparison
-from paratune.report.versus.sameness import read_allowed
 from paratune.verdicts import read_margins
 
 

@@ -7,7 +7,7 @@ from paratune.report.rows import count_text
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import Amount, Measure
 from paratune.report.systems.model import Systems
-from paratune.report.systems.sameness import Notes
+from paratune.report.systems.sameness import Notes, notes_of
 from paratune.report.systems.writing import amount_text, scale_of
 from paratune.report.tabular import Column, Entry, Table
 from paratune.units import NOT_AVAILABLE, format_percent, percent_change
@@ -112,9 +112,9 @@ def _marks(
 ) -> tuple[str, ...]:
     """Return the marks of a line: what it trained otherwise than what it is beside, and on what machine."""
     if first_of is None:
-        said = list(systems.differing[one.label].notes())
+        said = list(notes_of(systems.differing[one.label]))
     else:
-        said = list(systems.differs(one, first_of[one.label]).notes("the first line of its kind"))
+        said = list(notes_of(systems.differs(one, first_of[one.label]), "the first line of its kind"))
     return footnotes.marks([*said, *([_PROBE] if one.is_probe else [])])
 
 
@@ -147,7 +147,7 @@ def _compared(systems: Systems, one: Configuration, figured: Figured, amount: Am
     percent = percent_change(value, other)
     if one is base or value is None or other is None:
         return entry
-    if systems.differing[one.label].unexplained:
+    if systems.differing[one.label].refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
     rose = value > other
     is_same = value == other or format_percent(percent) == format_percent(0.0)

@@ -1,6 +1,6 @@
 """Verdicts on the configurations of a matrix, each beside its baseline: how much faster, and whether as good."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paratune import verdicts
@@ -64,7 +64,7 @@ def _of_family(systems: Systems, family: Sequence[Configuration]) -> list[Verdic
         verdicts.Group(one.label, tuple(map(_without_scores, one.runs)) if one.is_probe else one.runs, _repeats(one))
         for one in family
     ]
-    return verdicts.judge(groups, base.label, differs=_differences(systems, base, others))
+    return verdicts.judge(groups, base.label, differs={one.label: systems.differs(one, base) for one in others})
 
 
 def _without_scores(run: RunRecord) -> RunRecord:
@@ -74,15 +74,3 @@ def _without_scores(run: RunRecord) -> RunRecord:
 
 def _repeats(one: Configuration) -> tuple[int, ...]:
     return tuple(each.cell.repeat for each in one.cell_runs if each.record is not None)
-
-
-def _differences(
-    systems: Systems, base: Configuration, others: Sequence[Configuration]
-) -> Mapping[str, verdicts.Differs]:
-    found = {}
-    for one in others:
-        differs = systems.differs(one, base)
-        found[one.label] = verdicts.Differs(
-            differs.unexplained, differs.by_axis, differs.unknown, differs.batch, elsewhere=differs.elsewhere
-        )
-    return found

@@ -6,7 +6,7 @@ from paratune.report.machine import machine_of
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import SAMPLES_PER_S
 from paratune.report.systems.model import Systems
-from paratune.report.systems.sameness import Notes
+from paratune.report.systems.sameness import Notes, notes_of
 from paratune.report.text import shorten
 
 MAX_BARS = 30
@@ -20,7 +20,7 @@ def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[l
     machines = machine_letters(systems)
     labels = []
     for one in members:
-        said = systems.differing[one.label].notes()
+        said = notes_of(systems.differing[one.label])
         marks = ",".join(notes.marks([*said, *(["a probe"] if one.is_probe else [])]))
         where = f" ({machines[one.label]})" if systems.num_machines > 1 else ""
         labels.append(shorten(one.label, _WIDTH) + where + (f" [{marks}]" if marks else ""))

@@ -111,12 +111,7 @@ def pareto_points(systems: Systems, members: Sequence[Configuration]) -> list[Po
     for one in members:
         time, memory = (systems.amount(each, one).center for each in (of.TRAIN_S, of.PEAK_BYTES))
         quality = systems.amount(of.score(*judged), one).center if judged else None
-        if (
-            time is not None
-            and memory is not None
-            and not one.is_probe
-            and not systems.differing[one.label].unexplained
-        ):
+        if time is not None and memory is not None and not one.is_probe and not systems.differing[one.label].refused:
             found.append((one, time, memory, quality))
     sign = -1 if judged and direction(judged[1]) == "max" else 1
     has_quality = all(quality is not None for *_, quality in found)

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paratune.report.certificates import Certificate, find_certificates
+from paratune.report.differing import differs_of
 from paratune.report.read import RunRecord, Unfinished
 from paratune.report.versus.arrange import Family, arrange
 from paratune.report.versus.figures import FigureRow, figure_rows
-from paratune.report.versus.sameness import differs_of
 from paratune.text import plain
 from paratune.verdicts import Group, Margin, Verdict, judge
 
@@ -74,7 +74,7 @@ def make_comparison(
         baseline: What the others are held against; the first when None.
         by: Axes of a matrix whose values are compared.
         margins: As `judge` takes them.
-        allowed: Names of `sameness.ALLOW`: what may differ because it is what is compared.
+        allowed: Names of `paratune.report.differing.ALLOW`: what may differ because it is what is compared.
 
     Raises:
         ConfigError: The words cannot be understood.

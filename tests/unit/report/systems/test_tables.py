@@ -98,7 +98,7 @@ def test_constant_batch_per_device_marks_that_other_things_were_trained(tmp_path
     assert texts(table, "speed_up") == ["1.00", "2.00", "4.00"]
     assert texts(table, "scaling_efficiency") == ["100.0"] * 3
     assert [line[0].marks for line in table.lines] == [(), ("a",), ("b",)]
-    assert any("other global batch size (32 against 16)" in note for note in table.notes)
+    assert any("other global batch size (16 → 32)" in note for note in table.notes)
     assert "validation_accuracy" not in {each.name for each in table.columns}  # on test, where there are test scores
     assert texts(table, "test_accuracy") == ["0.9233"] * 3
 

@@ -143,7 +143,7 @@ def test_axes_of_a_matrix_are_compared_within_the_others(tmp_path):
     families, found = families_of(tmp_path / "m", by=["batch"], baseline="64")
     labels = ["batch 32", "batch 64"]
     assert families == {"strategy single": (labels, "batch 64"), "strategy DDP": (labels, "batch 64")}
-    assert found.allowed == {"batch"}
+    assert found.allowed == {"batch", "steps"}
 
 
 def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):

@@ -2,8 +2,8 @@ import pytest
 from make_run import make_run
 
 from paratune.errors import ConfigError
+from paratune.report.differing import allowed_by_axes, differs_of, read_allowed
 from paratune.report.read import read_runs
-from paratune.report.versus.sameness import allowed_by_axes, differs_of, read_allowed
 
 
 def read(folder, name, *, seeds=(1, 2), **changes):
@@ -53,7 +53,7 @@ def test_names_that_may_be_allowed():
 
 
 def test_axes_say_what_is_compared():
-    assert allowed_by_axes(["batch.global", "strategy.kind", "env.NCCL_NSOCKS", "nproc"]) == {"batch"}
+    assert allowed_by_axes(["batch.global", "strategy.kind", "env.NCCL_NSOCKS", "nproc"]) == {"batch", "steps"}
     assert allowed_by_axes(["model.name", "train.learning_rate"]) == {"model", "train", "steps"}
     # How many processes load data is no reason for other data.
     assert allowed_by_axes(["data.num_workers", "train.compile", "batch.layout"]) == frozenset()

@@ -21,11 +21,11 @@ ALLOW: Mapping[str, tuple[str, ...]] = {
 }
 """What may be said to be compared, and which of the keys of `paratune.report.compare` it stands for."""
 _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
-    "batch": ("batch",),
-    "nproc": ("batch",),
+    "batch": ("batch", "steps"),
+    "nproc": ("batch", "steps"),
     "model": ("model",),
     "train": ("train", "steps"),
-    "data": ("data",),
+    "data": ("data", "task"),
     "task": ("task", "data", "model", "steps", "kept"),
     "evaluate": ("kept",),
     "probe": ("steps",),
