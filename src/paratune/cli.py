@@ -19,6 +19,8 @@ from paratune.errors import EXIT_OK, LaunchError, ParatuneError, Stopped
 EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
+    "bundle": "paratune bundle my.yaml -o bundle.tar",
+    "unbundle": "paratune unbundle bundle.tar -d DIR",
     "plan": "paratune plan my.yaml --devices 1,2,4,8 --device a100-40gb",
     "sweep": "paratune sweep matrix.yaml --dry-run",
     "launch": "paratune launch my.yaml --site site.yaml --dry-run",
@@ -513,6 +515,37 @@ def doctor(
     from paratune.commands.doctor import doctor_command
 
     return doctor_command(config, set_ or [], num_processes=nproc, as_json=json)
+
+
+@app.command
+def bundle(
+    config: Path,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="the file to write, such as bundle.tar")],
+    set_: Overrides = None,
+    tokens: Annotated[bool, Parameter(negative=(), help="tokenize here, and take the tokens along")] = False,
+    json: Json = False,
+) -> int:
+    """Put all that CONFIG needs into one file, for machines without a network: model, tokenizer, data, configuration.
+
+    What is on the hub is fetched here. It is written whole or not at all, with the SHA-256 of every file.
+    """
+    from paratune.commands.bundle import bundle_command
+
+    return bundle_command(config, set_ or [], out=out, with_tokens=tokens, as_json=json)
+
+
+@app.command
+def unbundle(
+    file: Path,
+    *,
+    folder: Annotated[Path, Parameter(name=["--folder", "-d"], help="the folder to make")],
+    json: Json = False,
+) -> int:
+    """Check FILE, which paratune bundle wrote, and lay it out: DIR/config.yaml can be trained as it stands."""
+    from paratune.commands.bundle import unbundle_command
+
+    return unbundle_command(file, folder=folder, as_json=json)
 
 
 @config_app.command

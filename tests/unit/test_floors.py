@@ -45,7 +45,7 @@ LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "packing", "precision", "stages"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
-SIDE = {"cluster", "report", "launch", "sweep", "corpus", "doctor", "submission", "watch", "verdicts"}
+SIDE = {"bundle", "cluster", "report", "launch", "sweep", "corpus", "doctor", "submission", "watch", "verdicts"}
 FLOOR_6 = {"train", "infer"}
 BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine", "trackers"}
 

@@ -1,0 +1,91 @@
+"""A bundle goes to a machine without a network, and is trained there as it stands."""
+
+import shutil
+from pathlib import Path
+
+import yaml
+from harness import Cli
+from hooks import RefuseNetwork
+from outcome import outcome
+
+from paratune.bundle.archive import read_manifest
+from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
+from paratune.records import is_finished, read_json
+
+
+def test_a_bundle_is_trained_elsewhere_without_a_network(cli: Cli, world: Path, tmp_path: Path):
+    (world / "model" / "notes.pdf").unlink(missing_ok=True)
+    made = cli("bundle", "c.yaml", "-o", "b.tar", "--tokens")
+    assert made.code == EXIT_OK, made.stderr
+    assert "b.tar: " in made.stdout
+    assert cli("train", "c.yaml").code == EXIT_OK
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.move(world / "b.tar", elsewhere)
+    for path in (world / "model", world / "data.csv", world / "c.yaml", world / "cache"):
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
+    there = Cli(elsewhere, {"HF_HUB_OFFLINE": "0", "PARATUNE_CACHE": str(elsewhere / "unused")})
+
+    laid_out = there("unbundle", "b.tar", "-d", "exp")
+    assert laid_out.code == EXIT_OK, laid_out.stderr
+    assert "paratune train exp/config.yaml" in laid_out.stdout
+    log = tmp_path / "attempts.txt"
+    trained = there("train", "exp/config.yaml", hook=RefuseNetwork(str(log)))
+
+    assert trained.code == EXIT_OK, trained.stderr
+    assert not log.exists()
+    run = elsewhere / "runs" / "c"  # its name is the one that it had
+    assert is_finished(run)
+    assert outcome(run) == outcome(world / "runs" / "c")
+    assert not (elsewhere / "unused").exists()  # the tokens came along
+    assert read_json(run / "run.json")["config"]["model"]["name"] == str((elsewhere / "exp" / "model").resolve())
+
+
+def test_a_pickle_is_named_and_refused(cli: Cli, world: Path):
+    target = (world / "model").resolve()
+    (world / "model").unlink()
+    shutil.copytree(target, world / "model")
+    (world / "model" / "model.safetensors").rename(world / "model" / "pytorch_model.bin")
+    refused = cli("bundle", "c.yaml", "-o", "b.tar")
+    assert refused.code == EXIT_CONFIG
+    assert "has its weights in pytorch_model.bin, which are pickles and in no bundle" in refused.stderr
+    assert "save_pretrained" in refused.stderr
+    assert not (world / "b.tar").exists()
+
+
+def test_a_pickle_beside_safe_weights_is_left_out_and_said(cli: Cli, world: Path):
+    target = (world / "model").resolve()
+    (world / "model").unlink()
+    shutil.copytree(target, world / "model")
+    (world / "model" / "pytorch_model.bin").write_bytes(b"\x80\x02}.")
+    made = cli("bundle", "c.yaml", "-o", "b.tar")
+    assert made.code == EXIT_OK, made.stderr
+    assert "left out: model/pytorch_model.bin" in made.stdout
+    names = {packed.name for packed in read_manifest(world / "b.tar").files}
+    assert "model/model.safetensors" in names
+    assert not [name for name in names if name.endswith((".bin", ".pkl", ".pt"))]
+
+
+def test_several_files_and_paths_of_another_machine(cli: Cli, world: Path):
+    config = yaml.safe_load((world / "c.yaml").read_text())
+    shutil.copy(world / "data.csv", world / "mehr Daten.csv")
+    config["data"]["train"] = [str(world / "data.csv"), "mehr Daten.csv"]
+    config["run"] = {"folder": "/scratch/of/another/machine", "name": "named"}
+    (world / "c.yaml").write_text(yaml.safe_dump(config))
+    assert cli("bundle", "c.yaml", "-o", "b.tar").code == EXIT_OK
+    assert cli("unbundle", "b.tar", "-d", "exp", "--json").code == EXIT_OK
+    written = yaml.safe_load((world / "exp" / "config.yaml").read_text())
+    folder = (world / "exp").resolve()
+    assert written["data"]["train"] == [str(folder / "data/0000/data.csv"), str(folder / "data/0001/mehr-Daten.csv")]
+    assert written["run"]["folder"] == str(folder / "runs")
+    assert (folder / "data" / "0001" / "mehr-Daten.csv").read_bytes() == (world / "data.csv").read_bytes()
+    assert cli("train", "exp/config.yaml", "--set", "train.epochs=1").code == EXIT_OK
+
+
+def test_what_is_missing_is_said(cli: Cli, world: Path):
+    (world / "data.csv").unlink()
+    missing = cli("bundle", "c.yaml", "-o", "b.tar")
+    assert missing.code == EXIT_DATA
+    assert "data.csv does not exist" in missing.stderr
+    assert not (world / "b.tar").exists()
+    assert cli("unbundle", "b.tar", "-d", "exp").code == EXIT_DATA

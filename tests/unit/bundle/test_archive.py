@@ -1,0 +1,203 @@
+"""Bundles: what goes in comes out, whole or not at all; what is not honest is refused before anything is written."""
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from paratune.bundle import archive
+from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
+from paratune.bundle.manifest import MANIFEST, VERSION, Manifest, why_no_name
+from paratune.errors import DataError
+
+
+def manifest_of(files, **changed):
+    packed = tuple(hash_file(path, name) for name, path in files.items())
+    return Manifest({"run": {}}, {}, packed, **changed)
+
+
+@pytest.fixture
+def files(tmp_path):
+    found = {}
+    for name, raw in {"model/config.json": b"{}", "data/0000/t.csv": b"a,b\n" * 1000, "model/empty.txt": b""}.items():
+        path = tmp_path / "from" / name.replace("/", "_")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(raw)
+        found[name] = path
+    return found
+
+
+@pytest.fixture
+def bundle(tmp_path, files):
+    write_bundle(tmp_path / "b.tar", manifest_of(files), files)
+    return tmp_path / "b.tar"
+
+
+def nothing_is_left(tmp_path):
+    return not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_what_goes_in_comes_out(tmp_path, bundle, files):
+    told = []
+    manifest = unpack(bundle, tmp_path / "out", lambda done, total: told.append((done, total)))
+    for name, path in files.items():
+        assert (tmp_path / "out" / name).read_bytes() == path.read_bytes()
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
+        "config.json",
+        "empty.txt",
+        "t.csv",
+    ]
+    assert told[-1] == (4002, 4002)
+    assert read_manifest(bundle) == manifest
+    assert manifest.files[0].sha256 == hashlib.sha256(b"{}").hexdigest()
+    # Any tar reads it, and the same files give the same bundle.
+    with tarfile.open(bundle) as tar:
+        assert tar.getnames() == [MANIFEST, *files]
+    write_bundle(tmp_path / "again.tar", manifest, files)
+    assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
+
+
+def test_a_bundle_is_whole_or_absent(tmp_path, files, monkeypatch):
+    def full(*_arguments, **_named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive.os, "fsync", full)
+    with pytest.raises(DataError, match="No space left on device; nothing is left of it"):
+        write_bundle(tmp_path / "b.tar", manifest_of(files), files)
+    assert not list(tmp_path.glob("*.tar")) + list(tmp_path.glob(".*"))
+
+
+def test_a_file_that_became_shorter_meanwhile(tmp_path, files):
+    manifest = manifest_of(files)
+    files["data/0000/t.csv"].write_bytes(b"a")
+    with pytest.raises(DataError, match="cannot be written"):
+        write_bundle(tmp_path / "b.tar", manifest, files)
+
+
+@pytest.mark.parametrize("at", [600, 2000, 4000, 6000])
+def test_a_bundle_that_was_cut_off(tmp_path, bundle, at):
+    bundle.write_bytes(bundle.read_bytes()[:at])
+    with pytest.raises(DataError):
+        unpack(bundle, tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_byte_that_changed(tmp_path, bundle):
+    raw = bytearray(bundle.read_bytes())
+    raw[raw.rindex(b"a,b\n")] ^= 1
+    bundle.write_bytes(raw)
+    with pytest.raises(DataError, match=r"data/0000/t.csv is damaged: its SHA-256 is not the manifest's"):
+        unpack(bundle, tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_folder_that_is_in_use(tmp_path, bundle):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+    with pytest.raises(DataError, match="is there already and not empty"):
+        unpack(bundle, tmp_path / "out")
+    assert (tmp_path / "out" / "mine.txt").read_text() == "x"
+
+
+def evil(path, members, files=None):
+    """Write a tar by hand: a manifest with these files, and members as they are."""
+    manifest = {"schema_version": VERSION, "config": {}, "paths": {}, "sources": {}, "versions": {}}
+    manifest["files"] = files if files is not None else []
+    text = json.dumps(manifest).encode()
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo(MANIFEST)
+        info.size = len(text)
+        tar.addfile(info, io.BytesIO(text))
+        for info, raw in members:
+            tar.addfile(info, io.BytesIO(raw))
+    return path
+
+
+def member(name, raw=b"x", **changed):
+    info = tarfile.TarInfo(name)
+    info.size = len(raw)
+    for key, value in changed.items():
+        setattr(info, key, value)
+    return info, raw
+
+
+def named(name, raw=b"x", **changed):
+    return {"name": name, "num_bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), **changed}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "a/.", "a\\b", "C:x", "-rf", ".ssh/x", "a\nb", "a b", "é", ""],
+)
+def test_names_that_lead_elsewhere(tmp_path, name):
+    assert why_no_name(name)
+    path = evil(tmp_path / "b.tar", [], [named(name)])
+    with pytest.raises(DataError, match="nothing was unpacked"):
+        unpack(path, tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0}, "a symbolic link"),
+        ({"type": tarfile.LNKTYPE, "linkname": "manifest.json", "size": 0}, "a hard link"),
+        ({"type": tarfile.CHRTYPE, "size": 0}, "a device"),
+        ({"type": tarfile.BLKTYPE, "size": 0}, "a device"),
+        ({"type": tarfile.FIFOTYPE, "size": 0}, "a named pipe"),
+        ({"type": tarfile.DIRTYPE, "size": 0}, "a folder"),
+        ({"pax_headers": {"path": "../x"}}, "an extended header"),
+    ],
+)
+def test_members_that_are_no_plain_files(tmp_path, changed, said):
+    path = evil(tmp_path / "b.tar", [member("a.txt", **changed)], [named("a.txt")])
+    with pytest.raises(DataError, match=said):
+        unpack(path, tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("members", "files", "said"),
+    [
+        ([member("b.txt")], [named("a.txt")], "holds 'b.txt'"),
+        ([member("a.txt"), member("b.txt")], [named("a.txt")], "does not name"),
+        ([member("a.txt")], [named("a.txt"), named("A.txt")], "occurs twice"),
+        ([member("a.txt")], [named("a.txt", num_bytes=2**60)], "says that it unpacks to"),
+        ([member("a.txt")], [named("a.txt", num_bytes=-1)], "has -1 bytes"),
+        ([member("a.txt")], [named("a.txt", sha256="0" * 64)], "SHA-256"),
+        ([member("a.txt")], [named("manifest.json")], "occurs twice"),
+        ([member("a.txt")], [{"name": "a.txt"}], "is damaged"),
+    ],
+)
+def test_a_manifest_that_is_not_that_of_the_files(tmp_path, members, files, said):
+    with pytest.raises(DataError, match=said):
+        unpack(evil(tmp_path / "b.tar", members, files), tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_manifest_that_names_too_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("paratune.bundle.manifest.MAX_FILES", 2)
+    with pytest.raises(DataError, match="names 3 files; at most 2"):
+        unpack(evil(tmp_path / "b.tar", [], [named(f"{n}.txt") for n in range(3)]), tmp_path / "out")
+
+
+def test_a_path_of_the_configuration_that_is_not_there(tmp_path, files):
+    manifest = Manifest({"run": {}}, {"model.name": "../../home"}, (hash_file(files["model/config.json"], "a/b.json"),))
+    write_bundle(tmp_path / "b.tar", manifest, {"a/b.json": files["model/config.json"]})
+    with pytest.raises(DataError, match=r"model.name is to be '../../home', which is not in the bundle"):
+        unpack(tmp_path / "b.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("raw", [b"", b"PK\3\4" + bytes(600), b"\x1f\x8b" + bytes(600), bytes(10240)])
+def test_other_files(tmp_path, raw):
+    (tmp_path / "b.tar").write_bytes(raw)
+    with pytest.raises(DataError, match="is no bundle"):
+        unpack(tmp_path / "b.tar", tmp_path / "out")
+
+
+def test_an_absent_file(tmp_path):
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        unpack(Path(tmp_path / "none.tar"), tmp_path / "out")
