@@ -4,38 +4,24 @@ Each rank takes one step, so that optimizer states are there, and the gradients 
 each once.
 """
 
-import importlib.util
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
 
 import pytest
-import torch
 import torch.multiprocessing
-from ranks import CPU, Job, _batches, _model, _no_clock
+from ranks import Job
+from state_ranks import FP32, JOBS, one_rank
 from tiny import tiny_config
-from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from paratune.config import strategy_sections as sections
-from paratune.config.sections import Train
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
-from paratune.engine.optim import OptimizerFactory
-from paratune.models.task_model import find_blocks, freeze_encoder
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
 from paratune.plan.states import States, states_of_rank
-from paratune.precision import POLICIES
-from paratune.strategies import strategy_class
-from paratune.strategies.process_group import close_process_group, open_process_group
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-FP32 = POLICIES["fp32"]
 SECTIONS = {
     "ddp": sections.DDPStrategy,
     "zero1": sections.Zero1Strategy,
@@ -47,99 +33,11 @@ SECTIONS = {
 }
 
 
-def _jobs(world_size: int) -> list[Job]:
-    """Return a job of each strategy: on two ranks with tied embeddings, on four with some weights frozen, or not."""
-    pipelines: list[dict[str, Any]] = [{"stages": 2}, {"stages": 2, "schedule": "interleaved"}]
-    if world_size == 4:
-        pipelines = [{"stages": 2, "balance": [3, 1]}, {"stages": 4}]
-    rows: list[tuple[str, dict[str, Any]]] = [("ddp", {}), ("zero1", {}), ("zero2", {}), ("zero3", {})]
-    rows += [("hsdp", {"shard_size": 2})] if world_size == 4 else []
-    rows += [("pipeline", options) for options in pipelines]
-    if importlib.util.find_spec("deepspeed"):
-        rows += [("deepspeed", {"stage": stage}) for stage in range(4)]
-        rows += [("deepspeed", {"stage": 3, "param_persistence_threshold": 100})]
-    found = []
-    for kind, options in rows:
-        task: Literal["mlm", "classification"] = "mlm" if world_size == 2 or kind == "pipeline" else "classification"
-        for freeze in (False, True) if task == "classification" else (False,):
-            name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
-            found.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
-    return found
-
-
-# DeepSpeed counts parameters as it goes and compares the counts of ranks: those that come later must be fewer.
-JOBS = {size: _jobs(size) for size in (4, 2)}
-
-
-def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
-    strategy: Any = strategy_class(job.strategy)(
-        device=CPU, precision=FP32, rank=rank, world_size=world_size, **job.options
-    )
-    model = _model(job)
-    if job.freeze:
-        freeze_encoder(model)
-    factory = OptimizerFactory(Train(), 2)
-    strategy.prepare(model, find_blocks(model), factory)
-    batches = _batches(job, strategy)
-    strategy.forward_backward(batches.step(0), _no_clock)
-    strategy.optimizer_step(1.0)
-    strategy.forward_backward(batches.step(1), _no_clock)
-    if job.strategy == "deepspeed" and job.options["stage"] > 0:
-        found = _held_by_deepspeed(model, strategy._engine, job.options["stage"])
-    else:
-        optimizer = strategy._optimizer.optim if job.strategy == "zero1" else factory._optimizers[0]
-        states = (value for state in optimizer.state.values() for value in state.values())
-        gradients = (each.grad for each in model.parameters() if each.grad is not None)
-        found = {
-            "weights": _bytes(model.parameters()),
-            "gradients": _bytes(gradients),
-            "optimizer": _bytes(states),
-        }
-    strategy.close()
-    return found
-
-
-def _held_by_deepspeed(model: Any, engine: Any, stage: int) -> dict[str, int]:
-    zero, optimizer = engine.optimizer, engine.basic_optimizer
-    states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-    weights = list(model.parameters())
-    if stage == 3:
-        weights += [each.ds_tensor for each in model.parameters()]
-        return {
-            "weights": _bytes(weights),
-            "gradients": _bytes([zero.grad_partitions_flat_buffer]),
-            "optimizer": _bytes([*states, *zero.fp32_partitioned_groups_flat]),
-        }
-    return {
-        "weights": _bytes(weights),
-        "gradients": _bytes(each for group in zero.averaged_gradients.values() for each in group),
-        "optimizer": _bytes([*states, *zero.single_partition_of_fp32_groups]),
-    }
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    local = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
-    return sum({each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in local}.values())
-
-
-def _one_rank(rank: int, folder: str) -> None:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    for world_size, jobs in JOBS.items():
-        if rank >= world_size:
-            continue
-        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
-        open_process_group(Place(rank, rank, world_size), CPU)
-        found = {job.name: _held(job, rank, world_size) for job in jobs}
-        (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(found))
-        close_process_group()
-
-
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, int], dict[str, dict[str, int]]]]:
     """Yield what each rank of each world size held, by job."""
     folder = tmp_path_factory.mktemp("states")
-    torch.multiprocessing.spawn(_one_rank, (str(folder),), nprocs=max(JOBS))
+    torch.multiprocessing.spawn(one_rank, (str(folder),), nprocs=max(JOBS))
     yield {
         (size, rank): json.loads((folder / f"{size}.{rank}.json").read_text()) for size in JOBS for rank in range(size)
     }

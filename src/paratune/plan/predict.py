@@ -173,6 +173,7 @@ class Predictor:
                 notes.append(f"micro-batches of {asked} would take {format_bytes(self._memory(option).total)}")
                 option = resized(option, size)
         memory = self._memory(option)
+        notes += self._approximations(option)
         room = None if limit is None else limit - memory.total
         found, why_no = self._time(option)
         return Prediction(
@@ -201,6 +202,11 @@ class Predictor:
         setup = self._job.passes(option.setup, option.layout)
         profile = self._profile_of(self._job.largest(option.setup, option.layout), setup)
         return peak(profile, setup, self._machine.is_cuda)
+
+    def _approximations(self, option: Option) -> list[str]:
+        setup = self._job.passes(option.setup, option.layout)
+        why = self._profile_of(self._job.largest(option.setup, option.layout), setup).why_approximate
+        return [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
 
     def _sizes(self, option: Option) -> list[int]:
         """Return the micro-batches that keep the step, ascending, and leave a pipeline enough of them."""

@@ -5,7 +5,7 @@ forward and backward pass of it is traced. `B` rows, `S` padded length, `T` toke
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -116,8 +116,14 @@ class Profile:
     hidden_bytes: int = 0
     """What a block hands on to the next."""
     timeline: Timeline = field(default_factory=Timeline, repr=False)
+    why_approximate: str | None = None
+    """Why this is a formula's and not a trace's: what the model says when it runs on the meta device."""
     division: Division | None = None
     """How a pipeline would cut the model; only where it was asked for."""
+
+    @property
+    def is_approximate(self) -> bool:
+        return self.why_approximate is not None
 
     @property
     def blocks(self) -> tuple[Weights, ...]:
@@ -226,7 +232,7 @@ def _traced(model: TaskModel, batch: Batch, held: Sequence[Tensor], trace: Trace
     with_gradient = {number: each.grad for number, each in enumerate(parameters) if each.grad is not None}
     gradients = dict(zip(trace.numbers(with_gradient.values()), with_gradient, strict=True))
     return Profile(
-        parameters=_parameters(model, blocks),
+        parameters=parameters_of(model, blocks, [parameters[number] for number in with_gradient]),
         num_blocks=len(blocks),
         weight_bytes=parameters[0].element_size(),
         num_buffer_bytes=sum(each.untyped_storage().nbytes() for each in model.buffers()),
@@ -321,14 +327,23 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
     )
 
 
-def _parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[Parameter, ...]:
-    """Describe the parameters of a model after a backward pass; one that several blocks share is of the first."""
+def parameters_of(
+    model: nn.Module, blocks: Sequence[nn.Module], with_gradient: Collection[nn.Parameter]
+) -> tuple[Parameter, ...]:
+    """Describe the parameters of a model; one that several blocks share is of the first.
+
+    Args:
+        model: Whose `named_parameters` are described.
+        blocks: Its repeated layers.
+        with_gradient: Parameters on which the loss depends.
+    """
+    reached = set(map(id, with_gradient))
     block_of: dict[int, int] = {}
     for number, block in enumerate(blocks):
         for parameter in block.parameters():
             block_of.setdefault(id(parameter), number)
     return tuple(
-        Parameter(name, tuple(each.shape), each.requires_grad, each.grad is not None, block_of.get(id(each)))
+        Parameter(name, tuple(each.shape), each.requires_grad, id(each) in reached, block_of.get(id(each)))
         for name, each in model.named_parameters()
     )
 

@@ -1,9 +1,12 @@
 """Profiles of micro-batches of one job: few are traced, the others follow from those."""
 
 from dataclasses import replace
+from typing import Any
 
 from paratune.config.strategy_sections import PipelineStrategy
+from paratune.errors import ParatuneError
 from paratune.plan.affine import NotAffineError, between
+from paratune.plan.approximate import approximate
 from paratune.plan.job import Job
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
@@ -41,15 +44,20 @@ class Profiles:
 
     def _traced(self, shape: Shape, setup: Setup) -> Profile:
         job = self._job
-        return profile(
-            job.hf_config,
-            job.task,
-            shape,
-            setup.precision,
-            on_cuda=self._is_cuda,
-            entry=job.entry,
-            activation_checkpointing=setup.activation_checkpointing,
-            frozen_encoder=job.config.train.freeze_encoder,
-            attention=setup.attention,
-            with_division=isinstance(setup.strategy, PipelineStrategy),
-        )
+        options: dict[str, Any] = {
+            "activation_checkpointing": setup.activation_checkpointing,
+            "frozen_encoder": job.config.train.freeze_encoder,
+            "with_division": isinstance(setup.strategy, PipelineStrategy),
+        }
+        model = job.hf_config, job.task, shape, setup.precision
+        try:
+            return profile(*model, on_cuda=self._is_cuda, entry=job.entry, attention=setup.attention, **options)
+        except ParatuneError:
+            raise
+        except Exception as error:  # whatever code of a model makes of tensors without numbers
+            return approximate(*model, why=_said(error), **options)
+
+
+def _said(error: Exception) -> str:
+    """Return the first line of an error, with its kind."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

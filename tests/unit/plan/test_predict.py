@@ -61,7 +61,8 @@ def predicted(
     job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
     asked = Asked(tuple(num_ranks), tuple(strategies), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
-    predictor = Predictor(job, machine, lambda shape, setup: shape)  # type: ignore[arg-type,return-value]
+    traced = SimpleNamespace(why_approximate=None)
+    predictor = Predictor(job, machine, lambda shape, setup: traced)  # type: ignore[arg-type,return-value]
     return [predictor.predict(option) for option in options]
 
 

@@ -10,6 +10,7 @@ from tiny import tiny_config
 from paratune.config.load import load_config
 from paratune.config.strategy_sections import SingleStrategy
 from paratune.config.traits import TRAITS
+from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
 from paratune.plan import profiles as profiles_module
 from paratune.plan.job import Job
@@ -53,3 +54,20 @@ def test_rows_of_other_lengths_are_traced(traced: list[int]) -> None:
     job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
     Profiles(job, is_cuda=True).of(Shape((12, 3, 12, 12, 12)), SETUP)
     assert traced == [5]
+
+
+def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("Cannot call numel() on tensor with symbolic sizes\nand more")
+
+    monkeypatch.setattr(profiles_module, "profile", refuses)
+    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    found = Profiles(job, is_cuda=True).of(padded(2), SETUP)
+    assert found.why_approximate == "RuntimeError: Cannot call numel() on tensor with symbolic sizes"
+
+    def wrong(*args: Any, **options: Any) -> Any:
+        raise ConfigError("train.activation_checkpointing: 9 is more than the 2 blocks of this model")
+
+    monkeypatch.setattr(profiles_module, "profile", wrong)
+    with pytest.raises(ConfigError, match="9 is more than"):
+        Profiles(job, is_cuda=True).of(padded(2), SETUP)

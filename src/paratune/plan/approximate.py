@@ -1,0 +1,174 @@
+"""What is said of a model that cannot run on the meta device: its own weights, and activations by a formula.
+
+`s` tokens of a row, `b` rows, `h` width, `i` width between the two layers of an MLP, `a` attention heads, `e` bytes of
+a number. Per layer autograd keeps
+
+    s b h ((8 + 2 i / h) e + 2) + a s^2 b (2 e + 1)
+
+bytes: attention's five inputs, the MLP's three of which two are `i` wide, two norms, two masks of dropout of one byte;
+scores and probabilities, and their mask. With e = 2 and i = 4 h these are the paper's s b h (34 + 5 a s / h).
+
+Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys 2023, section 4.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paratune.config.task_sections import Task
+from paratune.models.task_model import find_blocks, freeze_encoder
+from paratune.plan.build import build_model
+from paratune.plan.division import Division
+from paratune.plan.profile import Parameter, Profile, Shape, parameters_of
+from paratune.plan.timeline import Mark, Timeline
+from paratune.plan.trace import Operation, Phase
+from paratune.precision import Precision
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Of a model and a micro-batch, by the paper's letters."""
+
+    s: int
+    b: int
+    h: int
+    i: int
+    a: int
+    e: int
+
+    @property
+    def layer(self) -> int:
+        """Bytes that a layer keeps."""
+        wide = self.s * self.b * ((8 * self.h + 2 * self.i) * self.e + 2 * self.h)
+        return wide + self.a * self.s**2 * self.b * (2 * self.e + 1)
+
+    @property
+    def hidden(self) -> int:
+        return self.s * self.b * self.h * self.e
+
+
+def approximate(
+    hf_config: Any,
+    task: Task,
+    shape: Shape,
+    precision: Precision,
+    *,
+    why: str,
+    activation_checkpointing: int | None = None,
+    frozen_encoder: bool = False,
+    with_division: bool = False,
+) -> Profile:
+    """Return a profile by formula, marked as one. For the arguments see `profile`.
+
+    Args:
+        hf_config: Its width, heads and MLP are read under the names that most models give them.
+        task: Decides the head.
+        shape: Rows of the micro-batch; packed ones count as rows of their mean length.
+        precision: Dtype of weights, and of autocast.
+        why: The reason for not tracing it.
+        activation_checkpointing: Blocks keep their input alone, and one of them all of it while it is computed again.
+        frozen_encoder: Nothing is kept for it.
+        with_division: With what a pipeline would do.
+
+    Raises:
+        Exception: The model cannot even be built on the meta device.
+    """
+    with torch.device("meta"):
+        model = build_model(hf_config, task, precision, None)
+    if frozen_encoder:
+        freeze_encoder(model)
+    blocks = find_blocks(model)
+    parameters = parameters_of(model, blocks, {each for each in model.parameters() if each.requires_grad})
+    sizes = _sizes(hf_config, shape, precision)
+    every = activation_checkpointing
+    saved = [0 if frozen_encoder else sizes.layer for _ in blocks]
+    if every is not None:
+        saved = [sizes.hidden if number % every == 0 else size for number, size in enumerate(saved)]
+    again = sizes.layer if every is not None and not frozen_encoder else 0
+    size = next(model.parameters()).element_size()
+    forward, backward = _operations(parameters, shape, sizes, str(precision.autocast_dtype or precision.param_dtype))
+    return Profile(
+        parameters=parameters,
+        num_blocks=len(blocks),
+        weight_bytes=size,
+        num_buffer_bytes=sum(each.untyped_storage().nbytes() for each in model.buffers()),
+        saved_bytes=sizes.hidden + sum(saved),
+        saved_by_block=tuple(saved),
+        batch_bytes=3 * 8 * sizes.s * sizes.b,
+        forward=forward,
+        backward=backward,
+        saved_before=sizes.hidden,
+        hidden_bytes=sizes.hidden,
+        timeline=_course(parameters, saved, sizes.hidden, again, size),
+        division=_division(parameters, len(blocks)) if with_division else None,
+        why_approximate=why,
+    )
+
+
+def _sizes(config: Any, shape: Shape, precision: Precision) -> _Sizes:
+    def named(*names: str) -> int | None:
+        return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+
+    h = named("hidden_size", "d_model", "dim", "n_embd") or 0
+    b = len(shape.lengths)
+    return _Sizes(
+        s=-(-shape.num_tokens // b),
+        b=b,
+        h=h,
+        i=named("intermediate_size", "d_ff", "hidden_dim", "n_inner") or 4 * h,
+        a=named("num_attention_heads", "num_heads", "n_heads", "n_head") or max(1, h // 64),
+        e=(precision.autocast_dtype or precision.param_dtype).itemsize,
+    )
+
+
+def _course(parameters: Sequence[Parameter], saved: list[int], hidden: int, again: int, size: int) -> Timeline:
+    """Return a course: each block keeps its part, and lets go of it when its gradients have been made."""
+    amounts = [hidden, *saved]
+    changes = list(range(len(amounts)))
+    marks = [mark for n in range(len(saved)) for mark in (Mark(n + 1, "forward", n), Mark(n + 2, "forward_end", n))]
+    gradients: dict[int, int] = {}
+
+    def made(block: int | None) -> None:
+        for number, parameter in enumerate(parameters):
+            if parameter.block == block and parameter.is_trained:
+                gradients[len(amounts)] = number
+                changes.append(len(amounts))
+                amounts.append(size * parameter.numel)
+                marks.append(Mark(len(changes), "gradient", number))
+
+    for block in reversed(range(len(saved))):
+        marks.append(Mark(len(changes), "backward", block))
+        if again:
+            changes += [len(amounts), ~len(amounts)]
+            amounts.append(again)
+        made(block)
+        changes.append(~(block + 1))
+    marks.append(Mark(len(changes), "inner_end", 0))
+    made(None)
+    return Timeline(tuple(amounts), (*changes, ~0), tuple(marks), len(saved) + 1, gradients)
+
+
+def _operations(parameters: Sequence[Parameter], shape: Shape, sizes: _Sizes, dtype: str) -> tuple[Phase, Phase]:
+    """Return matrix products alone: 2 operations a token and number of each matrix of a block, and attention's."""
+    kind, tokens = dtype.removeprefix("torch."), shape.num_tokens
+    forward: list[Operation] = []
+    for each in parameters:
+        if each.block is not None and len(each.shape) == 2:
+            moved = sizes.e * (each.numel + tokens * sum(each.shape))
+            forward.append(Operation(2 * tokens * each.numel, moved, kind, "addmm"))
+    attention = Operation(2 * sizes.h * sum(n**2 for n in shape.lengths), 3 * sizes.hidden, kind, "bmm")
+    forward += [attention] * (2 * len({each.block for each in parameters if each.block is not None}))
+    return Phase(forward), Phase(forward * 2)
+
+
+def _division(parameters: Sequence[Parameter], num_blocks: int) -> Division:
+    """Return what a pipeline would do where what comes before the blocks is theirs, and what comes after the last's."""
+    first = next((number for number, each in enumerate(parameters) if each.block is not None), 0)
+    used: list[set[str]] = [{each.name for each in parameters if each.block == block} for block in range(num_blocks)]
+    for number, each in enumerate(parameters):
+        if each.block is None:
+            used[0 if number < first else -1].add(each.name)
+    costs = [sum(each.numel for each in parameters if each.block == block) for block in range(num_blocks)]
+    return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, used)))

@@ -1,0 +1,165 @@
+"""What the ranks of the tests of `plan.memory` do: a step, while every storage is followed.
+
+From those that are alive when it begins to the last gradient: what operators make, what FSDP2 resizes. What a
+collective allocates in C++ is not seen.
+"""
+
+import gc
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing
+from ranks import CPU, _no_clock
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers import AutoModelForSequenceClassification, BertConfig
+
+from paratune.batch import Batch
+from paratune.config import strategy_sections as sections
+from paratune.config.sections import Train
+from paratune.config.traits import traits_of
+from paratune.engine.optim import OptimizerFactory
+from paratune.models.dropout import use_cheap_dropout
+from paratune.models.task_model import TaskModel, find_blocks
+from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.plan.setup import Setup
+from paratune.plan.trace import Trace
+from paratune.precision import POLICIES
+from paratune.strategies import strategy_class
+from paratune.strategies.process_group import close_process_group, open_process_group
+
+FP32 = POLICIES["fp32"]
+ROWS, LENGTH = 8, 64
+WORLD_SIZE = 2
+SECTIONS: dict[str, Any] = {
+    "ddp": sections.DDPStrategy,
+    "zero1": sections.Zero1Strategy,
+    "zero2": sections.Zero2Strategy,
+    "zero3": sections.Zero3Strategy,
+    "pipeline": sections.PipelineStrategy,
+    "deepspeed": sections.DeepSpeedStrategy,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+    micro_batches: int = 1
+    tolerance: float = 0.002
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {json.dumps(self.options)} x{self.micro_batches}"
+
+    @property
+    def setup(self) -> Setup:
+        traits = traits_of(self.kind, self.options)
+        assert traits is not None
+        strategy = SECTIONS[self.kind](kind=self.kind, **self.options)
+        return Setup(strategy, traits, FP32, WORLD_SIZE, WORLD_SIZE, ROWS, self.micro_batches)
+
+
+CASES = [Case(kind, {}, number) for kind in ("ddp", "zero2", "zero3") for number in (1, 2)]
+CASES += [Case("zero1")]
+# Messages on their way are counted by their largest number.
+CASES += [Case("pipeline", {"stages": 2, "schedule": s}, 4, 0.03) for s in ("1f1b", "gpipe", "interleaved")]
+if importlib.util.find_spec("deepspeed"):
+    # How long stage 3 keeps weights that it has gathered depends on what it saw before.
+    CASES += [
+        Case("deepspeed", {"stage": stage, "bucket_cap_mb": 1.0}, number, 0.03 if stage == 3 else 0.002)
+        for stage in range(4)
+        for number in (1, 2)
+    ]
+
+
+def config() -> BertConfig:
+    sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+    return BertConfig(vocab_size=2000, max_position_embeddings=LENGTH, num_labels=2, pad_token_id=0, **sizes)
+
+
+def _batch(num: int) -> Batch:
+    shape = (ROWS, LENGTH)
+    return Batch(
+        input_ids=torch.randint(5, 2000, shape),
+        row_weight=torch.ones(ROWS),
+        index=torch.arange(ROWS),
+        num_samples=ROWS,
+        num_tokens=ROWS * LENGTH,
+        num_padded_tokens=ROWS * LENGTH,
+        loss_denominator=float(ROWS * num),
+        attention_mask=torch.ones(shape, dtype=torch.long),
+        token_type_ids=torch.zeros(shape, dtype=torch.long),
+        max_seqlen=LENGTH,
+        labels=torch.zeros(ROWS, dtype=torch.long),
+    )
+
+
+def _alive() -> dict[int, Tensor]:
+    """Return a tensor of each storage that there is."""
+    gc.collect()
+    found = {}
+    for each in [each for each in gc.get_objects() if issubclass(type(each), Tensor)]:
+        local = each.to_local() if isinstance(each, DTensor) else each
+        if type(local) in (Tensor, torch.nn.Parameter):
+            found[local.untyped_storage()._cdata] = local
+    return found
+
+
+@contextmanager
+def _resizing(trace: Trace) -> Iterator[None]:
+    """Let a trace see that storages are resized, which no operator does."""
+    plain: Callable[..., Any] = torch.UntypedStorage.resize_
+
+    def resize(storage: Any, size: int) -> Any:
+        before, number = trace._alive.get(storage._cdata, (0, -1))
+        trace._alive[storage._cdata] = size, number
+        trace.live_bytes += size - before
+        trace.peak_bytes = max(trace.peak_bytes, trace.live_bytes)
+        return plain(storage, size)
+
+    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = plain  # type: ignore[method-assign]
+
+
+def _measured(case: Case, rank: int) -> int:
+    before = sum(each.untyped_storage().nbytes() for each in _alive().values())
+    torch.manual_seed(0)
+    strategy: Any = strategy_class(case.kind)(
+        device=CPU, precision=FP32, rank=rank, world_size=WORLD_SIZE, **case.options
+    )
+    model = TaskModel(AutoModelForSequenceClassification.from_config(config()), "classification")
+    use_cheap_dropout(model)
+    strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(), 10))
+    batches = [_batch(case.micro_batches) for _ in range(case.micro_batches)]
+    for _ in range(2):
+        strategy.forward_backward(batches, _no_clock)
+        strategy.optimizer_step(1.0)
+    trace = Trace(1)
+    for each in _alive().values():
+        trace.hold(each, is_base=True)
+    with _resizing(trace), trace, trace.recording():
+        strategy.forward_backward(batches, _no_clock)
+        strategy.optimizer_step(1.0)
+    strategy.close()
+    return trace.peak_bytes - before
+
+
+def one_rank(rank: int, folder: str) -> None:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
+    open_process_group(Place(rank, rank, WORLD_SIZE), CPU)
+    found = {case.name: _measured(case, rank) for case in CASES}
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    close_process_group()
