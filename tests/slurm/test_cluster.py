@@ -118,3 +118,34 @@ def test_a_cancelled_run_saves_and_stays_out_of_the_queue(world: Path, paratune:
 
 def read_text(path: Path) -> str:
     return path.read_text().strip() if path.exists() else ""
+
+
+STARTS = """\
+#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --output=starts.txt
+srun paratune train c.yaml --set strategy=ddp --set run.name=by-srun --set train.epochs=1
+RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2 srun paratune train c.yaml --set strategy=ddp --set run.name=x
+paratune train c.yaml --set run.name=x
+"""
+
+
+def test_srun_needs_no_torchrun_and_wrong_starts_are_named(world: Path):
+    (world / "starts.sh").write_text(STARTS)
+    subprocess.run(["sbatch", "--wait", "starts.sh"], cwd=world, capture_output=True)
+    said = (world / "starts.txt").read_text()
+    assert (world / "runs" / "by-srun" / "summary.json").exists(), said
+    record = read_json(world / "runs" / "by-srun" / "run.json")
+    assert (record["launcher"], record["world_size"], record["job"]["nodes"]) == ("srun", 2, "n[1-2]")
+    assert "RANK=0 in task 1 of srun" in said
+    assert "2 nodes, and one process was started on the first of them alone: srun is missing" in said
+
+
+def test_a_signal_while_it_starts_is_heard(world: Path, paratune: Run):
+    job = submitted(paratune(*LAUNCH, "--set", "run.name=early", "--json"))
+    run = world / "runs" / "early"
+    wait_until(lambda: "start 0" in read_text(run / "slurm" / f"{job}.txt"), "it starts")
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)
+    release(job)
+    wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
+    assert read_json(run / "summary.json")["num_requeued"] == 1
+    assert "queued again" in text_of(run / "slurm")

@@ -54,6 +54,7 @@ ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_1, FLOOR_0),
     **dict.fromkeys(BESIDE_1, FLOOR_0 | FLOOR_1),
     "place": FLOOR_0 | FLOOR_1 | {"launcher"},
+    "hangs": FLOOR_0 | FLOOR_1 | {"place"},
     **dict.fromkeys(FLOOR_2, LOW),
     **dict.fromkeys(("packing", "stages"), LOW | {"batch"}),
     **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),

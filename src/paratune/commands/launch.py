@@ -21,7 +21,7 @@ from paratune.place import global_batch_size
 from paratune.records import is_finished
 from paratune.run_folder import SLURM_FOLDER, check_same_run, check_usable
 from paratune.sweep.asked import invalid, none_possible, only
-from paratune.sweep.cells import cells_of
+from paratune.sweep.cells import cells_of, missing_files
 from paratune.sweep.environment import for_a_run
 from paratune.sweep.listing import write_listed
 from paratune.sweep.matrix import read_matrix
@@ -105,6 +105,8 @@ def _run_jobs(
     if is_finished(folder):
         print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201
         return []
+    for _, message in missing_files(loaded):
+        _say(plain(f"warning: {message}; the nodes must see it"))
     if not dry_run:
         _check_not_queued(folder, after)
         if not after:  # else it may be in use by a job that this one is to come after

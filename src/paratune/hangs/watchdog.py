@@ -21,6 +21,7 @@ from paratune.errors import EXIT_HUNG
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.verdict import Verdict, judge
+from paratune.place import note_exit_code
 from paratune.records import SCHEMA_VERSION, write_json
 
 log = logging.getLogger(__name__)
@@ -194,6 +195,7 @@ class Watchdog:
         self._tidy([self._rank, *silent])
         with suppress(OSError, ValueError):
             sys.stderr.flush()
+        note_exit_code(EXIT_HUNG)
         self._end(EXIT_HUNG)
 
     def _answers(self, rank: int) -> bool:

@@ -152,7 +152,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
         return replace(cell, problems=tuple(problems))
-    missing = tuple(_missing_files(loaded, layer))
+    missing = tuple(Problem(message, (key,), layer.place(key)) for key, message in missing_files(loaded))
     if missing:
         return replace(cell, problems=missing)
     together = "; ".join(problem.message for problem in problems)
@@ -180,8 +180,8 @@ def _name(names: Mapping[str, str]) -> str:
     return f"{name[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _missing_files(loaded: LoadedConfig, layer: Layer) -> Iterator[Problem]:
-    """Yield the data files that are not there."""
+def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
+    """Yield the option of each data file that is not there, and what to say of it."""
     data = loaded.config.data
     trains = [data.train] if isinstance(data.train, str) else data.train or []
     names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
@@ -190,8 +190,7 @@ def _missing_files(loaded: LoadedConfig, layer: Layer) -> Iterator[Problem]:
     for key, file in names:
         path = local_path(file) if file is not None else None
         if path is not None and not split_of(path)[0].exists():
-            message = f"{key}: {file} does not exist (working directory: {Path.cwd()})"
-            yield Problem(message, (key,), layer.place(key))
+            yield key, f"{key}: {file} does not exist (working directory: {Path.cwd()})"
 
 
 def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:

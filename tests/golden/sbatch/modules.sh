@@ -101,7 +101,7 @@ say "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
 codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\n' ' ') "
 has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
 if [ "$code" != 0 ]; then
-  for each in 2 3 4 6 7 8 9 1 5 75; do
+  for each in 2 3 4 6 7 8 9 10 1 5 75; do
     if has "$each"; then code=$each; break; fi
   done
 fi
@@ -118,7 +118,7 @@ if [ "$code" != 0 ]; then
   if [ "$signal" != none ] && { has 75 || [ "$codes" = "  " ]; }; then
     why="$signal"
     code=75
-  elif [ "$signal" = none ] && { [ "$code" = 5 ] || [ "$codes" = "  " ]; }; then
+  elif [ "$signal" = none ] && { [ "$code" = 5 ] || [ "$code" = 10 ] || [ "$codes" = "  " ]; }; then
     lost=$(lost_nodes | tr '\n' ' ')
     [ -n "$lost" ] && why="lost $lost"
   fi

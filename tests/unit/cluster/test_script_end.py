@@ -83,6 +83,7 @@ def test_a_run_that_ends_well_ends_well(tmp_path: Path):
         ("rank0:1 rank1:5", 1),
         ("rank0:5 rank1:5", 5),
         ("rank0:5", 5),
+        ("rank0:10 rank1:5", 10),  # it stood still
         ("", 1),  # what srun says, where no rank has a word
     ],
 )
@@ -116,3 +117,7 @@ def test_it_is_queued_again_no_more_often_than_it_may(tmp_path: Path):
 
 def test_a_lost_node_is_no_failure_of_the_run(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:5", lost="n2")[1:] == (True, "requeued")
+
+
+def test_a_run_that_stood_still_because_a_node_was_lost_goes_on_elsewhere(tmp_path: Path):
+    assert end(tmp_path, ends=1, codes="rank0:10", lost="n2")[1:] == (True, "requeued")

@@ -1,0 +1,213 @@
+"""What has become of jobs, as Slurm's commands and the folder of a run tell it; the commands are stand-ins."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paratune.cluster import jobs, slurm
+from paratune.cluster.jobs import Status, Submitted, note, status, submissions
+from paratune.cluster.slurm import Queued, check_job_id, known, queue, submit
+from paratune.cluster.wait import MAX_UNKNOWN, wait_for, words
+from paratune.errors import CheckpointError, ConfigError, LaunchError, MissingDependency
+
+Programs = Callable[..., None]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """Makes programs on the PATH out of shell texts: `programs(squeue="echo 12")`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def make(**texts: str) -> None:
+        for name, text in texts.items():
+            (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+            (folder / name).chmod(0o755)
+
+    return make
+
+
+def submission(folder: Path, job: str = "12", **changed: object) -> Submitted:
+    values = {
+        "job": job,
+        "name": "sst2",
+        "submitted": "2026-01-01T00:00:00+00:00",
+        "folder": str(folder),
+        "site": "site.yaml",
+        "script": "job.sh",
+        "num_nodes": 1,
+        "num_processes": 1,
+        "num_runs": 1,
+        "is_array": False,
+        **changed,
+    }
+    return Submitted(**values)
+
+
+def queued(number: str, state: str, *, nodes: str = "", reason: str = "None") -> Queued:
+    return Queued(number, number.partition("_")[0], state, "0:05", nodes, reason)
+
+
+def test_a_submission_gives_the_number(programs: Programs, tmp_path: Path):
+    programs(sbatch=f'printf "%s\\n" "$@" > {tmp_path}/words; echo "12;cluster"')
+    assert submit(tmp_path / "job.sh", after=["3", "4"]) == "12"
+    assert (tmp_path / "words").read_text().splitlines() == [
+        *("--parsable", "--dependency=afterok:3:4", "--kill-on-invalid-dep=yes", str(tmp_path / "job.sh"))
+    ]
+
+
+def test_a_refusal_is_slurms_words(programs: Programs, tmp_path: Path):
+    programs(sbatch='echo "sbatch: error: invalid partition specified: gpu" >&2; exit 1')
+    with pytest.raises(LaunchError, match=r"sbatch refuses .*job.sh: invalid partition specified: gpu$"):
+        submit(tmp_path / "job.sh")
+
+
+def test_without_slurm_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingDependency, match=r"squeue is not here: .*--dry-run, .*paratune toy-cluster start"):
+        queue()
+
+
+def test_the_queue_is_read(programs: Programs):
+    programs(
+        squeue='echo "12_[3-7%2]|12|12|PENDING|0:00|1||JobArrayTaskLimit"; echo "9|9|N/A|RUNNING|1:02|2|n[1-2]|None"'
+    )
+    assert queue() == [
+        Queued("12_[3-7%2]", "12", "PENDING", "0:00", "", "JobArrayTaskLimit"),
+        Queued("9", "9", "RUNNING", "1:02", "n[1-2]", "None"),
+    ]
+    programs(squeue='echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
+    with pytest.raises(LaunchError, match="Unable to contact slurm controller"):
+        queue()
+
+
+def test_what_the_controller_knows_is_read_run_by_run(programs: Programs):
+    programs(
+        scontrol='echo "JobId=13 ArrayJobId=12 ArrayTaskId=1 JobName=a JobState=FAILED Restarts=2 ExitCode=3:0";'
+        'echo "JobId=12 ArrayJobId=12 ArrayTaskId=2-4 JobState=PENDING Restarts=0"'
+    )
+    assert known("12").keys() == {"12_1", "12"}
+    assert (known("12")["12_1"]["JobState"], known("12")["12_1"]["Restarts"]) == ("FAILED", "2")
+    programs(scontrol='echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
+    assert known("12") == {}
+
+
+@pytest.mark.parametrize("text", ["12", "12_3"])
+def test_numbers_of_jobs(text: str):
+    assert check_job_id(text, "--after") == text
+
+
+@pytest.mark.parametrize("text", ["", "12;reboot", "-1", "12_", "all", "12 13"])
+def test_what_is_no_number_of_a_job(text: str):
+    with pytest.raises(ConfigError, match=r"--after .* is no number of a job"):
+        check_job_id(text, "--after")
+
+
+def test_submissions_are_kept_and_found(tmp_path: Path):
+    for name, number in (("b", "20"), ("a", "9")):
+        (tmp_path / "runs" / name / "slurm").mkdir(parents=True)
+        note(submission(tmp_path / "runs" / name, number, after=("3",)))
+    with (tmp_path / "runs" / "a" / "slurm" / "jobs.jsonl").open("a") as file:
+        file.write('{"job": "21", "na')  # the disk was full
+    assert [each.job for each in submissions([tmp_path / "runs"])] == ["9", "20"]
+    assert submissions([tmp_path / "runs" / "a"])[0].after == ("3",)
+    assert submissions([tmp_path / "nowhere"]) == []
+    with pytest.raises(CheckpointError, match=r"job 5 is submitted, but .*jobs\.jsonl cannot be written"):
+        note(submission(tmp_path / "gone", "5"))
+
+
+@pytest.mark.parametrize(
+    ("in_queue", "facts", "said", "state", "code"),
+    [
+        ("PENDING", {"Restarts": "0"}, None, "pending", None),
+        ("PENDING", {"Restarts": "1"}, None, "queued again", None),
+        ("PENDING", {}, "requeued", "queued again", None),
+        ("RUNNING", {}, "requeued", "running", None),
+        ("COMPLETING", {}, "0", "ending", None),
+        ("CONFIGURING", {}, None, "configuring", None),
+        (None, {"JobState": "COMPLETED", "ExitCode": "0:0"}, "0", "ended well", 0),
+        (None, {}, "0", "ended well", 0),
+        (None, {}, "3", "ended with 3", 3),
+        (None, {"JobState": "FAILED", "ExitCode": "127:0"}, None, "failed", 127),
+        (None, {"JobState": "CANCELLED"}, "75", "cancelled", 75),
+        (None, {"JobState": "CANCELLED"}, None, "cancelled", 5),
+        (None, {"JobState": "TIMEOUT"}, None, "timeout", 5),
+        (None, {}, None, "n/a", None),
+        (None, {}, "requeued", "n/a", None),
+    ],
+)
+def test_the_state_of_a_job(
+    in_queue: str | None,
+    facts: dict[str, str],
+    said: str | None,
+    state: str,
+    code: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(jobs, "known", lambda job: {job: facts} if facts else {})
+    (tmp_path / "slurm").mkdir()
+    if said is not None:
+        (tmp_path / "slurm" / "12.exit").write_text(f"{said}\n")
+    found = status(submission(tmp_path), [queued("12", in_queue), queued("13", "RUNNING")] if in_queue else [])
+    assert (found.states, found.exit_code) == ({state: 1}, code)
+
+
+def test_the_states_of_an_array_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jobs, "known", lambda job: {"12_0": {"JobState": "COMPLETED", "Restarts": "1"}})
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "12_0.exit").write_text("0\n")
+    (tmp_path / "slurm" / "12_1.exit").write_text("3\n")
+    array = submission(tmp_path, num_runs=6, is_array=True)
+    found = status(
+        array, [queued("12_2", "RUNNING", nodes="n1"), queued("12_[3-4,5%1]", "PENDING", reason="Resources")]
+    )
+    assert found.states == {"ended well": 1, "ended with 3": 1, "running": 1, "pending": 3}
+    assert (found.exit_code, found.num_requeued, found.nodes, found.reason) == (None, 1, "n1", "Resources")
+    assert not found.is_over
+    assert words(found) == (
+        "job 12 sst2: 1 ended well, 1 ended with 3, 1 running, 3 pending on n1 (Resources), queued again once"
+    )
+
+
+def test_waiting_says_each_change_once_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "slurm").mkdir()
+    looks = [[queued("12", "PENDING", reason="Priority")]] * 2 + [[queued("12", "RUNNING", nodes="n1")]] * 2 + [[]]
+    monkeypatch.setattr("paratune.cluster.wait.queue", lambda: looks.pop(0) if looks else [])
+    monkeypatch.setattr(jobs, "known", lambda job: {})
+    said: list[str] = []
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 6:
+            (tmp_path / "slurm" / "12.exit").write_text("4")  # comes a moment after it left the queue
+
+    (found,) = wait_for([submission(tmp_path)], said.append, sleep=sleep)
+    assert found.exit_code == 4
+    assert said == [
+        "job 12 sst2: pending (Priority)",
+        "job 12 sst2: running on n1",
+        "job 12 sst2: n/a",
+        "job 12 sst2: ended with 4",
+    ]
+    assert slept[0] == 1.0
+    assert slept == sorted(slept)
+
+
+def test_a_job_of_which_nobody_knows_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "slurm").mkdir()
+    monkeypatch.setattr("paratune.cluster.wait.queue", list)
+    monkeypatch.setattr(jobs, "known", lambda job: {})
+    slept: list[float] = []
+    (found,) = wait_for([submission(tmp_path)], lambda line: None, sleep=slept.append)
+    assert (found.exit_code, len(slept)) == (None, MAX_UNKNOWN - 1)
+
+
+def test_a_status_is_plain_data(tmp_path: Path):
+    found = Status(submission(tmp_path), {"running": 1}, "n1", "0:05", None, 0, None)
+    assert json.loads(json.dumps(jobs.as_dict(found)))["states"] == {"running": 1}
+    assert {"COMPLETED", "CANCELLED"} <= slurm.ENDED

@@ -1,0 +1,197 @@
+"""`paratune launch`, `jobs` and `cancel` with stand-ins for Slurm's commands."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.commands.jobs import cancel_command, jobs_command
+from paratune.commands.launch import launch_command
+from paratune.errors import EXIT_DATA, CheckpointError, ConfigError, LaunchError
+
+CONFIG = """\
+task: {kind: classification, labels: [a, b]}
+data: {train: data.csv, columns: {text: text, label: label}, split: {validation: 0.5}}
+model: {name: model}
+train: {epochs: 1}
+batch: {global: 16}
+strategy: ddp
+"""
+MATRIX = "base: c.yaml\naxes: {run.seed: [1, 2], nproc: [1, 4]}\n"
+Launch = Callable[..., int]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a configuration, a matrix, a site and a Slurm whose jobs are numbered from 1."""
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(CONFIG)
+    Path("m.yaml").write_text(MATRIX)
+    Path("data.csv").write_text("text,label\nx,a\n")
+    Path("site.yaml").write_text("gpus_per_node: 2\n")
+    Path("bin").mkdir()
+    for name, text in (
+        ("sbatch", 'echo "$@" >> words; wc -l < words | tr -d " "'),
+        ("squeue", "cat queue 2>/dev/null; true"),
+        ("scontrol", "exit 1"),
+        ("scancel", 'echo "$@" > cancelled'),
+    ):
+        (Path("bin") / name).write_text(f"#!/bin/bash\n{text}\n")
+        (Path("bin") / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.fixture
+def launch(here: Path) -> Launch:
+    def run(config: str = "c.yaml", *overrides: str, **changed: Any) -> int:
+        given: dict[str, Any] = {
+            "site_path": Path("site.yaml"),
+            "nodes": None,
+            "gpus_per_node": None,
+            "is_array": False,
+            "max_at_once": None,
+            "only_words": [],
+            "retry_failed": False,
+            "after": [],
+            "wait": False,
+            "dry_run": False,
+            "as_json": False,
+        }
+        return launch_command(Path(config), overrides, **{**given, **changed})
+
+    return run
+
+
+def test_a_dry_run_prints_the_script_and_touches_nothing(launch: Launch, here: Path, capsys: Any):
+    before = sorted(here.rglob("*"))
+    assert launch(dry_run=True, nodes=2) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("#!/bin/bash\n# Run c: 2 nodes, 2 processes on each.\n")
+    assert "#SBATCH --gres=gpu:2" in shown.out
+    assert sorted(here.rglob("*")) == before
+
+
+def test_what_is_submitted_is_kept_in_the_run_folder(launch: Launch, here: Path, capsys: Any):
+    assert launch("c.yaml", "train.learning_rate=1e-3", as_json=True, after=["7"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["job"] == "1"
+    folder = here / "runs" / "c" / "slurm"
+    assert "learning_rate: 0.001" in (folder / "config.yaml").read_text()
+    assert "paratune train" in (folder / "job.sh").read_text()
+    assert (here / "words").read_text() == (
+        f"--parsable --dependency=afterok:7 --kill-on-invalid-dep=yes {folder / 'job.sh'}\n"
+    )
+    assert jobs_command([], show_all=False, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)[0]["states"] == {"n/a": 1}
+
+
+def test_data_that_is_not_here_is_spoken_of(launch: Launch, capsys: Any):
+    assert launch("c.yaml", "data.train=/scratch/gone.csv", dry_run=True) == 0
+    assert "warning: data.train: /scratch/gone.csv does not exist" in capsys.readouterr().err
+
+
+def test_a_second_job_of_a_run_waits_for_the_first_or_is_refused(launch: Launch, here: Path):
+    launch()
+    (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
+    with pytest.raises(LaunchError, match=r"job 1 of this run is in the queue; paratune cancel 1 .*--after 1"):
+        launch()
+    assert launch(after=["1"]) == 0
+    (here / "queue").unlink()
+    assert launch() == 0
+
+
+def test_the_number_of_processes_is_checked_before_anything_is_queued(launch: Launch, here: Path):
+    with pytest.raises(ConfigError, match="batch"):
+        launch("c.yaml", "batch.global=15")
+    with pytest.raises(ConfigError, match="single runs in 1 process, and 2 were started"):
+        launch("c.yaml", "strategy=single")
+    with pytest.raises(ConfigError, match="device: cpu, and the site gives 2 GPUs a node; say --gpus-per-node 0"):
+        launch("c.yaml", "device=cpu")
+    assert not (here / "words").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"nodes": 0}, "--nodes 0: at least 1"),
+        ({"gpus_per_node": -1}, "--gpus-per-node -1: at least 0"),
+        ({"is_array": True, "max_at_once": 0}, "--max-at-once 0"),
+        ({"max_at_once": 2}, "add --array"),
+        ({"only_words": ["nproc=1"]}, "add --array"),
+        ({"after": ["1;reboot"]}, "--after 1;reboot is no number"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused(changed: dict[str, Any], says: str, launch: Launch):
+    with pytest.raises(ConfigError, match=says):
+        launch(**changed)
+
+
+def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: Launch, here: Path, capsys: Any):
+    with pytest.raises(ConfigError, match=r"m\.yaml is a matrix of runs: add --array"):
+        launch("m.yaml")
+    assert launch("m.yaml", is_array=True, as_json=True, max_at_once=3) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["num_nodes"], each["num_processes"], each["num_runs"]) for each in found] == [
+        ("m-1", 1, 1, 2),
+        ("m-4", 2, 4, 2),
+    ]
+    one, four = ((here / "runs" / "m" / "slurm" / f"m-{count}.sh").read_text() for count in (1, 4))
+    assert "#SBATCH --array=0-1%3" in one
+    assert "#SBATCH --gres=gpu:1" in one
+    assert "#SBATCH --gres=gpu:2" in four
+    assert "#SBATCH --nodes=2" in four
+    assert len(list((here / "runs" / "m" / "configs").iterdir())) == 4
+
+
+def test_a_run_on_part_of_a_second_node_is_refused(launch: Launch, here: Path):
+    Path("m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nnproc: 3\nmax_nproc: 8\n")
+    Path("c.yaml").write_text(CONFIG.replace("16", "12"))
+    with pytest.raises(ConfigError, match=r"wants 3 processes, and a node of the site has 2"):
+        launch("m.yaml", is_array=True)
+
+
+def test_waiting_ends_as_the_run_ends_and_shows_its_last_words(launch: Launch, here: Path, capsys: Any):
+    folder = here / "runs" / "c" / "slurm"
+    folder.mkdir(parents=True)
+    (folder / "1.exit").write_text(f"{EXIT_DATA}\n")
+    (folder / "1.node0.txt").write_text("error: data.csv line 7: \x1b[31mno label\n")
+    assert launch(wait=True) == EXIT_DATA
+    said = capsys.readouterr().err
+    assert "job 1 c: ended with 3" in said
+    assert "line 7: \\x1b[31mno label" in said
+
+
+def test_a_finished_run_is_left_alone(launch: Launch, here: Path, capsys: Any):
+    folder = here / "runs" / "c"
+    folder.mkdir(parents=True)
+    for name in ("summary.json", "run.json"):
+        (folder / name).write_text('{"config": {}, "batch": {"global_batch_size": 16}, "data": {}}')
+    with pytest.raises(CheckpointError, match="was begun with another configuration"):
+        launch()
+    (folder / "run.json").unlink()
+    assert launch() == 0
+    assert "already finished: nothing was submitted" in capsys.readouterr().err
+
+
+def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: Any):
+    assert cancel_command(["12", "13_4"], as_json=False) == 0
+    assert (here / "cancelled").read_text() == "12 13_4\n"
+    launch()
+    with pytest.raises(LaunchError, match="runs/c has no job in the queue"):
+        cancel_command(["runs/c"], as_json=False)
+    (here / "queue").write_text("1|1|N/A|RUNNING|0:05|1|n1|None\n")
+    assert cancel_command(["runs/c"], as_json=True) == 0
+    assert (here / "cancelled").read_text() == "1\n"
+    with pytest.raises(ConfigError, match="is no number of a job"):
+        cancel_command(["runs/nothing"], as_json=False)
+
+
+def test_jobs_are_shown_as_a_table(launch: Launch, here: Path, capsys: Any):
+    assert jobs_command([], show_all=False, as_json=False) == 0
+    assert "nothing was submitted from here" in capsys.readouterr().err
+    launch()
+    (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
+    assert jobs_command([], show_all=False, as_json=False) == 0
+    assert "pending (Priority)" in capsys.readouterr().out.replace("\n", " ")
