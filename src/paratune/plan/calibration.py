@@ -70,6 +70,24 @@ def store(machine_name: str, by_threads: Mapping[int, Constants], **about: Any) 
     return path
 
 
+def keep_refined(machine: Machine, ranks_per_node: int, constants: Constants, **about: Any) -> Path:
+    """Keep figures that runs on this machine have refined, beside those for other numbers of threads; return the file.
+
+    Args:
+        machine: With the figures before.
+        ranks_per_node: Of the runs: on a CPU it decides which figures those are.
+        constants: What `plan.refinement.refine` made of `machine.constants_for(ranks_per_node)`.
+        about: What is said of them in the file.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    by_threads = dict(machine.by_threads)
+    if machine.is_cuda or not by_threads:
+        return store(machine.name, {1: constants}, **about)
+    return store(machine.name, by_threads | {machine.threads_for(ranks_per_node): constants}, **about)
+
+
 @dataclass(frozen=True)
 class Calibration:
     """What a probe has found."""

@@ -51,8 +51,12 @@ class Machine:
         """
         if not self.by_threads:
             return self.constants
+        return self.by_threads[self.threads_for(ranks_per_node)]
+
+    def threads_for(self, ranks_per_node: int) -> int:
+        """Return with which number of threads it was measured that is nearest to that of so many ranks' threads."""
         threads = threads_of_rank(ranks_per_node, self.num_cores)
-        return self.by_threads[min(self.by_threads, key=lambda each: (abs(each - threads), each))]
+        return min(self.by_threads, key=lambda each: (abs(each - threads), each))
 
     def energy_j(self, num_ranks: int, seconds: float) -> float | None:
         """Return an upper bound of what the devices draw: all of them at their limit, all the time."""
