@@ -29,9 +29,9 @@ from paratune.config.task_sections import QuestionAnsweringTask, RegressionTask,
 from paratune.data.sources import sources_of
 from paratune.doctor.checkup import judge
 from paratune.doctor.finding import Finding, Machine
-from paratune.doctor.probe import run_state
-from paratune.doctor.setup import Probes
+from paratune.doctor.setup import Probes, Start
 from paratune.errors import ConfigError
+from paratune.run_folder import state_of
 
 GPU = {"name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30, "capability": "8.0", "link": "NV12"}
 T4 = {"name": "Tesla T4", "memory_bytes": 16 * 2**30, "capability": "7.5", "link": None}
@@ -91,6 +91,8 @@ class SetUp:
     environ: dict[str, str] = field(default_factory=dict)
     probes: dict[str, Any] = field(default_factory=dict)
     nproc: int | None = None
+    site: Start | None = None
+    """How the run is started where a site's profile says so."""
     machine_checks: bool = False
     """Whether the checks of the machine are run as well."""
 
@@ -125,9 +127,11 @@ class SetUp:
         loaded, problems = check_layer(read_layers(path, overrides), path)
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
         machine = Machine(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
-        values = {"run_state": run_state(out), **self.probes}
+        values = {"run_state": state_of(out), **self.probes}
         found = judge(machine) if self.machine_checks else []
-        return found + examine_run(path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values))
+        return found + examine_run(
+            path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values), start=self.site
+        )
 
     def alarms(self) -> list[Finding]:
         """Return the problems and the warnings."""
@@ -206,6 +210,7 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
             "gpus": [],
             "python": "3.11.7",
         },
+        environ={"HF_HUB_CACHE": str(folder.parent / "hub")},
         versions={"paratune": "0.1.0", "torch": "2.13.0", "deepspeed": "0.19.8"},
         probes={
             "run_storage": STORAGE,
@@ -220,6 +225,14 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
     set_up.csv("train.csv", rows(80))
     set_up.csv("validation.csv", rows(20, first=1000))
     set_up.csv("test.csv", rows(20, first=2000))
+    return set_up
+
+
+def on_site(set_up: SetUp, **values: Any) -> SetUp:
+    """Let the run be queued from a login node to two nodes of four A100."""
+    size = {"num_nodes": 2, "processes_per_node": 4, "gpus_per_node": 4, "cores_per_node": 32, "gpu_type": "a100"}
+    set_up.site = Start(**{**size, "said_by": "site.yaml", "needs_srun": True, "is_elsewhere": True, **values})
+    set_up.set("strategy.kind", "ddp")
     return set_up
 
 

@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from rich.text import Text
 
 from paratune import __version__
-from paratune.errors import EXIT_OK, LaunchError, ParatuneError, Stopped
+from paratune.errors import EXIT_OK, ConfigError, LaunchError, ParatuneError, Stopped
 
 EXAMPLES = {
     "train": "paratune train my.yaml",
@@ -499,6 +499,9 @@ def doctor(
     config: Path | None = None,
     *,
     set_: Overrides = None,
+    site: Annotated[Path | None, Parameter(help="profile of the cluster that the run will be queued on")] = None,
+    nodes: Annotated[int | None, Parameter(help="with --site: nodes of the run, instead of the site's")] = None,
+    gpus_per_node: Annotated[int | None, Parameter(help="with --site: GPUs on each node")] = None,
     nproc: Annotated[int | None, Parameter(help="processes that the run will have on this machine")] = None,
     folder: Annotated[Path, Parameter(help="where runs would go, without CONFIG")] = Path("runs"),
     json: Json = False,
@@ -509,12 +512,22 @@ def doctor(
     Nothing is trained, fetched or changed.
     """
     if config is None:
+        if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
+            raise ConfigError("--set, --site, --nodes, --gpus-per-node and --nproc are about a run: name its CONFIG")
         from paratune.doctor import run
 
         return run(json, folder)
     from paratune.commands.doctor import doctor_command
 
-    return doctor_command(config, set_ or [], num_processes=nproc, as_json=json)
+    return doctor_command(
+        config,
+        set_ or [],
+        num_processes=nproc,
+        as_json=json,
+        site_path=site,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+    )
 
 
 @app.command

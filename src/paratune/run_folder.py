@@ -86,6 +86,19 @@ def _check_content(folder: Path, mode: Mode) -> None:
     raise CheckpointError(f"{folder} already holds {state}; change run.name, or say --overwrite to delete it")
 
 
+def state_of(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
+    """Return what a folder holds already: a run, or files that are none; None for nothing that is in the way."""
+    if is_finished(folder):
+        return "finished"
+    if (folder / RUN_FILE).exists():
+        return "unfinished"
+    try:
+        is_free = not folder.exists() or all(_is_beginning(path.name) for path in folder.iterdir())
+    except OSError:  # a file, or a folder that may not be looked into
+        return "foreign"
+    return None if is_free else "foreign"
+
+
 def is_in_use(folder: Path) -> bool:
     """Return whether a process trains in a folder, which need not be there."""
     try:

@@ -2,8 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from paratune.cluster.site import read_site, with_size
+from paratune.commands.doctor_site import check_size, site_environment, start_on
 from paratune.config.layers import read_layers
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.problems import Problem
@@ -14,24 +17,40 @@ from paratune.data.sources import sources_of
 from paratune.doctor.checkup import describe_machine, judge, judge_setup, looking, tell
 from paratune.doctor.finding import Finding, Machine
 from paratune.doctor.probe import gather, start_of
-from paratune.doctor.setup import Probes, Setup
+from paratune.doctor.setup import Probes, Setup, Start
 from paratune.errors import ConfigError
 from paratune.records import CHECKPOINTS_FOLDER
 
 
-def doctor_command(path: Path, overrides: Sequence[str], *, num_processes: int | None, as_json: bool) -> int:
+def doctor_command(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    num_processes: int | None,
+    as_json: bool,
+    site_path: Path | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+) -> int:
     """Print what is found; return the exit code: 0, or 1 when there is a problem.
 
     Raises:
-        ConfigError: The file cannot be read at all, or a number of processes below 1 is asked for.
+        ConfigError: A file cannot be read at all, a site's profile has problems, or options contradict each other.
     """
+    check_size(site_path, nodes, gpus_per_node, num_processes)
     if num_processes is not None and num_processes < 1:
         raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
     set_up_logging(speaks=False)
     with looking(f"Looking at this machine and {path}", silent=as_json), stdout_for_results():
         loaded, problems = check_layer(read_layers(path, overrides), path)
         machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
-        findings = judge(machine) + examine_run(path, loaded, problems, machine, num_processes=num_processes)
+        start = None
+        if site_path is not None:
+            site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
+            start = start_on(site, site_path)
+            machine = replace(machine, environ={**machine.environ, **site_environment(site)})
+        findings = judge(machine)
+        findings += examine_run(path, loaded, problems, machine, num_processes=num_processes, start=start)
     return tell(findings, machine, as_json=as_json)
 
 
@@ -43,6 +62,7 @@ def examine_run(
     *,
     num_processes: int | None = None,
     probes: Probes | None = None,
+    start: Start | None = None,
 ) -> list[Finding]:
     """Gather what is to be known of a run, and judge it.
 
@@ -53,17 +73,18 @@ def examine_run(
         machine: On which it is looked at.
         num_processes: With which it will be started; as the environment says when None.
         probes: What tools and system say; asked when None.
+        start: How it will be started, where a site's profile says so.
     """
     if loaded is None:
         return judge_setup(Setup(machine, path, tuple(problems)))
     config = loaded.config
-    start = start_of(config, machine.environ, num_processes)
+    start = start or start_of(config, machine.environ, num_processes)
     from paratune.commands.doctor_data import data_facts
     from paratune.commands.doctor_model import model_facts
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model, tokenizer, limit = model_facts(config)
+        model, tokenizer, limit = model_facts(config, machine.environ)
         data = data_facts(config, tokenizer, limit)
     if probes is None:
         probes = gather(machine, start, _data_files(config), _damaged_checkpoint(machine.out_folder))

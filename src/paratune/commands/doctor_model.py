@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -18,14 +19,18 @@ PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 MAX_HEADER_BYTES = 100 * 2**20
 
 
-def model_facts(config: Config) -> tuple[ModelFacts, Any, int | None]:
+def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts, Any, int | None]:
     """Look at the model of a configuration.
+
+    Args:
+        config: Names it.
+        environ: Of the run, which says where the hub's cache is.
 
     Returns:
         What is known; the tokenizer, None where it cannot be loaded; and the most tokens that the model takes, None
         where it says no limit or is not known.
     """
-    facts = _files(config.model)
+    facts = _files(config.model, hub_cache(environ))
     tokenizer, limit = None, None
     if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
         with suppress(ParatuneError):
@@ -58,7 +63,13 @@ def _here(model: Model, facts: ModelFacts) -> Model:
     return model.model_copy(update=update)
 
 
-def _files(model: Model) -> ModelFacts:
+def hub_cache(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the hub's cache, as huggingface_hub finds it."""
+    home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def _files(model: Model, cache: Path) -> ModelFacts:
     try:
         source = locate(model.name)
     except ParatuneError as error:
@@ -66,11 +77,11 @@ def _files(model: Model) -> ModelFacts:
     folder = Path(source)
     is_on_hub = not folder.is_dir()
     if is_on_hub:
-        cached = _cached(source, model.revision)
+        cached = _cached(cache, source, model.revision)
         if cached is None:
             return ModelFacts(model.name, is_on_hub=True)
         folder = cached
-    return _look(ModelFacts(model.name, folder, is_on_hub), folder, model)
+    return _look(ModelFacts(model.name, folder, is_on_hub), folder, model, cache)
 
 
 def _nearest(path: Path) -> str:
@@ -83,11 +94,9 @@ def _nearest(path: Path) -> str:
     return str(path.with_name(hint.removeprefix("; did you mean ").removesuffix("?"))) if hint else ""
 
 
-def _cached(name: str, revision: str | None) -> Path | None:
+def _cached(cache: Path, name: str, revision: str | None) -> Path | None:
     """Return the folder of the hub's cache that holds a model, also where it is not whole."""
-    from huggingface_hub import constants
-
-    top = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    top = cache / f"models--{name.replace('/', '--')}"
     wanted = revision or "main"
     with suppress(OSError):
         wanted = (top / "refs" / wanted).read_text(encoding="utf-8").strip()
@@ -95,7 +104,7 @@ def _cached(name: str, revision: str | None) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _look(facts: ModelFacts, folder: Path, model: Model) -> ModelFacts:
+def _look(facts: ModelFacts, folder: Path, model: Model, cache: Path) -> ModelFacts:
     damaged = [(path.name, reason) for path in sorted(folder.iterdir()) if (reason := _damage(path)) is not None]
     config = _json(folder / "config.json")
     missing = [] if (folder / "config.json").exists() else ["config.json"]
@@ -117,7 +126,7 @@ def _look(facts: ModelFacts, folder: Path, model: Model) -> ModelFacts:
         missing=tuple(missing),
         damaged=tuple(damaged),
         pickles=pickles,
-        has_tokenizer=_has_tokenizer(folder, model),
+        has_tokenizer=_has_tokenizer(folder, model, cache),
         model_type=config.get("model_type"),
         vocab_size=config.get("vocab_size"),
         num_layers=config.get("num_hidden_layers"),
@@ -127,14 +136,14 @@ def _look(facts: ModelFacts, folder: Path, model: Model) -> ModelFacts:
     )
 
 
-def _has_tokenizer(folder: Path, model: Model) -> bool:
+def _has_tokenizer(folder: Path, model: Model, cache: Path) -> bool:
     if model.tokenizer is not None:
         try:
             folder = Path(locate(model.tokenizer))
         except ParatuneError:
             return False
         if not folder.is_dir():
-            return _cached(str(folder), model.tokenizer_revision) is not None
+            return _cached(cache, str(folder), model.tokenizer_revision) is not None
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 

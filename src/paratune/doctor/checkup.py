@@ -63,6 +63,7 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
     model_files.check_states_fit,
     starting.check_world_size,
     starting.check_devices,
+    starting.check_site,
     starting.check_visible,
     starting.check_slurm,
     starting.check_variables,

@@ -13,7 +13,7 @@ from paratune.config.strategy_sections import (
     strategy_options,
 )
 from paratune.doctor.finding import Finding
-from paratune.doctor.setup import ModelFacts, Setup
+from paratune.doctor.setup import ModelFacts, Setup, has_bf16
 from paratune.units import format_bytes
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
@@ -124,7 +124,7 @@ def check_vocabulary(setup: Setup) -> Iterator[Finding]:
 
 def check_half_precision(setup: Setup) -> Iterator[Finding]:
     precision, where = setup.config.precision, setup.where("precision")
-    has_bf16 = bool(setup.gpus) and all(float(gpu["capability"]) >= 8 for gpu in setup.gpus)
+    can_bf16 = bool(setup.gpus) and all(has_bf16(gpu) is not False for gpu in setup.gpus)
     kind = setup.model.model_type if setup.model else None
     if precision == "fp16" and not setup.gpus:
         what, why = "fp16 is asked for, and the run computes on processors", "They compute it some 300 times slower."
@@ -132,16 +132,16 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
     if precision == "fp16" and kind in FP16_HOSTILE:
         what = f"models of the type {kind} have been reported to overflow in fp16"
         why = "The loss is not a number from some step on, or the model silently learns nothing."
-        line = "precision: bf16" if has_bf16 else "precision: fp32"
+        line = "precision: bf16" if can_bf16 else "precision: fp32"
         yield Finding("fp16_model", "problem", what, why, "docs/precision.md has the reports", where, line)
     if precision != "bf16":
         return
-    old = [gpu["name"] for gpu in setup.gpus if float(gpu["capability"]) < 8]
+    old = [gpu["name"] for gpu in setup.gpus if has_bf16(gpu) is False]
     if old:
         what = f"bf16 is asked for, and {', '.join(dict.fromkeys(old))} has no bf16 units"
         line = "precision: fp32" if kind in FP16_HOSTILE else "precision: fp16"
         yield Finding("bf16_device", "warning", what, "It is computed slowly there.", "", where, line)
-    flags = setup.machine.node["cpu_flags"]
+    flags = None if setup.start.is_elsewhere else setup.machine.node["cpu_flags"]
     if not setup.gpus and flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags):
         what = "bf16 is asked for, and this processor has no bf16 units"
         why = "Matrix products are some 5 times slower than in fp32."

@@ -24,7 +24,7 @@ from paratune.doctor.processes import resolve
 from paratune.doctor.setup import Probes, Start
 from paratune.doctor.storage import probe_write
 from paratune.extensions import extensions_folder, is_compiled
-from paratune.records import RUN_FILE, is_finished
+from paratune.run_folder import state_of
 from paratune.units import MIB
 
 PROGRAMS = ("srun", "sbatch", "g++", "ninja", "nvcc")
@@ -59,7 +59,7 @@ def gather(machine: Machine, start: Start, data_files: Sequence[Path], damaged_c
         quota_free_bytes=_quota(machine.out_folder),
         clock_skew_s=_clock_skew(machine.out_folder),
         node_skew_s=_node_skew(machine.environ, start),
-        run_state=run_state(machine.out_folder),
+        run_state=state_of(machine.out_folder),
         damaged_checkpoint=damaged_checkpoint,
         shm_bytes=hardware.describe_storage(Path("/dev/shm"))["total_bytes"] if Path("/dev/shm").is_dir() else None,
         user_site=_hidden_by_home(),
@@ -100,25 +100,6 @@ def _int(text: str | None) -> int | None:
         return int(text or "")
     except ValueError:
         return None
-
-
-def run_state(folder: Path) -> str | None:
-    """Return what a run folder holds already: finished, unfinished, foreign; None for nothing that is in the way."""
-    try:
-        if not folder.is_dir() or not any(folder.iterdir()):
-            return None
-    except OSError:
-        return "foreign"
-    if is_finished(folder):
-        return "finished"
-    if (folder / RUN_FILE).exists():
-        return "unfinished"
-    left_over = (".lock", "log.rank", "events.rank")
-    return (
-        None
-        if all(path.name.startswith(left_over) or path.suffix == ".tmp" for path in folder.iterdir())
-        else "foreign"
-    )
 
 
 def _of_nvidia(environ: Mapping[str, str]) -> dict[str, Any]:

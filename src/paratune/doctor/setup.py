@@ -11,6 +11,7 @@ from typing import Any
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
+from paratune.devices import DEVICES
 from paratune.doctor.finding import Finding, Machine
 
 
@@ -119,6 +120,14 @@ class Start:
     no_network: bool = False
     """Whether the machines that train reach no hub."""
     time_limit_s: float | None = None
+    gpu_type: str | None = None
+    """As the site calls its GPUs."""
+    cores_per_node: int | None = None
+    """That the job gets on each node; None where nothing says it."""
+    is_elsewhere: bool = False
+    """Whether the run is made on other machines than this one: those of a site."""
+    unfit: tuple[tuple[str, str, str, str], ...] = ()
+    """What of the site's profile is not so here: a kind (folder or partition), the option, what was found, the line."""
 
     @property
     def world_size(self) -> int:
@@ -203,10 +212,33 @@ class Setup:
 
     @property
     def gpus(self) -> list[Mapping[str, Any]]:
-        """The GPUs of this machine that the run would use."""
+        """The GPUs of a machine that the run would use: those of this one, or those of the site as far as known."""
         if self.loaded is not None and self.config.device == "cpu":
             return []
+        if self.start.is_elsewhere:
+            return [_described(self.start.gpu_type)] * (self.start.gpus_per_node or 0)
         return list(self.machine.node["gpus"] or [])
+
+    @property
+    def num_cores(self) -> float | None:
+        """Cores that the processes of one machine share."""
+        cores: float | None = self.machine.node["num_usable_cores"]
+        return self.start.cores_per_node if self.start.is_elsewhere else cores
+
+
+def _described(kind: str | None) -> Mapping[str, Any]:
+    """Return a GPU of the kind that a site names, with what all devices of such a name have."""
+    alike = [device for device in DEVICES if kind and device.key.startswith(kind.lower())]
+    memory = min((device.memory_bytes for device in alike), default=None)
+    return {"name": kind or "GPU", "memory_bytes": memory, "capability": None, "link": None}
+
+
+def has_bf16(gpu: Mapping[str, Any]) -> bool | None:
+    """Return whether a GPU computes bf16 by itself; None where that is not known."""
+    if gpu["capability"] is not None:
+        return float(gpu["capability"]) >= 8
+    known = {device.bf16 is not None for device in DEVICES if device.key.startswith(str(gpu["name"]).lower())}
+    return known.pop() if len(known) == 1 else None
 
 
 SetupCheck = Callable[[Setup], Iterable[Finding]]

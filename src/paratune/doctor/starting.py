@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
-from paratune.doctor.finding import Finding
+from paratune.doctor.finding import Finding, Level
 from paratune.doctor.setup import Setup
 from paratune.errors import ConfigError
 from paratune.place import global_batch_size
@@ -48,7 +48,7 @@ def _world_size_line(setup: Setup, message: str) -> str:
 
 def check_devices(setup: Setup) -> Iterator[Finding]:
     start, config = setup.start, setup.config
-    if config.device == "cuda" and not setup.machine.node["gpus"] and start.gpus_per_node in (None, 0):
+    if config.device == "cuda" and not setup.gpus and start.gpus_per_node in (None, 0):
         what, why = "device is cuda, and there is no GPU here", "The run ends before its first step."
         yield Finding("no_gpu", "problem", what, why, "", setup.where("device"), "device: auto")
     num_gpus = start.gpus_per_node if start.gpus_per_node is not None else len(setup.gpus)
@@ -77,10 +77,27 @@ def _tasks_line(setup: Setup, num_gpus: int) -> str:
     return f"--gpus-per-node {setup.start.processes_per_node}"
 
 
+def check_site(setup: Setup) -> Iterator[Finding]:
+    for kind, option, what, line in setup.start.unfit:
+        where = f"{setup.start.said_by}: {option}"
+        if kind == "partition":
+            why = "Slurm refuses the job (`invalid partition specified`)."
+            yield Finding("site_partition", "problem", what, why, "", where, line)
+        else:
+            why = "The job ends in its first second, after it has waited in the queue."
+            yield Finding("site_folder", "problem", what, why, "" if line else "make it, or name another", where, line)
+
+
 def check_visible(setup: Setup) -> Iterator[Finding]:
     visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES")
     count = setup.start.processes_per_node
-    if visible is None or visible in ("", "-1") or setup.config.device == "cpu" or not setup.machine.node["gpus"]:
+    if (
+        setup.start.is_elsewhere
+        or visible is None
+        or visible in ("", "-1")
+        or setup.config.device == "cpu"
+        or not setup.machine.node["gpus"]
+    ):
         return
     named = [word for word in visible.split(",") if word.strip()]
     where = f"CUDA_VISIBLE_DEVICES={visible}"
@@ -204,15 +221,17 @@ def check_switched_off(setup: Setup) -> Iterator[Finding]:
 
 
 def check_nodes_share(setup: Setup) -> Iterator[Finding]:
-    """What several nodes must see alike."""
-    if setup.start.num_nodes < 2:
+    """What several nodes, or this machine and those of the site, must see alike."""
+    if setup.start.num_nodes < 2 and not setup.start.is_elsewhere:
         return
     folder, cache = setup.machine.out_folder, setup.machine.cache_folder
     if is_local(setup.probes.run_storage):
         what = f"the run folder {folder} is on a disk of this node ({setup.probes.run_storage['filesystem']})"
         why = "The others do not see it: after a requeue the first node may be another one, without the checkpoints."
         where, line = setup.where("run.folder"), "run.folder: FOLDER_THAT_ALL_NODES_SHARE"
-        yield Finding("run_folder_local", "problem", what, why, "", where, line)
+        # A server's own disks look local to the machine that shares them.
+        level: Level = "warning" if setup.start.is_elsewhere else "problem"
+        yield Finding("run_folder_local", level, what, why, "", where, line)
     if is_local(setup.probes.cache_storage):
         what = f"tokens are kept in {cache}, on a disk of this node"
         why = "Every node tokenizes all data by itself, in each new job; they meet once all have done so."

@@ -37,7 +37,7 @@ def check_driver(setup: Setup) -> Iterator[Finding]:
 
 def check_kernels(setup: Setup) -> Iterator[Finding]:
     archs = setup.probes.torch_archs
-    for gpu in setup.gpus if archs else ():
+    for gpu in setup.gpus if archs and not setup.start.is_elsewhere else ():
         number = int(str(gpu["capability"]).replace(".", ""))
         exact = [int(match[1]) for arch in archs if (match := re.fullmatch(r"sm_(\d+)a?", arch))]
         can_compile = any(
@@ -94,7 +94,7 @@ def check_toolchain(setup: Setup) -> Iterator[Finding]:
 
 
 def check_gpu_state(setup: Setup) -> Iterator[Finding]:
-    gpus = setup.gpus
+    gpus = [] if setup.start.is_elsewhere else setup.gpus
     for number, held in setup.probes.gpu_processes.items():
         total = gpus[number]["memory_bytes"] if number < len(gpus) else None
         if total and held > BUSY_SHARE * total:
@@ -116,7 +116,7 @@ def check_gpu_state(setup: Setup) -> Iterator[Finding]:
 def check_topology(setup: Setup) -> Iterator[Finding]:
     links = gpu_links(setup.probes.topology)
     count = setup.start.processes_per_node
-    if count < 2 or len(links) < 2:
+    if count < 2 or len(links) < 2 or setup.start.is_elsewhere:
         return
     used = list(links)[:count]
     groups = linked_groups(setup.probes.topology or "")
@@ -144,7 +144,7 @@ def check_numa(setup: Setup) -> Iterator[Finding]:
     nodes = numa_nodes(setup.probes.topology or "")
     used = list(nodes)[: setup.start.processes_per_node]
     spread, cores = {nodes[number] for number in used}, setup.machine.node["num_usable_cores"]
-    if len(spread) < 2 or cores is None or cores >= len(used):
+    if setup.start.is_elsewhere or len(spread) < 2 or cores is None or cores >= len(used):
         return
     what = f"GPUs of {len(spread)} NUMA nodes, and {cores:g} cores for {len(used)} processes"
     why = "Processes wait for a core, and reach half of the GPUs through the other socket."
@@ -201,7 +201,12 @@ def numa_nodes(topology: str) -> Mapping[int, str]:
 def check_shared_room(setup: Setup) -> Iterator[Finding]:
     shm = setup.probes.shm_bytes
     workers = setup.config.data.num_workers * setup.start.processes_per_node
-    if shm is not None and shm < MIN_SHM_BYTES and (workers or setup.start.processes_per_node > 1):
+    if (
+        not setup.start.is_elsewhere
+        and shm is not None
+        and shm < MIN_SHM_BYTES
+        and (workers or setup.start.processes_per_node > 1)
+    ):
         what = f"/dev/shm has {format_bytes(shm)} for {setup.start.processes_per_node} processes and {workers} loaders"
         why = "They die with `bus error` or NCCL with `unhandled system error` when it is full."
         yield Finding("shm_small", "problem", what, why, "of the container", "/dev/shm", "--shm-size=1g")
@@ -213,7 +218,7 @@ def check_environment(setup: Setup) -> Iterator[Finding]:
         why = "The versions that run are not those that were installed for the run, nor those of other nodes."
         line = "export PYTHONNOUSERSITE=1"
         yield Finding("user_site", "warning", what, why, "", "~/.local", line)
-    workers, cores = setup.config.data.num_workers, setup.machine.node["num_usable_cores"]
+    workers, cores = setup.config.data.num_workers, setup.num_cores
     needed = (workers + 1) * setup.start.processes_per_node
     if workers and cores is not None and needed > cores:
         what = f"{setup.start.processes_per_node} processes with {workers} loaders each, and {cores:g} cores"

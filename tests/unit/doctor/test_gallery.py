@@ -3,6 +3,7 @@ the finding gives repairs it. Healthy set-ups raise no alarm."""
 
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -10,7 +11,21 @@ import time
 from pathlib import Path
 
 import pytest
-from set_ups import GPU, STORAGE, T4, Case, SetUp, in_slurm, is_run, make_files, rows, sentence, sound, with_gpus
+from set_ups import (
+    GPU,
+    STORAGE,
+    T4,
+    Case,
+    SetUp,
+    in_slurm,
+    is_run,
+    make_files,
+    on_site,
+    rows,
+    sentence,
+    sound,
+    with_gpus,
+)
 from tiny import tiny_model
 
 from paratune.config.load import load_config
@@ -388,6 +403,29 @@ def small_disk(set_up):
 
 def loaders(set_up):
     set_up.set("data.num_workers", 64)
+
+
+def wandb_online(set_up):
+    on_site(set_up, no_network=True).set("trackers.wandb", {"mode": "online"})
+
+
+def never_saved(set_up):
+    on_site(set_up, time_limit_s=8 * 3600.0).set("checkpoint.every", "never")
+
+
+def hub_model_without_internet(set_up):
+    on_site(set_up, no_network=True).set("model.name", "someone/never-downloaded-model")
+
+
+def wrong_site(kind, option, line):
+    def change(set_up):
+        on_site(set_up, unfit=((kind, option, "it is not there", line),))
+
+    return change
+
+
+def t4_site(set_up):
+    on_site(set_up, gpu_type="t4").set("precision", "bf16")
 
 
 CASES = [
@@ -791,6 +829,45 @@ CASES = [
     ),
     Case("too_many_workers", "64 loader processes on 32 cores", loaders, line="data.num_workers: 31"),
     Case(
+        "tracker_online",
+        "wandb#4217: nodes without a network waited for the server for ever",
+        wandb_online,
+        line="trackers.wandb.mode: offline",
+    ),
+    Case(
+        "no_checkpoint",
+        "goodfire-ai/spd#741: the time limit came and nothing had been saved",
+        never_saved,
+        line="checkpoint.every: epoch",
+    ),
+    Case(
+        "cache_absent",
+        "evaluate#567: compute nodes that reach no hub",
+        hub_model_without_internet,
+        after=lambda s: s.set("model.name", str(s.model)),
+        level="problem",
+    ),
+    Case(
+        "site_partition",
+        "sbatch: invalid partition specified",
+        wrong_site("partition", "partition", "partition: gpu"),
+        line="partition: gpu",
+        after=on_site,
+    ),
+    Case(
+        "site_folder",
+        "the job ended in its first second: no such virtual environment",
+        wrong_site("folder", "venv", ""),
+        after=on_site,
+    ),
+    Case("bf16_device", "bf16 on a partition of T4", t4_site, line="precision: fp16"),
+    Case(
+        "no_srun",
+        "accelerate#1239: queued from a machine without Slurm",
+        lambda s: (on_site(s), s.probes.update(tools={})),
+        after=got("srun"),
+    ),
+    Case(
         "run_unfinished",
         "started again without --resume, after hours in the queue",
         unfinished_run,
@@ -812,9 +889,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def set_up(whole, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+def set_up(whole, tmp_path):
     shutil.copytree(whole / "model", tmp_path / "whole_model")
     return sound(tmp_path / "it", copy_of=whole)
 
@@ -840,6 +915,13 @@ def test_each_broken_set_up_is_caught_and_its_line_repairs_it(set_up, case):
     left = set_up.alarms()
     assert case.code not in [finding.code for finding in left]
     assert not [finding for finding in left if finding.code == "check"]
+
+
+def test_every_alarm_of_the_page_is_in_the_gallery():
+    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text().partition("## Of a run")[2]
+    alarms = re.findall(r"^\| `(\w+)` \|[^|]*\| (?:problem|warning)", page, re.MULTILINE)
+    assert len(alarms) > 60
+    assert set(alarms) - {case.code for case in CASES} == {"cache_incomplete"}  # below
 
 
 def test_the_gallery_is_large_enough():
@@ -903,6 +985,8 @@ HEALTHY = {
     "from scratch": lambda s: s.set("model.from_scratch", True),
     "loaders": lambda s: s.set("data.num_workers", 2),
     "fp16 with a BERT": lambda s: (with_gpus(s, 1, T4), s.set("precision", "fp16")),
+    "two nodes of a site": on_site,
+    "a site without a network": lambda s: on_site(s, no_network=True),
     "NVLink between all": with_probes(gpus=2, topology=NVLINK_TOPOLOGY),
 }
 

@@ -1,0 +1,96 @@
+"""What a site's profile says of a run for `paratune doctor --site`, and what of it is not so on this machine."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from paratune import hardware
+from paratune.cluster.site import Site, processes_per_node
+from paratune.doctor.setup import Start
+from paratune.errors import ConfigError, did_you_mean
+
+
+def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, num_processes: int | None) -> None:
+    """Look whether the options of a command line go together.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    if site is None and (nodes is not None or gpus_per_node is not None):
+        raise ConfigError("--nodes and --gpus-per-node are said of a cluster: give its profile with --site")
+    if site is not None and num_processes is not None:
+        raise ConfigError("--nproc is said of this machine and --site of a cluster; say one of them")
+    for name, value, least in (
+        ("--nodes", nodes, 1),
+        ("--gpus-per-node", gpus_per_node, 0),
+        ("--nproc", num_processes, 1),
+    ):
+        if value is not None and value < least:
+            raise ConfigError(f"{name} {value}: at least {least} is needed")
+
+
+def start_on(site: Site, path: Path) -> Start:
+    """Return how a run is started on a site."""
+    return Start(
+        num_nodes=site.nodes,
+        processes_per_node=processes_per_node(site),
+        gpus_per_node=site.gpus_per_node,
+        said_by=str(path),
+        needs_srun=True,
+        no_network=not site.internet,
+        time_limit_s=None if site.time is None else seconds(site.time),
+        gpu_type=site.gpu_type,
+        cores_per_node=site.cpus_per_node,
+        is_elsewhere=True,
+        unfit=tuple(_unfit(site)),
+    )
+
+
+def site_environment(site: Site) -> dict[str, str]:
+    """Return the variables that the site gives to a run, with those of this shell in them."""
+    return {name: os.path.expandvars(str(value)) for name, value in site.environment.items()}
+
+
+def seconds(time: str) -> float:
+    """Return the seconds of a time as Slurm takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours...
+
+    >>> seconds("90"), seconds("1-12"), seconds("08:00:00")
+    (5400.0, 129600.0, 28800.0)
+    """
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = [*parts, 0, 0][:3]
+        return float(int(days) * 86400 + hours * 3600 + minutes * 60 + secs)
+    if len(parts) == 3:
+        return float(parts[0] * 3600 + parts[1] * 60 + parts[2])
+    return float(parts[0] * 60 + (parts[1] if len(parts) == 2 else 0))
+
+
+def _unfit(site: Site) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what the profile names and this machine does not have: folders, and partitions when Slurm answers."""
+    named = {"venv": site.venv, "container.image": site.container.image if site.container else None}
+    for option, value in named.items():
+        path = Path(os.path.expandvars(value)).expanduser() if value else None
+        if path is None or "$" in str(path) or path.exists():  # a variable that only the nodes have
+            continue
+        near = did_you_mean(path.name, [each.name for each in path.parent.iterdir()]) if path.parent.is_dir() else ""
+        line = f"{option}: {path.with_name(near[15:-1])}" if near else ""
+        yield "folder", option, f"{path} does not exist on this machine", line
+    has = _partitions()
+    wanted = [site.partition] if isinstance(site.partition, str) else list(site.partition or [])
+    for name in wanted if has else ():
+        if name not in has:
+            nearest = re.search(r"did you mean (.+)\?", did_you_mean(name, has))
+            line = f"partition: {nearest[1] if nearest else has[0]}"
+            yield "partition", "partition", f"Slurm has no partition {name} (it has: {', '.join(has)})", line
+
+
+def _partitions() -> list[str]:
+    """Return the partitions of this cluster; none where Slurm does not answer."""
+    if shutil.which("sinfo") is None:
+        return []
+    text = hardware.command_output("sinfo", "--noheader", "--format=%R") or ""
+    return list(dict.fromkeys(text.split()))

@@ -1,0 +1,77 @@
+"""What a site's profile says of a run, in the doctor's terms."""
+
+from pathlib import Path
+
+import pytest
+
+from paratune import hardware
+from paratune.cluster.site import Site, read_site
+from paratune.commands import doctor_site
+from paratune.commands.doctor import doctor_command
+from paratune.commands.doctor_site import check_size, seconds, site_environment, start_on
+from paratune.errors import ConfigError
+
+SITES = Path(__file__).parents[3] / "configs" / "sites"
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    # man sbatch: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]
+    [("90", 5400), ("90:30", 5430), ("08:00:00", 28800), ("1-12", 129600), ("1-12:30", 131400), ("2-00:00:05", 172805)],
+)
+def test_times_of_slurm(time, expected):
+    assert seconds(time) == expected
+
+
+def test_a_site_is_a_start(monkeypatch):
+    monkeypatch.setattr(doctor_site, "_partitions", list)
+    start = start_on(read_site(SITES / "no_internet.yaml"), SITES / "no_internet.yaml")
+    assert (start.num_nodes, start.processes_per_node, start.gpus_per_node, start.world_size) == (2, 4, 4, 8)
+    assert start.no_network
+    assert start.is_elsewhere
+    assert start.time_limit_s == 8 * 3600
+    assert start.cores_per_node == 32
+
+
+def test_what_a_profile_names_and_is_not_here(tmp_path, monkeypatch):
+    (tmp_path / "venv").mkdir()
+    monkeypatch.setattr(doctor_site, "_partitions", lambda: ["cpu", "gpu"])
+    assert start_on(Site(venv=str(tmp_path / "venv"), partition="gpu"), Path("s")).unfit == ()
+    assert start_on(Site(venv="$SCRATCH_OF_THE_NODE/venv"), Path("s")).unfit == ()
+    folder, partition = start_on(Site(venv=str(tmp_path / "venvv"), partition=["cpu", "gpus"]), Path("s")).unfit
+    assert folder[3] == f"venv: {tmp_path / 'venv'}"
+    assert partition[2:] == ("Slurm has no partition gpus (it has: cpu, gpu)", "partition: gpu")
+
+
+def test_partitions_are_those_of_sinfo(monkeypatch):
+    monkeypatch.setattr(doctor_site.shutil, "which", lambda _name: "/usr/bin/sinfo")
+    monkeypatch.setattr(hardware, "command_output", lambda *_words: "gpu\ncpu\ngpu")
+    assert doctor_site._partitions() == ["gpu", "cpu"]
+
+
+def test_variables_of_a_site_have_those_of_the_shell_in_them(monkeypatch):
+    monkeypatch.setenv("WORK_OF_ME", "/work/me")
+    assert site_environment(Site(environment={"HF_HOME": "$WORK_OF_ME/hf", "N": 3})) == {
+        "HF_HOME": "/work/me/hf",
+        "N": "3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((None, 2, None, None), "give its profile with --site"),
+        ((Path("s"), None, None, 2), "say one of them"),
+        ((Path("s"), 0, None, None), "--nodes 0: at least 1"),
+        ((Path("s"), None, -1, None), "--gpus-per-node -1: at least 0"),
+        ((None, None, None, 0), "--nproc 0: at least 1"),
+    ],
+)
+def test_options_that_do_not_go_together(values, said):
+    with pytest.raises(ConfigError, match=said):
+        check_size(*values)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        doctor_command(tmp_path / "none.yaml", [], num_processes=None, as_json=True)
