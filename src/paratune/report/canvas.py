@@ -66,6 +66,8 @@ class Key:
     dashes: tuple[float, ...] = ()
     is_area: bool = False
     """Whether it stands for bars instead of a line."""
+    alpha: float = 1.0
+    """Of such bars: 0 is not seen, 1 hides what is behind."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ def _draw_legend(figure: Any, keys: Sequence[Key]) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(facecolor=key.colour)
+        Patch(facecolor=key.colour, alpha=key.alpha)
         if key.is_area
         else Line2D([], [], color=key.colour, linewidth=2, linestyle=(0, key.dashes) if key.dashes else "-")
         for key in keys

@@ -75,7 +75,8 @@ def figure(drawing: Drawing) -> Html:
 
 def _swatch(key: Key) -> Html:
     if key.is_area:
-        return tag("span", class_="swatch", style=f"background: {css_colour(key.colour)}")
+        faint = f"; opacity: {key.alpha:g}" if key.alpha < 1 else ""
+        return tag("span", class_="swatch", style=f"background: {css_colour(key.colour)}{faint}")
     return line_key(key.colour, key.dashes)
 
 

@@ -17,6 +17,7 @@ from paratune.report.systems.writing import amount_text, scale_of
 from paratune.units import NOT_AVAILABLE, counted
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
+_FAINT = 0.35
 _GREY = "#9a9ca0"
 _MAX_LABELS = 12
 _MAX_POINTS = 400
@@ -35,7 +36,7 @@ def time_and_memory(systems: Systems) -> Drawing:
     def draw(figure: Any, hovers: dict[str, str]) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         _bars(left, hovers, "time", members, times, scale.size, _TIME, 0.62)
-        _bars(right, hovers, "total", members, total, size, _TOTAL, 0.62, alpha=0.35)
+        _bars(right, hovers, "total", members, total, size, _TOTAL, 0.62, alpha=_FAINT)
         _bars(right, hovers, "device", members, device, size, _DEVICE, 0.36)
         left.set_yticks(range(len(members)), labels, fontsize=9)
         left.set_ylim(len(members) - 0.4, -0.6)
@@ -50,7 +51,7 @@ def time_and_memory(systems: Systems) -> Drawing:
     legend = (
         Key(scale.label(measure.label), _TIME, is_area=True),
         Key("Memory of the largest device", _DEVICE, is_area=True),
-        Key("Memory of all devices", _TOTAL, is_area=True),
+        Key("Memory of all devices", _TOTAL, is_area=True, alpha=_FAINT),
     )
     caption = sentences("Bars: mean over the runs of a configuration; whiskers: ± one standard deviation.", some, notes)
     title = "Time and memory of all configurations"

@@ -1,5 +1,6 @@
 """Figures of a matrix: what is in them, how they thin out, and that nothing in a record acts."""
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import GIB
 
 from paratune.report.canvas import Drawing, page_figure
+from paratune.report.page_figures import figure
 from paratune.report.sweep import make_sweep
 from paratune.report.sweep.content import sections_of
 from paratune.report.systems.labels import MAX_BARS
@@ -117,6 +119,14 @@ def test_bars_thin_out_and_say_so(tmp_path: Path):
     assert "x 39: training time" in svg
     assert "x 0: training time" in svg  # the baseline, though it is the slowest
     assert "x 1: training time" not in svg
+
+
+def test_the_legend_of_memory_has_the_colours_of_its_bars(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
+    shown = str(figure(time_and_memory(systems_of(tmp_path / "m"))))
+    (swatch,) = re.findall(r'class="swatch" style="([^"]*)"></span>Memory of all devices', shown)
+    assert swatch.endswith("opacity: 0.35")
+    assert "opacity: 0.35" in shown.replace(swatch, "")
 
 
 def test_nothing_that_a_record_says_acts(tmp_path: Path):
