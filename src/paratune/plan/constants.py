@@ -43,6 +43,7 @@ KINDS: Mapping[str, str] = {
     "network.latency": "seconds of a step of a collective between machines",
     "host_link": "bytes/s between host and device, one direction",
     "loader": "seconds of one process to make a sample of a batch",
+    "loader.hiding": "seconds of one process to hide words of a masked LM, for each token of a batch",
     "overlap": "share of a collective that runs beside computing where the schedule lets it",
     "together": "time of computing while all devices of the machine compute, over that of one alone",
     "factor.run": "time of a run's step over that of the same passes in a probe: neighbours, heat, cold memory",

@@ -232,7 +232,11 @@ class Predictor:
         setup = job.passes(option.setup, option.layout)
         shape = job.usual(option.setup, option.layout)
         profile = self._profile_of(shape, setup)
-        figures = Figures(num_tokens=shape.num_tokens, num_workers=job.config.data.num_workers)
+        figures = Figures(
+            num_tokens=shape.num_tokens,
+            num_workers=job.config.data.num_workers,
+            hides_words=job.config.task.kind == "mlm",
+        )
         found = step_time(profile, setup, self._machine, figures)
         why = None if found is not None else why_no_time(profile, setup, self._machine, figures)
         return found, why

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import AdamW
 
+from paratune.data.loader import Collator, PackedCollator
+from paratune.data.token_store import TokenStore
 from paratune.models.attention import cpu
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
@@ -100,6 +102,11 @@ def kernel_figures(device: torch.device, arithmetics: Sequence[str]) -> Iterator
     yield "random", _rate_of(_random, device)
     yield "gather", _gather(device)
     yield from _adamw(device)
+    yield "loader", _loader()
+    if device.type == "cuda":
+        yield "host_link", _copies(device)
+        updated, num_bytes = _updates(_LARGE, torch.device("cpu"))
+        yield "adamw.host", single(ADAMW_PASSES * num_bytes / updated.fastest_s, updated, is_rate=True)
     if device.type == "cpu":
         yield from _scores()
 
@@ -281,6 +288,39 @@ def _updates(sizes: Sequence[int], device: torch.device) -> tuple[Measured, int]
             weight.grad = torch.full_like(weight, 0.01)
         times.append(seconds_of(call, 1, device))
     return Measured(min(times[1:]), statistics.median(times[1:])), sum(weight.nbytes for weight in weights)
+
+
+def _loader() -> Constant:
+    """Return the seconds of a packed batch's sample: tokens found, laid one behind the other, masks and positions."""
+    rows, length, size = 512, 128, 32
+    store = TokenStore(
+        tokens=np.ones(rows * length, np.uint16),
+        type_ids=None,
+        offsets=np.arange(rows + 1, dtype=np.int64) * length,
+        full_lengths=np.full(rows, length, np.int32),
+        max_length=length,
+        fingerprint="",
+    )
+    collate = PackedCollator(Collator(store, np.zeros(rows, np.int64), pad_token_id=0))
+    indices = np.arange(size, dtype=np.int64) * (rows // size)
+    measured = measure(lambda: collate(indices, float(size)), torch.device("cpu"))
+    each = measured.fastest_s / size
+    source = f"measured: packed batches of {size} rows of {length} tokens, median {measured.spread:.0%} slower"
+    # Files that are read for the first time, and longer rows, take longer.
+    return Constant(each, each / 2, each * 4 * (1 + measured.spread), source)
+
+
+def _copies(device: torch.device) -> Constant:
+    """Return the rate of copies from and to pinned memory of the host."""
+    host, there = torch.empty(1 << 26, dtype=torch.uint8).pin_memory(), torch.empty(1 << 26, dtype=torch.uint8)
+    there = there.to(device)
+
+    def call() -> None:
+        there.copy_(host, non_blocking=True)
+        host.copy_(there, non_blocking=True)
+
+    measured = measure(call, device)
+    return single(2 * host.nbytes / measured.fastest_s, measured, is_rate=True)
 
 
 def _scores() -> Iterator[tuple[str, Constant]]:

@@ -37,6 +37,8 @@ class Figures:
     """That are computed in a micro-batch: T, or B x S."""
     num_workers: int = 0
     """As `data.num_workers`: processes of each rank that make batches."""
+    hides_words: bool = False
+    """Whether the words that a masked LM has to find are drawn for each batch."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,10 @@ def _idle_host_s(forward: PassTime, backward: PassTime, setup: Setup) -> float:
 
 def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: float, idle_s: float) -> float:
     """Return what a step waits for its batch: what workers, or a host that is ahead, do not hide."""
-    making = setup.micro_batch_size * setup.grad_accum_steps * constants.value("loader", 0.0)
+    making = setup.micro_batch_size * constants.value("loader", 0.0)
+    if figures.hides_words:
+        making += figures.num_tokens * constants.value("loader.hiding", 0.0)
+    making *= setup.grad_accum_steps
     if figures.num_workers:
         return max(0.0, making / figures.num_workers - rest_s)
     return max(0.0, making - idle_s)

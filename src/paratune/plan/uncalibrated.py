@@ -43,6 +43,7 @@ _SECONDS = {
     "adamw.shard": (30e-6, 5e-6, 100e-6, "assumed: the host's work for a sharded tensor, whose operators are Python"),
     "link.latency": (5e-6, 2e-6, 15e-6, "assumed: a step of a ring of NCCL within a machine"),
     "network.latency": (15e-6, 5e-6, 60e-6, "assumed: a step of a ring of NCCL between machines"),
+    "loader.hiding": (1e-6, 0.1e-6, 3.5e-6, "assumed: 16,384 tokens in 17 to 53 ms (benchmarks/loader_cpu_202611.md)"),
     "loader": (15e-6, 5e-6, 60e-6, "assumed: 32 reviews of mapped tokens in 0.4 ms (benchmarks/loader_cpu_202611.md)"),
 }
 """Value, low, high, source."""
@@ -89,7 +90,7 @@ def constants_of(device: Device, network_bytes_per_s: float | None = None) -> Co
 
 def for_every_machine() -> dict[str, Constant]:
     """Return the figures that are assumed of any machine until runs on it say otherwise."""
-    found = {name: Constant(*_SECONDS[name]) for name in ("step", "loader")}
+    found = {name: Constant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
     found["factor.run"] = Constant(*_RUN, source="assumed: what differs from run to run, all phases alike")
     for phase in ("forward", "backward", "optimizer", "communication", "pipeline"):
         found[f"factor.{phase}"] = Constant(*_LEFT_OUT, source="assumed: what the prediction leaves out")

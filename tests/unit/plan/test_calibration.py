@@ -88,7 +88,7 @@ def test_every_kernel_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = dict(probes.kernel_figures(CPU, ["fp32"]))
     assert set(found) == {
         *("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random"),
-        *("gather", "adamw", "adamw.tensor", "scores", "scores_backward", "rows", "rows_backward"),
+        *("gather", "adamw", "adamw.tensor", "loader", "scores", "scores_backward", "rows", "rows_backward"),
     }
     # They are read back: none is out of its bounds.
     assert Constants.from_json(json.loads(json.dumps(Constants(found).as_json()))) == Constants(found)

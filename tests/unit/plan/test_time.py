@@ -271,6 +271,10 @@ def test_batches_are_waited_for_where_nothing_hides_them() -> None:
     computing = alone["forward"] + alone["backward"]
     # 4 rows a second each; the host makes them while the device computes.
     assert terms(SINGLE, slow)["get_batch"] == pytest.approx(4 - computing)
+    hiding = slow.replaced(figures(loader__hiding=0.01).by_name)
+    # 512 tokens, 10 ms each, on top.
+    found = terms(SINGLE, hiding, job=Figures(512, hides_words=True))["get_batch"]
+    assert found == pytest.approx(4 + 5.12 - computing)
     rest = sum(alone.values())
     assert terms(SINGLE, slow, job=Figures(512, num_workers=2))["get_batch"] == pytest.approx(2 - rest)
     assert terms(SINGLE, slow, job=Figures(512, num_workers=64))["get_batch"] == 0
