@@ -209,7 +209,9 @@ def toy_cluster(
     action: Literal["start", "stop", "status"],
     *,
     nodes: Annotated[int, Parameter(help="nodes to start")] = 3,
-    folder: Annotated[Path, Parameter(help="for its keys, logs and configuration")] = Path("/tmp/paratune-toy-cluster"),
+    folder: Annotated[
+        Path | None, Parameter(help="for its keys, logs and configuration; /tmp/paratune-toy-USER when not given")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run a Slurm cluster on this machine, to try scripts on; `start` prints the variable that leads to it.

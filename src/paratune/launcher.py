@@ -118,6 +118,12 @@ def idle_tasks(num_processes: int, environ: Mapping[str, str] = os.environ) -> s
 def _wrong_accelerate(environ: Mapping[str, str]) -> str | None:
     if _ACCELERATE not in environ:
         return None
+    if "RANK" not in environ and "ACCELERATE_USE_CPU" in environ and "MASTER_PORT" in environ:
+        # It sets the port when several processes are wanted; on CPUs of one machine it starts one all the same.
+        return (
+            "accelerate launch was asked for several processes and started one, as it does on CPUs; start them with "
+            "paratune train --nproc N, or torchrun --nproc-per-node=N"
+        )
     says = "accelerate launch asks for"
     takes = "which has no effect on paratune; take it out of accelerate's configuration, and write in yours:"
     precision = environ[_ACCELERATE]

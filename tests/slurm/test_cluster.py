@@ -1,6 +1,8 @@
 """Runs on a real Slurm: several nodes, arrays, preemption, failures, lost nodes, cancelling, dependencies."""
 
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ from outcome import outcome
 from toy_jobs import release, state_of, text_of, wait_until
 
 from paratune.cluster import toy
-from paratune.errors import EXIT_DATA, EXIT_OK
+from paratune.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK
 from paratune.records import read_json
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -149,3 +151,26 @@ def test_a_signal_while_it_starts_is_heard(world: Path, paratune: Run):
     wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
     assert read_json(run / "summary.json")["num_requeued"] == 1
     assert "queued again" in text_of(run / "slurm")
+
+
+def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune: Run):
+    at = ("--folder", f"/tmp/paratune-toy-{os.getpid()}")
+    try:
+        started = paratune("toy-cluster", "start", "--nodes", "2", *at)
+        assert started.returncode == EXIT_OK, started.stderr
+        assert started.stdout == f"export SLURM_CONF={at[1]}/slurm.conf\n"
+        assert "a toy cluster runs in" in paratune("toy-cluster", "start", *at).stderr
+        found = json.loads(paratune("toy-cluster", "status", "--json", *at).stdout)
+        assert found["nodes"] == {"n1": "idle", "n2": "idle"}
+        names = subprocess.run(
+            ["srun", "--nodes=2", "printenv", "SLURMD_NODENAME"],
+            env={**os.environ, **found["environment"]},
+            capture_output=True,
+            text=True,
+        )
+        assert sorted(names.stdout.split()) == ["n1", "n2"]
+    finally:
+        assert paratune("toy-cluster", "stop", *at).returncode == EXIT_OK
+    assert paratune("toy-cluster", "status", *at).returncode == EXIT_FAILED
+    assert [pid for pid in found["daemons"].values() if Path(f"/proc/{pid}").exists()] == []
+    shutil.rmtree(at[1])

@@ -136,6 +136,11 @@ def test_healthy_starts_raise_no_alarm(environ: dict[str, str]):
         ({**STEP, **TORCHRUN}, 1, "#SBATCH --ntasks-per-node=1"),
         ({**STEP, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4"}, 1, "RANK=0 in task 3 of srun: $SLURM_PROCID or"),
         ({**ACCELERATE, "ACCELERATE_MIXED_PRECISION": "bf16"}, 1, "write in yours: precision: bf16"),
+        (
+            {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_USE_CPU": "True", "MASTER_PORT": "29500"},
+            1,
+            "asked for several processes and started one, as it does on CPUs",
+        ),
         ({**ACCELERATE, "ACCELERATE_USE_FSDP": "true"}, 1, "asks for FSDP, which has no effect on paratune"),
         ({**ACCELERATE, "ACCELERATE_USE_DEEPSPEED": "true"}, 1, "strategy: deepspeed"),
         ({**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, 1, "batch: {grad_accum_steps: 4}"),

@@ -228,8 +228,7 @@ def _task(job: Job) -> Iterator[str]:
     if site.scratch is not None:
         yield f'  export TMPDIR={quoted(site.scratch)}"/paratune-$SLURM_JOB_ID"'
         yield '  mkdir -p "$TMPDIR" && trap \'rm -rf "$TMPDIR"\' EXIT'
-    words = _container_words(site.container, has_gpus=site.gpus_per_node > 0) if site.container else []
-    words += _command(job)
+    words = [*(_container_words(job, site.container) if site.container else []), *_command(job)]
     yield from _wrapped(words, indent="  ")
     yield "}"
 
@@ -251,9 +250,13 @@ def _command(job: Job) -> list[str]:
     ]
 
 
-def _container_words(container: Container, *, has_gpus: bool) -> list[str]:
+def _container_words(job: Job, container: Container) -> list[str]:
     binds = [f"--bind {quoted(each)}" for each in container.binds]
-    gpu = [f"--{container.gpu}"] if has_gpus else []
+    if not job.folder.is_relative_to(job.directory):
+        binds.insert(0, f"--bind {shlex.quote(str(job.folder.parent))}")
+    if job.site.scratch is not None:
+        binds.insert(0, '--bind "$TMPDIR"')
+    gpu = [f"--{container.gpu}"] if job.site.gpus_per_node else []
     options = [quoted(each) for each in container.options]
     return [f'{container.runtime} exec --bind "$PWD" --pwd "$PWD"', *gpu, *binds, *options, quoted(container.image)]
 

@@ -50,11 +50,11 @@ class Container(Section):
     image: Text
     """Its file; `$NAME` stands for a variable."""
     binds: list[Text] = Field(default_factory=list)
-    """Further folders to show in it, `HOST[:CONTAINER[:ro]]`; the working directory is always there."""
+    """Further folders to show in it, `HOST[:CONTAINER[:ro]]`; the working directory and the run are always there."""
     gpu: Literal["nv", "rocm"] = "nv"
     """How GPUs are shown in it, when there are any: NVIDIA's or AMD's."""
     options: list[Text] = Field(default_factory=list)
-    """Further options of `exec`, such as --cleanenv."""
+    """Further options of `exec`, such as --no-home."""
 
 
 class Site(Section):
@@ -168,8 +168,14 @@ def _unfit_words(site: Site) -> list[tuple[str, str]]:
     if site.container is not None:
         found.append(("container.image", why_no_path(site.container.image)))
         found += [(f"container.binds[{n}]", why_no_path(each)) for n, each in enumerate(site.container.binds)]
-        found += [(f"container.options[{n}]", why_no_path(each)) for n, each in enumerate(site.container.options)]
+        found += [(f"container.options[{n}]", _why_no_option(each)) for n, each in enumerate(site.container.options)]
     return [(key, reason) for key, reason in found if reason]
+
+
+def _why_no_option(text: str) -> str | None:
+    if text in ("--cleanenv", "-e", "--containall", "-C"):
+        return f"is {text}, which would drop the variables of the job, and with them those of the site; leave it out"
+    return why_no_path(text)
 
 
 def _unfit_options(site: Site) -> list[tuple[str, str]]:

@@ -1,6 +1,8 @@
 """`paratune toy-cluster`: start, stop and look at a Slurm cluster on this machine."""
 
+import getpass
 import sys
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -12,12 +14,13 @@ from paratune.text import plain
 Action = Literal["start", "stop", "status"]
 
 
-def toy_cluster_command(action: Action, *, folder: Path, num_nodes: int, as_json: bool) -> int:
+def toy_cluster_command(action: Action, *, folder: Path | None, num_nodes: int, as_json: bool) -> int:
     """Run the command; return its exit code: of status, 1 when none runs.
 
     Raises:
         ParatuneError: It cannot be started.
     """
+    folder = folder or Path(tempfile.gettempdir(), f"paratune-toy-{getpass.getuser()}")  # sockets want a short path
     cluster = toy.ToyCluster(folder.absolute())
     if action == "start":
         cluster = toy.start(folder, num_nodes)

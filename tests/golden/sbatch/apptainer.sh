@@ -48,7 +48,7 @@ export config=/home/me/work/runs/sst2/slurm/config.yaml
 task() {
   trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it
   trap : TERM  # the run gets it too, and this waits for it
-  apptainer exec --bind "$PWD" --pwd "$PWD" --nv --bind /project --bind "/local/$USER:/scratch" --cleanenv \
+  apptainer exec --bind "$PWD" --pwd "$PWD" --nv --bind /project --bind "/local/$USER:/scratch" --no-home \
     /project/images/paratune.sif torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=8 \
     --rdzv-backend=c10d --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" \
     --rdzv-conf=is_host="$((SLURM_NODEID == 0))" --log-dir="$ranks_folder" --tee=3 --no-python paratune train \

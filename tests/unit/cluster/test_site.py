@@ -53,6 +53,7 @@ def test_all_problems_are_said_with_their_lines(tmp_path: Path):
         ("setup: ['if']", "which bash does not understand"),
         ("container: {image: a.sif}\nvenv: x", "line 2: venv is given beside container"),
         ('container: {image: "a\\nb"}', "container.image is"),
+        ("container: {image: a.sif, options: [--cleanenv]}", "container.options[0] is --cleanenv, which would drop"),
         ("container: {}", "container.image is required"),
         ("gpus_per_node: 4\nprocesses_per_node: 2", "a GPU has one process"),
         ("gpu_type: a100", "gpu_type is given without gpus_per_node"),

@@ -1,0 +1,97 @@
+"""The toy cluster as far as it can be told without Slurm; tests/slurm starts real ones."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paratune.cluster import toy
+from paratune.commands.toy_cluster import toy_cluster_command
+from paratune.errors import LaunchError, MissingDependency
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs of Slurm that do nothing but say why they do not come up."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in toy.PROGRAMS:
+        (folder / name).write_text("#!/bin/sh\necho 'cannot bind: \x1b[31mno'; exit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def test_what_is_missing_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toy, "_SEARCH", ())
+    with pytest.raises(MissingDependency) as caught:
+        toy.start(tmp_path / "c", 3)
+    assert str(caught.value) == (
+        "a toy cluster needs munged, slurmctld, slurmd, sbatch; on Debian and Ubuntu: "
+        "apt-get install --no-install-recommends munge slurmctld slurmd slurm-client"
+    )
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("count", [0, -1, 65])
+def test_it_has_1_to_64_nodes(count: int, tmp_path: Path):
+    with pytest.raises(LaunchError, match=rf"--nodes {count}: a toy cluster has 1 to 64"):
+        toy.start(tmp_path, count)
+
+
+def test_folders_that_slurm_cannot_take_are_refused(installed: Path, tmp_path: Path):
+    with pytest.raises(LaunchError, match=r"takes letters, digits and _ \. / \+ - in a path; choose --folder"):
+        toy.start(tmp_path / "my cluster", 1)
+    with pytest.raises(LaunchError, match="too long for the path of a socket"):
+        toy.start(Path("/tmp") / ("x" * 90), 1)
+    (tmp_path / "file").touch()
+    with pytest.raises(LaunchError, match="file cannot be used: "):
+        toy.start(tmp_path / "file", 1)
+
+
+def test_a_daemon_that_does_not_come_up_has_the_last_word(installed: Path):
+    folder = Path("/tmp") / f"paratune-toy-test-{os.getpid()}"
+    try:
+        with pytest.raises(
+            LaunchError, match=r"munged of the toy cluster does not come up.*\n  cannot bind: \\x1b\[31mno"
+        ):
+            toy.start(folder, 2)
+        assert toy.ToyCluster(folder).pids() == {}
+        assert ((folder / "munge.key").stat().st_mode & 0o777, (folder / "munge.key").stat().st_size) == (0o600, 1024)
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def test_the_configuration_has_a_port_for_each_daemon(tmp_path: Path):
+    (tmp_path / "slurm.conf").write_text(toy.conf_text(tmp_path, [7000, 7001, 7002]))
+    cluster = toy.ToyCluster(tmp_path)
+    assert cluster.node_names() == ["n1", "n2"]
+    text = cluster.conf.read_text()
+    assert re.findall(r"(?:SlurmctldPort| Port)=(\d+)", text) == ["7000", "7001", "7002"]
+    assert set(re.findall(r"NodeAddr=(\S+)", text)) == {"127.0.0.1"}
+    assert "PartitionName=urgent Nodes=n[1-2]" in text
+    assert cluster.environment == {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+
+
+def test_only_daemons_of_its_own_are_taken_for_running(tmp_path: Path):
+    (tmp_path / "munged.pid").write_text(f"{os.getpid()}\n")  # another process has that number since
+    (tmp_path / "n1.pid").write_text("no number\n")
+    (tmp_path / "n2.pid").write_text("999999999\n")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(tmp_path)]) as own:
+        (tmp_path / "slurmctld.pid").write_text(f"{own.pid}\n")
+        deadline = time.monotonic() + 20
+        while not (found := toy.ToyCluster(tmp_path).pids()) and time.monotonic() < deadline:
+            time.sleep(0.01)  # a moment after its start a process has no command line
+        own.kill()
+    assert found == {"slurmctld": own.pid}
+
+
+def test_where_none_runs_status_and_stop_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert toy_cluster_command("status", folder=tmp_path, num_nodes=3, as_json=False) == 1
+    assert toy_cluster_command("stop", folder=tmp_path, num_nodes=3, as_json=False) == 0
+    assert capsys.readouterr().out == f"no toy cluster runs in {tmp_path}\n" * 2
