@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from paratune.verdicts.estimate import ALPHA, Estimate, paired, unpaired
-from paratune.verdicts.jackknife import Floats, Scored, of_mean, of_sums
+from paratune.verdicts.jackknife import Floats, Scored, of_blocks, of_mean, of_sums
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
@@ -63,6 +63,17 @@ def _pearson(x: Floats, y: Floats) -> Scored | None:
     return of_sums(sums, score)
 
 
+def _spearman(x: Floats, y: Floats) -> Scored | None:
+    """Return Spearman's rho of values without ties, as `paratune.verdicts` has it: without blocks of samples."""
+
+    def score(kept: npt.NDArray[np.int64]) -> float:
+        num, ranks = len(kept), np.empty((2, len(kept)))
+        ranks[0, x[kept].argsort()] = ranks[1, y[kept].argsort()] = np.arange(num)
+        return float(1 - 6 * np.square(ranks[0] - ranks[1]).sum() / (num * (num**2 - 1)))
+
+    return of_blocks(len(x), score)
+
+
 def _rmse(x: Floats, y: Floats) -> Scored | None:
     sums = np.stack([np.ones_like(x), (x - y) ** 2], axis=1)
     return of_sums(sums, lambda found: np.sqrt(found[..., 1] / found[..., 0]))
@@ -103,6 +114,14 @@ METRICS = (
 
 FEW_ROWS = replace(METRICS[0], name="accuracy of 96%, 100 rows", num_samples=100, level=2.3, step=0.3)
 """Scores of two seeds are often the same."""
+SPEARMAN = replace(
+    METRICS[3],
+    name="Spearman rho, 500 rows",
+    score=_spearman,
+    # Pearson, Philosophical Transactions A 1907: of two normal variables.
+    true=lambda level: 6 / np.pi * np.arcsin(METRICS[3].true(level) / 2),
+)
+"""Without blocks of samples, not single ones."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +148,8 @@ def seed_deviation(setting: Setting) -> float:
         samples, metric.outputs(samples, metric.level, _effects(rng, (40_000,), metric.heavy) * SPREAD)
     )
     assert scored is not None
-    error = float(scored.pseudovalues.std()) / np.sqrt(metric.num_samples)
+    # Of single samples or of blocks.
+    error = float(scored.pseudovalues.std()) * np.sqrt(40_000 / len(scored.pseudovalues) / metric.num_samples)
     slope = (metric.true(metric.level + 0.01) - metric.true(metric.level - 0.01)) / 0.02
     return abs(setting.ratio * error / float(slope))
 

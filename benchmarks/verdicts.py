@@ -16,6 +16,7 @@ import numpy as np
 from verdict_models import (
     FEW_ROWS,
     METRICS,
+    SPEARMAN,
     Rates,
     Setting,
     Speeds,
@@ -109,6 +110,8 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
         for ratio in RATIOS:
             setting = Setting(metric, 2, ratio, is_paired=False)
             yield f"unpaired|{metric.name}|2|{ratio}", quality_of(setting, trials)
+    for ratio in RATIOS:
+        yield f"quality|{SPEARMAN.name}|3|{ratio}", quality_of(Setting(SPEARMAN, 3, ratio), min(trials, FEW))
 
 
 def speed_of(speeds: Speeds, trials: int) -> Simulate:

@@ -12,7 +12,18 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from verdict_models import FEW_ROWS, METRICS, Setting, Speeds, draw, seed_deviation, true_change, try_quality, try_speed
+from verdict_models import (
+    FEW_ROWS,
+    METRICS,
+    SPEARMAN,
+    Setting,
+    Speeds,
+    draw,
+    seed_deviation,
+    true_change,
+    try_quality,
+    try_speed,
+)
 
 BAND = (0.93, 0.97)
 MOST_FALSE = 0.06
@@ -91,7 +102,9 @@ def test_intervals_of_rates_that_vary_otherwise(speeds):
     check(try_speed(speeds, 8000, 7), try_speed(replace(speeds, change=0.0), 8000, 8))
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric", [*METRICS, pytest.param(SPEARMAN, marks=pytest.mark.slow)], ids=lambda metric: metric.name
+)
 def test_the_truth_is_what_many_experiments_come_to(metric):
     setting = Setting(metric, 3, 1.0)
     deviation = seed_deviation(setting)
