@@ -82,6 +82,12 @@ def note(submitted: Submitted) -> None:
         CheckpointError: It cannot be written; the job is submitted all the same.
     """
     path = submitted.slurm_folder / JOBS_FILE
+    # A cluster that was made anew begins its numbers again: what an earlier job of this one left is not its word.
+    began = datetime.fromisoformat(submitted.submitted).timestamp()
+    for run in submitted.run_ids:
+        left = submitted.slurm_folder / f"{run}.exit"
+        if left.exists() and left.stat().st_mtime < began:
+            left.unlink()
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(submitted)) + "\n")
@@ -103,13 +109,14 @@ def submissions(paths: Sequence[Path]) -> list[Submitted]:
         for path in (each / SLURM_FOLDER / JOBS_FILE, *sorted(each.glob(f"*/{SLURM_FOLDER}/{JOBS_FILE}")))
         if path.exists()
     ]
-    found = []
+    found: dict[tuple[str, str], Submitted] = {}
     for file in dict.fromkeys(files):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, TypeError):  # a line that was cut off when the disk was full
                 values = json.loads(line)
-                found.append(Submitted(**{**values, "after": tuple(values.get("after", ()))}))
-    return sorted(found, key=lambda each: (int(each.job) if each.job.isdigit() else 0, each.job))
+                each = Submitted(**{**values, "after": tuple(values.get("after", ()))})
+                found[each.job, each.folder] = each
+    return sorted(found.values(), key=lambda each: (int(each.job) if each.job.isdigit() else 0, each.job))
 
 
 def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:

@@ -86,7 +86,7 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
     try:
         _start_munged(cluster, programs["munged"])
-        _daemon([programs["slurmctld"], "-c", "-f", str(cluster.conf)], cluster, "slurmctld")
+        _daemon([programs["slurmctld"], "-f", str(cluster.conf)], cluster, "slurmctld")
         for name in cluster.node_names():
             start_node(cluster, name, slurmd=programs["slurmd"])
         _wait_until_idle(cluster)

@@ -232,11 +232,12 @@ def _show_scripts(given: Sequence[tuple[Job, Path]], *, as_json: bool) -> int:
 def _submit(job: Job, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
     script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
     _write(script, script_text(job))
+    began = jobs.now()
     number = submit(script, after=after)
     submitted = jobs.Submitted(
         job=number,
         name=job.name,
-        submitted=jobs.now(),
+        submitted=began,
         folder=str(folder),
         site=str(site_path),
         script=str(script),
@@ -284,7 +285,8 @@ def _show_tail(found: jobs.Status) -> None:
     for run in submitted.run_ids:
         if jobs.exit_said(submitted, run) == "0":
             continue
-        for path in sorted(submitted.slurm_folder.glob(f"{run}*.txt")):
+        folder = submitted.slurm_folder
+        for path in [*folder.glob(f"{run}.txt"), *sorted(folder.glob(f"{run}.node*.txt"))]:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
             _say("\n".join([f"--- {path}", *(plain(line) for line in lines)]))
         return

@@ -1,6 +1,7 @@
 """What has become of jobs, as Slurm's commands and the folder of a run tell it; the commands are stand-ins."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +118,17 @@ def test_submissions_are_kept_and_found(tmp_path: Path):
     assert submissions([tmp_path / "nowhere"]) == []
     with pytest.raises(CheckpointError, match=r"job 5 is submitted, but .*jobs\.jsonl cannot be written"):
         note(submission(tmp_path / "gone", "5"))
+
+
+def test_a_cluster_that_was_made_anew_begins_its_numbers_again(tmp_path: Path):
+    (tmp_path / "slurm").mkdir()
+    for name, when in (("1", 1_000_000), ("12", 1_000_000), ("1_3", 2_000_000_000)):
+        (tmp_path / "slurm" / f"{name}.exit").write_text("3")
+        os.utime(tmp_path / "slurm" / f"{name}.exit", (when, when))
+    note(submission(tmp_path, "1", name="old"))
+    note(submission(tmp_path, "1"))
+    assert sorted(path.name for path in (tmp_path / "slurm").glob("*.exit")) == ["12.exit", "1_3.exit"]
+    assert [each.name for each in submissions([tmp_path])] == ["sst2"]
 
 
 @pytest.mark.parametrize(
