@@ -2,7 +2,7 @@
 
 Ranks see each other through small files, because a network that hangs tells nothing. No clock is compared with that
 of another machine: what counts is how long this thread has seen no change. A rank whose interpreter is held in native
-code cannot run this thread; faulthandler's timer, which needs no interpreter, writes its stacks and ends it.
+code cannot run this thread: the others name it, and faulthandler's timer, which needs no interpreter, writes stacks.
 """
 
 import faulthandler
@@ -22,7 +22,7 @@ from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.verdict import Verdict, judge
 from paratune.place import note_exit_code
-from paratune.records import SCHEMA_VERSION, write_json
+from paratune.records import SCHEMA_VERSION, EventLog, write_json
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Watchdog:
         """Begin to watch."""
         if self._shares:
             self._make_folder()
-        self._began = time.monotonic()
+        self._began = self._looked = time.monotonic()
         self._arm()
         self._thread.start()
 
@@ -125,6 +125,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._closed.wait(self._poll_s):
+            self._come_by()
             self._arm()
             self._tell()
             self._look()
@@ -132,11 +133,26 @@ class Watchdog:
                 self._give_up()
                 return
 
+    def _come_by(self) -> None:
+        """Take the time in which this thread itself did not run, as in a job that was suspended, for no time at all."""
+        now = time.monotonic()
+        away_s = now - self._looked
+        self._looked = now
+        if away_s > SILENT_POLLS * self._poll_s:
+            lost_s = away_s - self._poll_s
+            self._began += lost_s
+            for seen in self._seen.values():
+                seen.written_at += lost_s
+                seen.beaten_at += lost_s
+
     def _arm(self) -> None:
-        """Let faulthandler act should this thread not come by again: later than the thread itself would."""
+        """Let faulthandler write the stacks should this thread not come by again, later than it would by itself.
+
+        It ends nothing: to its timer a job that was suspended, and goes on, looks the same.
+        """
         with suppress(OSError, ValueError, RuntimeError):  # no stderr that has a descriptor
             late_s = self._timeout_s + 10 * self._poll_s
-            faulthandler.dump_traceback_later(late_s, exit=True, file=sys.__stderr__ or sys.stderr)
+            faulthandler.dump_traceback_later(late_s, file=sys.__stderr__ or sys.stderr)
 
     def _tell(self, *, as_evidence: bool = False) -> Beat:
         self._num_written += 1
@@ -234,6 +250,11 @@ class Watchdog:
         text = message(verdict, beats, self._timeout_s, folder)
         with suppress(OSError):
             os.write(2, f"\n{text}\n".encode())
+        if self._pulse.run_folder is not None:
+            with suppress(Exception):
+                events = EventLog(self._pulse.run_folder, self._rank)
+                events.add("failure", error="Hung", message=verdict.text)
+                events.close()
         with suppress(Exception):  # the disk may be full, or gone
             if folder is not None:
                 write_json(folder / VERDICT_FILE, _record(verdict, beats, self._timeout_s))

@@ -8,9 +8,11 @@ import time
 import pytest
 
 from paratune.errors import EXIT_HUNG
+from paratune.hangs import watchdog
 from paratune.hangs.beat import beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.watchdog import HEARTBEATS, Watchdog, watching
+from paratune.records import read_events
 
 
 @pytest.fixture
@@ -48,6 +50,8 @@ def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, ca
     assert record["timeout_s"] == 1.0
     for rank in (0, 1):
         assert "test_watchdog.py" in (folder / f"stacks.rank000{rank}.txt").read_text()
+    (event,) = read_events(tmp_path / "runs" / "r", 0)
+    assert (event["event"], event["error"]) == ("failure", "Hung")
     said = capfd.readouterr().err
     assert said.count("no rank has got on for 1 s (run.hang_timeout_s)") == 1  # one rank speaks
     assert not (tmp_path / "runs" / HEARTBEATS).exists()
@@ -62,6 +66,26 @@ def test_one_rank_that_gets_on_is_enough(dogs):
         pulses[1].beat()
         time.sleep(0.1)
     assert codes == {}
+
+
+def test_a_job_that_was_suspended_is_left_alone(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    dog = Watchdog(Pulse(), 0, 1, tmp_path / "r", 8.0, end=lambda _: None)
+    dog._began = dog._looked = now[0]
+    for second in range(12):  # looks once a second; gets on for 4 s, then no more
+        now[0] += 1
+        if second == 7:
+            now[0] += 3600  # suspended
+        if second < 4:
+            dog._pulse.beat()
+        dog._come_by()
+        dog._tell()
+        # The last beat was seen at 4 s; more than 8 s later is 13 s, which 12 looks do not reach.
+        assert not dog._is_hung(), second
+    now[0] += 1
+    dog._come_by()
+    assert dog._is_hung()
 
 
 def test_the_same_figures_twice_are_no_progress():
