@@ -84,7 +84,7 @@ if FAULT == "slow":  # and healthy: each batch takes a while, on one rank only
     inner = TrainBatches.step
 
     def slowly(self: TrainBatches, step: int) -> list[Batch]:
-        time.sleep(1.0 if IS_IT else 0.0)
+        time.sleep(2.0 if IS_IT else 0.0)
         return inner(self, step)
 
     TrainBatches.step = slowly  # type: ignore[method-assign]

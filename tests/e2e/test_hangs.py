@@ -163,8 +163,8 @@ def test_a_full_disk_is_no_hang(run, world):
 
 
 def test_a_slow_run_that_is_healthy_is_left_alone(run, world):
-    # Every batch of rank 1 takes a second, 12 of them more than the 10 s without progress that are allowed.
-    done = run("slow:1", "--set", "run.hang_timeout_s=10", "--set", "train.epochs=null", "--set", "train.max_steps=12")
+    # Every batch of rank 1 takes two seconds, 12 of them more than the 20 s without progress that are allowed.
+    done = run("slow:1", "--set", "run.hang_timeout_s=20", "--set", "train.epochs=null", "--set", "train.max_steps=12")
     assert done.returncode == EXIT_OK, done.stderr
     assert is_finished(world / "runs" / "c")
     assert not list((world / "runs").glob(".heartbeat*"))
