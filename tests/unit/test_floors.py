@@ -8,8 +8,8 @@
 2  batch, packing, precision, stages torch
 1  config, devices, records, hardware no torch at import; beside them, resting on them: place, console, ...
 0  errors, imports, text, units      standard library only
-side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, watch (and plan, which may
-use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
+side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, tokenizer, watch (and
+plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
 """
 
 import ast
@@ -45,7 +45,10 @@ LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
 FLOOR_2 = {"batch", "packing", "precision", "stages"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
-SIDE = {"bundle", "cluster", "report", "launch", "sweep", "corpus", "doctor", "submission", "watch", "verdicts"}
+SIDE = {
+    *("bundle", "cluster", "report", "launch", "sweep", "corpus", "doctor", "submission", "tokenizer", "watch"),
+    "verdicts",
+}
 FLOOR_6 = {"train", "infer"}
 BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine", "trackers"}
 

@@ -1,0 +1,1 @@
+"""Training a tokenizer on texts of one's own, and comparing tokenizers on the same texts."""

@@ -1,0 +1,151 @@
+"""What tokenizers make of the same texts: pieces a word, words left whole, what is unknown, bytes a token."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paratune.errors import ConfigError
+
+_WORD = re.compile(r"\w+")
+_BATCH = 256
+
+
+@dataclass
+class Figures:
+    """Sums over texts, and what follows from them; special tokens around a text are not counted."""
+
+    name: str
+    vocab_size: int
+    num_texts: int = 0
+    num_words: int = 0
+    """Runs of letters and digits."""
+    num_word_tokens: int = 0
+    """Tokens that lie on a word, counted for each word that they lie on."""
+    num_cut_words: int = 0
+    """Words that are more than one token."""
+    num_unknown_words: int = 0
+    """Words with an unknown part."""
+    num_tokens: int = 0
+    num_unknown: int = 0
+    num_characters: int = 0
+    """Without white space."""
+    num_unknown_characters: int = 0
+    num_bytes: int = 0
+    """UTF-8."""
+
+    @property
+    def fertility(self) -> float | None:
+        """Tokens a word, at least 1.
+
+        Source: Rust et al., How Good is Your Tokenizer?, ACL 2021, section 4; there with words of a treebank.
+        """
+        return _ratio(self.num_word_tokens, self.num_words)
+
+    @property
+    def continued_share(self) -> float | None:
+        """Words that are cut into more than one token, of all.
+
+        Source: as of fertility ("proportion of continued words").
+        """
+        return _ratio(self.num_cut_words, self.num_words)
+
+    @property
+    def unknown_share(self) -> float | None:
+        """Unknown tokens, of all."""
+        return _ratio(self.num_unknown, self.num_tokens)
+
+    @property
+    def coverage(self) -> float | None:
+        """Characters, white space aside, that are in known tokens, of all."""
+        return _ratio(self.num_characters - self.num_unknown_characters, self.num_characters)
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """UTF-8 bytes of the texts for each token: compression."""
+        return _ratio(self.num_bytes, self.num_tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("name", "vocab_size", "num_texts", "num_words", "num_tokens", "num_unknown", "num_unknown_words")
+        shares = ("fertility", "continued_share", "unknown_share", "coverage", "bytes_per_token")
+        return {name: getattr(self, name) for name in (*names, *shares)}
+
+    def add(self, text: str, spans: Sequence[tuple[int, int]], unknown: Sequence[bool]) -> None:
+        """Count a text.
+
+        Args:
+            text: As it is given.
+            spans: Begin and end of each token in it.
+            unknown: Of each token.
+        """
+        self.num_texts += 1
+        self.num_bytes += len(text.encode("utf-8", "replace"))
+        self.num_tokens += len(spans)
+        self.num_unknown += sum(unknown)
+        lost = np.zeros(len(text), dtype=bool)
+        for (begin, end), is_unknown in zip(spans, unknown, strict=True):
+            lost[begin:end] |= is_unknown
+        dark = np.fromiter((not character.isspace() for character in text), dtype=bool, count=len(text))
+        self.num_characters += int(dark.sum())
+        self.num_unknown_characters += int((dark & lost).sum())
+        self._add_words(text, sorted(spans), lost)
+
+    def _add_words(self, text: str, spans: Sequence[tuple[int, int]], lost: Any) -> None:
+        first = 0
+        for word in _WORD.finditer(text):
+            begin, end = word.span()
+            while first < len(spans) and spans[first][1] <= begin:
+                first += 1
+            last = first
+            while last < len(spans) and spans[last][0] < end:
+                last += 1
+            count = sum(spans[number][1] > spans[number][0] for number in range(first, last))
+            self.num_words += 1
+            self.num_word_tokens += max(1, count)
+            self.num_unknown_words += bool(lost[begin:end].any())
+            self.num_cut_words += count > 1
+
+
+def compare(tokenizers: Iterable[tuple[str, Any]], texts: Sequence[str]) -> list[Figures]:
+    """Return the figures of each tokenizer on the texts.
+
+    Args:
+        tokenizers: Names, and fast tokenizers of transformers.
+        texts: The same for all.
+    """
+    found = []
+    for name, tokenizer in tokenizers:
+        figures = Figures(name, len(tokenizer))
+        for begin in range(0, len(texts), _BATCH):
+            some = list(texts[begin : begin + _BATCH])
+            encoded = tokenizer(some, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            for text, ids, spans in zip(some, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                figures.add(text, spans, [each == tokenizer.unk_token_id for each in ids])
+        found.append(figures)
+    return found
+
+
+def load_vocabulary(path: Path) -> Any:
+    """Return BERT's tokenizer of a WordPiece vocabulary, one entry a line; lower case where no entry has an upper one.
+
+    Raises:
+        ConfigError: It is no such file.
+    """
+    from transformers import BertTokenizerFast
+
+    try:
+        entries = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a vocabulary: {error}") from error
+    if "[UNK]" not in entries:
+        raise ConfigError(f"{path} is no WordPiece vocabulary: it has no line [UNK]; name a tokenizer's folder instead")
+    is_lower = not any(entry != entry.lower() for entry in entries if not entry.startswith("["))
+    ids = {entry: number for number, entry in enumerate(entries)}
+    return BertTokenizerFast(vocab=ids, do_lower_case=is_lower)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

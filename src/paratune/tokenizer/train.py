@@ -1,0 +1,270 @@
+"""Train a tokenizer with the `tokenizers` library, and save it as a plain Hugging Face folder.
+
+Three kinds, each framed as the model family that made it common: WordPiece as BERT's, byte-level BPE as RoBERTa's,
+Unigram as XLM-R's.
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from paratune import records
+from paratune.errors import CheckpointError, ConfigError
+
+Kind = Literal["wordpiece", "bpe", "unigram"]
+RECORD_FILE = "tokenizer_training.json"
+"""Beside the tokenizer: what it was trained on, and how."""
+BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+_BYTES = 256
+"""Symbols that byte-level BPE begins with."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a tokenizer is trained."""
+
+    kind: Kind = "wordpiece"
+    vocab_size: int = 20_000
+    """Entries, special tokens included; fewer where the texts do not give as many."""
+    lowercase: bool = False
+    strip_accents: bool = False
+    """Take "é" for "e"; in Portuguese and most languages that loses words ("avó", "avô")."""
+    min_frequency: int = 2
+    """How often two pieces must stand side by side to be joined (wordpiece and bpe)."""
+    limit_alphabet: int = 1000
+    """Most different characters to begin with; rarer ones become unknown (wordpiece)."""
+    max_length: int = 512
+    """Tokens that models with it take at most."""
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        return BERT_TOKENS if self.kind == "wordpiece" else ROBERTA_TOKENS
+
+    def check(self) -> None:
+        """Look whether a tokenizer can be made like this.
+
+        Raises:
+            ConfigError: It cannot; the option is named, with what is allowed.
+        """
+        least = len(self.special_tokens) + (_BYTES if self.kind == "bpe" else 1)
+        if self.vocab_size < least:
+            what = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
+            raise ConfigError(f"--vocab-size {self.vocab_size}: at least {least} for {self.kind} ({what})")
+        for name in ("min_frequency", "limit_alphabet", "max_length"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1")
+
+
+@dataclass
+class Counted:
+    """What a tokenizer was trained on."""
+
+    num_texts: int = 0
+    num_characters: int = 0
+
+    def watch(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            self.num_texts += 1
+            self.num_characters += len(text)
+            yield text
+
+
+def train_tokenizer(
+    texts: Callable[[], Iterable[str]], recipe: Recipe, *, shows_progress: bool = False
+) -> tuple[Any, Counted]:
+    """Return a tokenizer of the `tokenizers` library, and what it was trained on.
+
+    The same texts give the same WordPiece or BPE to the last entry. Unigram's are alike and not the same: the library
+    sums in no fixed order.
+
+    Args:
+        texts: Gives them, one after the other, each time the same; WordPiece reads them twice.
+        recipe: How.
+        shows_progress: Draw bars on stderr.
+
+    Raises:
+        ConfigError: The recipe is impossible, or no text has a word.
+    """
+    recipe.check()
+    if not any(text.strip() for text in texts()):
+        raise ConfigError("the texts hold no words to learn from; name files with running text")
+    counted = Counted()
+    watched = counted.watch(texts())
+    if recipe.kind == "wordpiece":
+        tokenizer = _train_wordpiece(texts, watched, recipe, shows_progress)
+    else:
+        tokenizer, trainer = (_bpe if recipe.kind == "bpe" else _unigram)(recipe, shows_progress)
+        _train(tokenizer, trainer, watched, recipe)
+    _frame(tokenizer, recipe)
+    return tokenizer, counted
+
+
+def save_tokenizer(
+    tokenizer: Any, recipe: Recipe, folder: Path, record: dict[str, Any], *, overwrite: bool = False
+) -> None:
+    """Write the folder that AutoTokenizer loads, and the record beside: aside, then renamed.
+
+    Args:
+        tokenizer: As `train_tokenizer` returned it.
+        recipe: Which it was trained by.
+        folder: Made when absent.
+        record: What is known of the texts.
+        overwrite: Replace a folder that holds a tokenizer.
+
+    Raises:
+        CheckpointError: It cannot be written; nothing is half written.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    names = {f"{name}_token": token for name, token in recipe.special_tokens.items()}
+    if recipe.kind != "wordpiece":
+        names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    has_types = recipe.kind == "wordpiece"
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=recipe.max_length,
+        model_input_names=["input_ids", *(["token_type_ids"] if has_types else []), "attention_mask"],
+        **names,
+    )
+    aside = folder.with_name(f".{folder.name}.tmp")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        wrapped.save_pretrained(str(aside))
+        records.write_json(aside / RECORD_FILE, {"recipe": asdict(recipe), **record})
+        if overwrite:
+            shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be written: {error.strerror or error}; name another --output"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _train_wordpiece(
+    texts: Callable[[], Iterable[str]], watched: Iterable[str], recipe: Recipe, shows_progress: bool
+) -> Any:
+    """Train twice: for the alphabet, and with it.
+
+    The library numbers the pieces "##a" as it meets them, in an order that changes from run to run, and settles ties by
+    these numbers. Given beforehand, as if they were special tokens, they have an order.
+    """
+    from tokenizers import models, trainers
+
+    specials = list(recipe.special_tokens.values())
+    letters: Counter[str] = Counter()
+    tokenizer = _wordpiece(recipe)
+    normalise = tokenizer.normalizer.normalize_str
+
+    def counting() -> Iterator[str]:
+        for text in texts():
+            letters.update(normalise(text))
+            yield text
+
+    first = trainers.WordPieceTrainer(vocab_size=1, show_progress=False)
+    tokenizer.train_from_iterator(counting(), trainer=first)
+    found = tokenizer.get_vocab()
+    known = sorted((each for each in letters if each in found), key=lambda each: (-letters[each], each))
+    alphabet = known[: recipe.limit_alphabet]
+    inner = sorted(piece for letter in alphabet if (piece := f"##{letter}") in found)
+    least = len(specials) + len(inner) + len(alphabet)
+    if least > recipe.vocab_size:
+        raise ConfigError(
+            f"--vocab-size {recipe.vocab_size}: these texts have {len(alphabet)} letters, which need {least} entries "
+            f"by themselves; give more, or a smaller --limit-alphabet than {recipe.limit_alphabet}"
+        )
+    tokenizer = _wordpiece(recipe)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=recipe.vocab_size,
+        min_frequency=recipe.min_frequency,
+        special_tokens=[*specials, *inner],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=shows_progress,
+    )
+    tokenizer.train_from_iterator(watched, trainer=trainer)
+    made = _wordpiece(recipe)
+    made.model = models.WordPiece(tokenizer.get_vocab(), unk_token=recipe.special_tokens["unk"])
+    made.add_special_tokens(specials)
+    return made
+
+
+def _wordpiece(recipe: Recipe) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token=recipe.special_tokens["unk"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=recipe.lowercase, strip_accents=recipe.strip_accents)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _bpe(recipe: Recipe, shows_progress: bool) -> tuple[Any, Any]:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = _normalizer(recipe, normalizers.NFC())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer, trainers.BpeTrainer(
+        vocab_size=recipe.vocab_size,
+        min_frequency=recipe.min_frequency,
+        special_tokens=list(recipe.special_tokens.values()),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=shows_progress,
+    )
+
+
+def _unigram(recipe: Recipe, shows_progress: bool) -> tuple[Any, Any]:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = _normalizer(recipe, normalizers.NFKC(), normalizers.Replace(" {2,}", " "))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer, trainers.UnigramTrainer(
+        vocab_size=recipe.vocab_size,
+        special_tokens=list(recipe.special_tokens.values()),
+        unk_token=recipe.special_tokens["unk"],
+        show_progress=shows_progress,
+    )
+
+
+def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Recipe) -> None:
+    try:
+        tokenizer.train_from_iterator(texts, trainer=trainer)
+    except Exception as error:  # the library has no kind of its own
+        if "not large enough" not in str(error):
+            raise
+        raise ConfigError(
+            f"--vocab-size {recipe.vocab_size}: not enough for all letters of these texts; give more"
+        ) from error
+
+
+def _normalizer(recipe: Recipe, *first: Any) -> Any:
+    from tokenizers import normalizers
+
+    steps = list(first)
+    if recipe.strip_accents:
+        steps += [normalizers.NFD(), normalizers.StripAccents()]
+    if recipe.lowercase:
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence(steps)
+
+
+def _frame(tokenizer: Any, recipe: Recipe) -> None:
+    """Let it put the special tokens around a text and a pair, as the models of its family were trained."""
+    from tokenizers import processors
+
+    cls, sep = recipe.special_tokens["cls"], recipe.special_tokens["sep"]
+    pair = f"{cls} $A {sep} $B:1 {sep}:1" if recipe.kind == "wordpiece" else f"{cls} $A {sep} {sep} $B {sep}"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=pair,
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+    )

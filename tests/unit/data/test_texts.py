@@ -1,0 +1,29 @@
+"""Texts of files, one after the other."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paratune.data.texts import iterate_texts
+from paratune.errors import DataError
+
+
+def test_files_of_several_kinds_follow_each_other(tmp_path: Path):
+    pq.write_table(pa.table({"text": ["um", None, " ", "dois"], "n": [1, 2, 3, 4]}), tmp_path / "a.parquet")
+    (tmp_path / "b.txt").write_text("três\nquatro\n", encoding="utf-8")
+    (tmp_path / "c.csv").write_text("text\ncinco\n", encoding="utf-8")
+    sources = [str(tmp_path / name) for name in ("a.parquet", "b.txt", "c.csv")]
+    assert list(iterate_texts(sources, "text")) == ["um", "dois", "três", "quatro", "cinco"]
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path):
+    pq.write_table(pa.table({"body": ["um"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet lacks a column: .*text"):
+        list(iterate_texts([str(tmp_path / "a.parquet")], "text"))
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 torn")
+    with pytest.raises(DataError, match=r"b\.parquet is damaged"):
+        list(iterate_texts([str(tmp_path / "b.parquet")], "text"))
+    with pytest.raises(DataError, match=r"c\.parquet does not exist"):
+        list(iterate_texts([str(tmp_path / "c.parquet")], "text"))
