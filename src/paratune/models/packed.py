@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from paratune.batch import Batch
 from paratune.models.attention.check import why_not
+from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.last_layer import shorten_last_layer
 from paratune.models.task_model import Entry, TaskModel, find_blocks
@@ -43,7 +44,9 @@ def find_entry(
     """
     register()
     model.entry, model.head_takes_labelled = None, False
-    model.why_padded = _refusal(model)
+    is_on_cpu = device is None or device.type == "cpu"
+    model.row_readers = () if (reader := attach(model.hf)) is None else (reader,)
+    model.why_padded = _refusal(model, is_on_cpu=is_on_cpu)
     if model.why_padded is not None or not (packs or model.head_reads == "labelled"):
         return
     with _trying(model):
@@ -78,11 +81,13 @@ def _kernel_fails(model: TaskModel, device: torch.device, dtype: torch.dtype | N
     )
 
 
-def _refusal(model: TaskModel) -> str | None:
+def _refusal(model: TaskModel, *, is_on_cpu: bool) -> str | None:
     """Return why trying is of no use, or would do harm: BigBird gives up its sparse attention after one short text."""
     name, config = type(model.hf).__name__, getattr(model.hf, "config", None)
     if getattr(config, "vocab_size", None) is None:
         return f"the configuration of {name} names no vocab_size to try packed rows with"
+    if model.row_readers:
+        return None if is_on_cpu else f"{name} has attention of its own, which takes packed rows on the CPU only"
     if not getattr(type(model.hf), "_supports_attention_backend", False):
         return f"{name} has attention of its own, which knows no packed rows"
     if any(getattr(module, "is_causal", False) for module in model.hf.modules()):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError
+from paratune.models.attention.disentangled import PackedRows
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 
@@ -54,6 +55,8 @@ class TaskModel(nn.Module):
         """How packed batches enter; None where they cannot, or that was not tried."""
         self.why_padded: str | None = "it was not tried whether the model takes packed rows"
         """Why there is no `entry`."""
+        self.row_readers: tuple[Any, ...] = ()
+        """Modules with attention of their own, whose `packed_rows` says during a forward pass how rows are packed."""
         self.head_takes_labelled = False
         """Whether the head of a masked LM is given the labelled tokens alone, of padded batches too."""
         self._batch: Batch | None = None
@@ -75,12 +78,19 @@ class TaskModel(nn.Module):
         Of a masked LM those of labelled tokens: see `Objective.outputs`.
         """
         inputs = self._packed_inputs(batch) if batch.is_packed else self._padded_inputs(batch)
-        self._batch = batch
+        self._begin(batch)
         try:
             found = self.hf(**inputs, **self._options)
         finally:
-            self._batch = None
+            self._begin(None)
         return self._objective.outputs(found, batch)
+
+    def _begin(self, batch: Batch | None) -> None:
+        """Let hooks and modules know the batch; None when it is over."""
+        self._batch = batch
+        ends = None if batch is None else batch.cu_seqlens
+        for module in self.row_readers:
+            module.packed_rows = None if ends is None else PackedRows(ends.diff().tolist())
 
     def _padded_inputs(self, batch: Batch) -> dict[str, Any]:
         self._attend_with(self._attention)
@@ -97,9 +107,9 @@ class TaskModel(nn.Module):
         inputs: dict[str, Any] = {
             "input_ids": batch.input_ids.unsqueeze(0),
             "position_ids": (batch.position_ids + self.entry.position_offset).unsqueeze(0),
-            "cu_seqlens": batch.cu_seqlens,
-            "max_seqlen": batch.max_seqlen,
         }
+        if not self.row_readers:
+            inputs |= {"cu_seqlens": batch.cu_seqlens, "max_seqlen": batch.max_seqlen}
         if self.entry.shortens:
             inputs["first_tokens_only"] = True
         if batch.token_type_ids is not None:
@@ -152,6 +162,8 @@ def _replaced(outputs: Any, hidden: Tensor) -> Any:
     if isinstance(outputs, tuple):
         return (hidden, *outputs[1:])
     outputs["last_hidden_state"] = hidden
+    if (of_layers := outputs.get("hidden_states")) is not None:  # DeBERTa's model reads the last of these
+        outputs["hidden_states"] = (*of_layers[:-1], hidden)
     return outputs
 
 

@@ -165,4 +165,7 @@ def find_packing(hf_config: Any, task: Task) -> tuple[Entry | None, str | None]:
         name = type(hf_config).__name__
         return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"
     find_entry(model)
+    if model.row_readers:
+        # Bucketed, as it is on a GPU. On the CPU it is packed, which takes less memory and time than is said then.
+        return None, f"{type(model.hf).__name__} takes packed rows on the CPU only, and is planned as bucketed"
     return model.entry, model.why_padded

@@ -51,11 +51,20 @@ CONFIGS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
     "modernbert-mean": lambda: transformers.ModernBertConfig(
         **SIZES, **MODERN, global_attn_every_n_layers=2, local_attention=6, classifier_pooling="mean"
     ),
+    "deberta-v2": lambda: transformers.DebertaV2Config(
+        **SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, norm_rel_ebd="layer_norm"
+    ),
+    "deberta-v3": lambda: transformers.DebertaV2Config(
+        **SIZES,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_buckets=256,
+        share_att_key=True,
+        position_biased_input=False,
+        type_vocab_size=0,
+    ),
 }
 OTHERS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
-    "deberta-v2": lambda: transformers.DebertaV2Config(
-        **SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8
-    ),
     "mpnet": lambda: transformers.MPNetConfig(**SIZES),
     "convbert": lambda: transformers.ConvBertConfig(**SIZES),
     "megatron-bert": lambda: transformers.MegatronBertConfig(**SIZES),
@@ -377,3 +386,31 @@ def test_the_tolerance_is_tighter_in_float64(monkeypatch: pytest.MonkeyPatch):
     find_entry(model)
     assert model.entry is None
     assert packed._TOLERANCE[torch.float64] < 1e-6 < packed._ELSE
+
+
+@pytest.mark.parametrize("kinds", [["c2p"], ["p2c"], ["p2c", "c2p"]])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("buckets", [-1, 4, 256])
+def test_disentangled_attention_of_packed_rows(kinds: list[str], shared: bool, buckets: int):
+    """Beside transformers' own, in float64: kinds of scores, shared projections, and distances beyond the buckets."""
+    config = CONFIGS["deberta-v3"]()
+    config.pos_att_type, config.share_att_key, config.position_buckets = kinds, shared, buckets
+    config.norm_rel_ebd = "layer_norm" if shared else "none"
+    model = model_of(config, "classification", torch.float64).eval()
+    find_entry(model)
+    assert model.entry is not None
+    assert_alike(model, rows([1, 40, 7, 2], "classification"), 1e-12)
+
+
+def test_disentangled_attention_stays_bucketed_where_it_would_be_slow_or_wrong():
+    model = model_of(CONFIGS["deberta-v3"](), "classification")
+    find_entry(model, device=torch.device("cuda"))
+    name = type(model.hf).__name__
+    assert model.entry is None
+    assert model.why_padded == f"{name} has attention of its own, which takes packed rows on the CPU only"
+    config = CONFIGS["deberta-v3"]()
+    config.conv_kernel_size = 3  # as xlarge and xxlarge of version 2 have it: it looks across rows
+    model = model_of(config, "classification")
+    find_entry(model)
+    assert model.entry is None
+    assert model.why_padded == f"{name} does not give the same for packed rows as for padded ones"

@@ -1,0 +1,183 @@
+"""Disentangled attention of packed rows: DeBERTa-v2 and -v3 without padding, on the CPU.
+
+These models have attention of their own, which transformers' interface does not reach: to a score of contents come one
+of the query's content with the key's place, and one of the key's content with the query's place, both by the distance
+of the two in buckets. Here each row of a packed batch is computed by itself. A score that goes by the distance i - j is
+wanted for 2L - 1 distances; it is computed for these as one product and read in a slanted view, where transformers
+gathers L x L entries by index, and scatters as many in the backward pass.
+
+Floor 3. T tokens of all rows, H heads, K head width, L tokens of a row, D width, P relative positions.
+
+Source: He et al., DeBERTa, ICLR 2021, equations 2 to 4; scores are those of transformers' DisentangledSelfAttention.
+"""
+
+from functools import lru_cache
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+ENCODER, ATTENTION = "DebertaV2Encoder", "DisentangledSelfAttention"
+"""Classes of transformers, the second as DeBERTa-v2 has it."""
+
+
+class PackedRows:
+    """What stands in the place of relative positions where rows are packed.
+
+    No dataclass: torch.compile looks into those, and would compile for each set of lengths.
+    """
+
+    def __init__(self, lengths: list[int]) -> None:
+        """Take the tokens of each row, at least 1, in order."""
+        self.lengths = lengths
+
+
+def attach(hf: nn.Module) -> nn.Module | None:
+    """Make the encoder of a DeBERTa-v2 heed `packed_rows`, and return it; None for other models, which stay the same.
+
+    Without `packed_rows`, an attribute of the encoder during a forward pass, it computes as before.
+    """
+    encoder: Any = next((module for module in hf.modules() if type(module).__name__ == ENCODER), None)
+    layers: list[Any] = [module for module in hf.modules() if type(module).__name__ == ATTENTION]
+    if encoder is None or not all(layer.relative_attention for layer in layers):
+        return None
+    encoder.packed_rows = None
+    encoder.get_attention_mask = MethodType(_attention_mask, encoder)
+    encoder.get_rel_pos = MethodType(_relative_positions, encoder)
+    for layer in layers:
+        layer.forward = MethodType(_forward, layer)
+    found: nn.Module = encoder
+    return found
+
+
+def _attention_mask(encoder: Any, attention_mask: Tensor) -> Tensor:
+    if encoder.packed_rows is not None:
+        return attention_mask  # not made into (1, 1, T, T): nobody reads it
+    mask: Tensor = type(encoder).get_attention_mask(encoder, attention_mask)
+    return mask
+
+
+def _relative_positions(encoder: Any, *args: Any, **kwargs: Any) -> Any:
+    if encoder.packed_rows is not None:
+        return encoder.packed_rows
+    return type(encoder).get_rel_pos(encoder, *args, **kwargs)
+
+
+def _forward(
+    layer: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor,
+    output_attentions: bool = False,
+    query_states: Tensor | None = None,
+    relative_pos: Any = None,
+    rel_embeddings: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """As `DisentangledSelfAttention.forward`; hidden states of packed rows are (1, T, D)."""
+    if not isinstance(relative_pos, PackedRows):
+        given = (hidden_states, attention_mask, output_attentions, query_states, relative_pos, rel_embeddings)
+        found: tuple[Tensor, Tensor | None] = type(layer).forward(layer, *given)
+        return found
+    assert rel_embeddings is not None
+    q, k, v = (
+        project(hidden_states[0]).unflatten(-1, (layer.num_attention_heads, -1))
+        for project in (layer.query_proj, layer.key_proj, layer.value_proj)
+    )
+    return attend(layer, q, k, v, relative_pos, rel_embeddings).flatten(1).unsqueeze(0), None
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRows, rel_embeddings: Tensor) -> Tensor:
+    """Return the attention of each row by itself, with dropout on the probabilities as `layer.dropout` has it.
+
+    Args:
+        layer: A DisentangledSelfAttention; gives projections of positions and their kinds (`pos_att_type`).
+        query: (T, H, K).
+        key: As `query`.
+        value: As `query`.
+        rows: Where rows end.
+        rel_embeddings: (P, D), of the encoder.
+
+    Returns:
+        (T, H, K).
+    """
+    keys_PHK, queries_PHK = _positions(layer, layer.pos_dropout(rel_embeddings[: 2 * layer.pos_ebd_size]))
+    kinds = (keys_PHK is not None) + (queries_PHK is not None)
+    scale = 1 / float(torch.tensor((1 + kinds) * query.shape[-1], dtype=torch.float32).sqrt())  # rounded as there
+    outs = []
+    for row in zip(*(torch.split(x, rows.lengths) for x in (query * scale, key, value)), strict=True):
+        q, k, v = (x.transpose(0, 1) for x in row)  # (H, L, K)
+        by_query, by_key = _distances(layer, q.shape[1])
+        scores = q @ k.mT
+        if keys_PHK is not None:
+            scores = scores + slanted(q @ keys_PHK[by_query].permute(1, 2, 0))
+        if queries_PHK is not None:
+            scores = scores + slanted(k @ (queries_PHK[by_key] * scale).permute(1, 2, 0)).mT
+        outs.append((layer.dropout(scores.softmax(-1)) @ v).transpose(0, 1))
+    return torch.cat(outs)
+
+
+def _positions(layer: Any, rel_embeddings: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return keys and queries of the relative positions, each (P, H, K), or None where the model has none of them."""
+
+    def projected(kind: str, own: str, shared: nn.Module) -> Tensor | None:
+        if kind not in layer.pos_att_type:
+            return None
+        project = shared if layer.share_att_key else getattr(layer, own)
+        found: Tensor = project(rel_embeddings).unflatten(-1, (layer.num_attention_heads, -1))
+        return found
+
+    return projected("c2p", "pos_key_proj", layer.key_proj), projected("p2c", "pos_query_proj", layer.query_proj)
+
+
+def _distances(layer: Any, length: int) -> tuple[Tensor, Tensor]:
+    return distances(length, layer.pos_ebd_size, layer.position_buckets, layer.max_relative_positions)
+
+
+@lru_cache(maxsize=1024)
+def distances(length: int, span: int, buckets: int, max_position: int) -> tuple[Tensor, Tensor]:
+    """Return which relative position belongs to each distance i - j from L - 1 down to 1 - L, (2L - 1,).
+
+    Args:
+        length: L.
+        span: Relative positions in either direction.
+        buckets: `position_buckets`: of distances beyond half of it several share one; below 1 each has its own.
+        max_position: Largest distance that has one.
+
+    Returns:
+        For content to position, and for position to content.
+    """
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    away = torch.arange(length - 1, -length, -1)
+    if buckets > 0 and max_position > 0:
+        away = make_log_bucket_position(away, buckets, max_position).long()
+    return tuple((sign * away + span).clamp(0, 2 * span - 1) for sign in (1, -1))  # type: ignore[return-value]
+
+
+def slanted(by_distance: Tensor) -> Tensor:
+    """Return scores[h, i, j] = by_distance[h, i, (L - 1) - (i - j)], (H, L, L), of (H, L, 2L - 1)."""
+    out: Tensor = _Slanted.apply(by_distance)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _slanted(x: Tensor) -> Tensor:
+    H, L, W = x.shape
+    return x.as_strided((H, L, L), (L * W, W - 1, 1), x.storage_offset() + L - 1)
+
+
+class _Slanted(torch.autograd.Function):
+    """A view: entry (i, j) lies W - 1 further for each i, W being 2L - 1. Each entry is read once, or not at all."""
+
+    @staticmethod
+    def forward(ctx: Any, by_distance: Tensor) -> Tensor:
+        ctx.shape = by_distance.shape
+        return _slanted(by_distance.contiguous()).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        found = gradient.new_zeros(ctx.shape)
+        _slanted(found).copy_(gradient)
+        return found
