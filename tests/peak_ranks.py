@@ -108,7 +108,7 @@ def _alive() -> dict[int, Tensor]:
     found = {}
     for each in [each for each in gc.get_objects() if issubclass(type(each), Tensor)]:
         local = each.to_local() if isinstance(each, DTensor) else each
-        if type(local) in (Tensor, torch.nn.Parameter):
+        if type(local) in (Tensor, torch.nn.Parameter) and local.device == CPU:
             found[local.untyped_storage()._cdata] = local
     return found
 
