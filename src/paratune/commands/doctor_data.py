@@ -56,8 +56,11 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     errors: list[SourceError] = []
     id_columns: dict[str, tuple[str, str, str]] = {}
     text_columns: tuple[str, ...] = ()
+    on_hub = tuple((key, source) for key, source, _ in _named(config.data) if source.startswith("hub:"))
     for key, source, labelled in _named(config.data):
-        table = _read(key, source, config.data, errors)
+        if source.startswith("hub:"):  # reading it could fetch it
+            continue
+        table = _read(key, source, errors)
         if table is None:
             continue
         found = list(_column_errors(table, config.data, source, labelled=labelled))
@@ -68,8 +71,9 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
             text_columns = _text_columns(table, config.data)
         if not found and not id_columns:
             errors += _value_errors(table, config, source, labelled=labelled)
-    if errors or id_columns:
-        return DataFacts((), (), tuple(errors), tuple(id_columns.values()), text_columns, max_length, model_limit)
+    if errors or id_columns or on_hub:
+        ids = tuple(id_columns.values())
+        return DataFacts((), (), tuple(errors), ids, text_columns, max_length, model_limit, on_hub=on_hub)
     try:
         parts = load_samples(_tolerant(config.data), config.task, _selector(config))
     except ParatuneError as error:
@@ -107,9 +111,9 @@ def _too_large(data: Data) -> tuple[str, ...]:
     return tuple(f"{source} ({format_bytes(size)})" for source, size in sizes.items())
 
 
-def _read(key: str, source: str, data: Data, errors: list[SourceError]) -> pa.Table | None:
+def _read(key: str, source: str, errors: list[SourceError]) -> pa.Table | None:
     try:
-        return read_table(source, revision=data.hub_revision if source.startswith("hub:") else None)
+        return read_table(source)
     except ParatuneError as error:
         nearest = re.search(r"; did you mean (.+?)\?", str(error))
         near = Path(source).with_name(nearest[1]) if nearest else None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from paratune.doctor.configuration import batch_size, same_rows
 from paratune.doctor.finding import Finding, Level
+from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import DataFacts, Setup, SourceError, SplitFacts
 from paratune.units import format_share
 
@@ -21,6 +22,15 @@ def check_sources(setup: Setup) -> Iterator[Finding]:
     for name in setup.data.too_large if setup.data else ():
         what, why = f"{name} was not looked into", "Reading it would take longer than this may."
         yield Finding("data_large", "note", what, why, "paratune data says what is in it", str(setup.path))
+    for key, name in setup.data.on_hub if setup.data else ():
+        what = f"{name} is on the hub, and was not looked into"
+        if setup.start.no_network or is_offline(setup.machine.environ):
+            why = "The machines that train may not ask the hub: unless its cache has it, the run ends at once."
+            line = f"paratune bundle {setup.path} -o bundle.tar"
+            remedy = "where there is a network; it holds the data set as a file"
+            yield Finding("data_on_hub", "warning", what, why, remedy, setup.where(key), line)
+        else:
+            yield Finding("data_on_hub", "note", what, "It is fetched when the run starts.", "", setup.where(key))
     if setup.data and not setup.data.errors and setup.data.splits:
         rows = ", ".join(f"{split.name} {split.num_rows:,}" for split in setup.data.splits)
         yield Finding("data", "ok", f"rows: {rows}", where=str(setup.path))

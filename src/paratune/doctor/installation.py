@@ -3,7 +3,7 @@
 import importlib.util
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -99,10 +99,15 @@ def _installed(name: str) -> str | None:
         return None
 
 
+def is_offline(environ: Mapping[str, str]) -> bool:
+    """Return whether the environment says that the hub is never to be asked."""
+    asked = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
+    return asked.upper() in ("1", "ON", "YES", "TRUE")
+
+
 def check_hub(machine: Machine) -> Iterator[Finding]:
     environ = machine.environ
-    asked = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
-    offline = asked.upper() in ("1", "ON", "YES", "TRUE")
+    offline = is_offline(environ)
     home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or machine.home / ".cache") / "huggingface"
     cache = Path(environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
     num_models = len(list(cache.glob("models--*"))) if cache.is_dir() else 0

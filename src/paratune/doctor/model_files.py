@@ -13,6 +13,7 @@ from paratune.config.strategy_sections import (
     strategy_options,
 )
 from paratune.doctor.finding import Finding
+from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import ModelFacts, Setup, has_bf16
 from paratune.units import format_bytes
 
@@ -42,7 +43,7 @@ def check_model(setup: Setup) -> Iterator[Finding]:
 
 
 def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Finding]:
-    offline = setup.start.no_network or _is_offline(setup)
+    offline = setup.start.no_network or is_offline(setup.machine.environ)
     fetch = f"huggingface-cli download {shlex.quote(model.name)}"
     remedy = "where there is a network; or carry all of it over with paratune bundle"
     why = "The machines that train may not ask the hub, so the run ends before its first step."
@@ -62,11 +63,6 @@ def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Findin
         yield Finding("cache_incomplete", "note", what, "It is fetched when the run starts.", "", where, fetch)
     else:
         yield Finding("model", "ok", f"{model.name} is in the cache of the hub", where=where)
-
-
-def _is_offline(setup: Setup) -> bool:
-    asked = setup.machine.environ.get("HF_HUB_OFFLINE") or setup.machine.environ.get("TRANSFORMERS_OFFLINE") or ""
-    return asked.upper() in ("1", "ON", "YES", "TRUE")
 
 
 def _judge_folder(model: ModelFacts, where: str) -> Iterator[Finding]:

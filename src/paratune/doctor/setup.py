@@ -68,6 +68,8 @@ class DataFacts:
     """Most tokens that the model takes."""
     too_large: tuple[str, ...] = ()
     """Files that were not looked into, with their sizes in words."""
+    on_hub: tuple[tuple[str, str], ...] = ()
+    """Data sets of the hub, which were not looked into either: the option and the name."""
 
     def split(self, name: str) -> SplitFacts | None:
         return next((split for split in self.splits if split.name == name), None)

@@ -848,6 +848,16 @@ CASES = [
         level="problem",
     ),
     Case(
+        "data_on_hub",
+        "datasets that reach for the network on a compute node",
+        lambda s: (
+            on_site(s, no_network=True),
+            s.probes["tools"].update({"package datasets": "x"}),
+            s.set("data.train", "hub:someone/reviews"),
+        ),
+        after=lambda s: s.set("data.train", str(s.folder / "data" / "train.csv")),
+    ),
+    Case(
         "site_partition",
         "sbatch: invalid partition specified",
         wrong_site("partition", "partition", "partition: gpu"),
