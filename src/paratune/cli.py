@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from rich.text import Text
 
 from paratune import __version__
-from paratune.errors import EXIT_OK, ConfigError, LaunchError, ParatuneError, Stopped
+from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, LaunchError, ParatuneError, Stopped
 
 EXAMPLES = {
     "train": "paratune train my.yaml",
@@ -710,6 +710,14 @@ def _some(names: tuple[str, ...], what: str) -> tuple[str, ...]:
     return names
 
 
+def _note_exit_code(code: int) -> None:
+    """Tell the batch script of `paratune launch` what this process ends with."""
+    if "PARATUNE_EXIT_CODES" in os.environ:
+        from paratune.place import note_exit_code
+
+        note_exit_code(code)
+
+
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
     try:
@@ -729,13 +737,13 @@ def main() -> None:
         # Who read the output has enough of it (`| head`); what Python still holds must not be written at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
+    except Exception:
+        _note_exit_code(EXIT_FAILED)  # with a traceback
+        raise
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
         signal.signal(number, signal.SIG_IGN)
     code = code if isinstance(code, int) else EXIT_OK
-    if "PARATUNE_EXIT_CODES" in os.environ:
-        from paratune.place import note_exit_code
-
-        note_exit_code(code)
+    _note_exit_code(code)
     _leave_trackers_behind(code)
     sys.exit(code)

@@ -220,3 +220,16 @@ def test_the_version_is_printed():
         [sys.executable, "-m", "paratune", "--version"], capture_output=True, text=True, check=True, env=os.environ
     )
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", done.stdout.strip())
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("raise OSError('x')", 1), ("raise errors.DataError('x')", 3), ("return 0", 0)]
+)
+def test_what_a_process_ends_with_is_written_where_a_job_looks(line: str, code: int, tmp_path: Path):
+    text = (
+        "import sys\nfrom paratune import cli, errors\n"
+        f"@cli.app.command\ndef odd():\n    {line}\nsys.argv = ['paratune', 'odd']\ncli.main()\n"
+    )
+    environ = {**os.environ, "PARATUNE_EXIT_CODES": str(tmp_path), "RANK": "3"}
+    done = subprocess.run([sys.executable, "-c", text], env=environ, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, (tmp_path / "rank3").read_text()) == (code, f"{code}\n")

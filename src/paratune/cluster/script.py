@@ -26,6 +26,11 @@ if [ "$code" != 0 ]; then
   for each in 2 3 4 6 7 8 9 10 1 5 75; do
     if has "$each"; then code=$each; break; fi
   done
+  silent=
+  for ((rank = 0; rank < processes; rank++)); do
+    [ -e "$codes_folder/rank$rank" ] || silent="$silent $rank"
+  done
+  [ "$processes" -gt 1 ] && [ -n "$silent" ] && say "left no word, as what is killed does: rank$silent of $processes"
 fi
 
 lost_nodes() {
@@ -172,6 +177,7 @@ def _names(job: Job) -> Iterator[str]:
     yield f'job="{number}"'
     yield "restarts=${SLURM_RESTART_COUNT:-0}"
     yield f"max_requeues={job.site.max_requeues}"
+    yield f"processes={job.num_processes}"
 
 
 def _setup(site: Site) -> Iterator[str]:

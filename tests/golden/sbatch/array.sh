@@ -16,6 +16,7 @@ folder=/home/me/work/runs/sst2/slurm
 job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 restarts=${SLURM_RESTART_COUNT:-0}
 max_requeues=100
+processes=1
 
 say() { echo "$(date +%FT%T) $*"; }
 
@@ -82,6 +83,11 @@ if [ "$code" != 0 ]; then
   for each in 2 3 4 6 7 8 9 10 1 5 75; do
     if has "$each"; then code=$each; break; fi
   done
+  silent=
+  for ((rank = 0; rank < processes; rank++)); do
+    [ -e "$codes_folder/rank$rank" ] || silent="$silent $rank"
+  done
+  [ "$processes" -gt 1 ] && [ -n "$silent" ] && say "left no word, as what is killed does: rank$silent of $processes"
 fi
 
 lost_nodes() {

@@ -68,6 +68,7 @@ def end(
         text=True,
         timeout=60,
     )
+    (here / "said").write_text(done.stdout)
     return done.returncode, (here / "requeued").exists(), (here / "slurm" / "7.exit").read_text().strip()
 
 
@@ -89,6 +90,11 @@ def test_a_run_that_ends_well_ends_well(tmp_path: Path):
 )
 def test_the_code_that_says_most_is_the_jobs_and_it_is_not_queued_again(codes: str, code: int, tmp_path: Path):
     assert end(tmp_path, ends=1, codes=codes) == (code, False, str(code))
+
+
+def test_ranks_that_were_killed_are_named(tmp_path: Path):
+    end(tmp_path, ends=1, codes="rank0:5")
+    assert "left no word, as what is killed does: rank 1 of 2\n" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.parametrize("signal", ["USR1", "TERM"])
