@@ -443,7 +443,8 @@ def plan(
     price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
     write: Annotated[Path | None, Parameter(help="YAML file for the configuration that is advised")] = None,
     calibrate: Annotated[
-        bool, Parameter(negative=(), help="measure this machine first, in about a minute; kept for later plans")
+        bool,
+        Parameter(negative=(), help="measure this machine, in about a minute; with --score refine that by runs"),
     ] = False,
     score: Annotated[
         list[Path] | None,

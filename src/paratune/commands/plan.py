@@ -38,22 +38,23 @@ class Wanted:
 
 
 def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: str, as_json: bool) -> int:
-    """Calibrate, or score runs, without planning anything; return the exit code.
+    """Calibrate, score runs, or refine by them, without planning anything; return the exit code.
 
     Raises:
-        ParatuneError: Neither is asked for, or both, or it cannot be done.
+        ParatuneError: Nothing is asked for, or it cannot be done.
     """
-    from paratune.commands.plan_score import calibrate_command, score_command
+    from paratune.commands.plan_score import calibrate_command, refine_command, score_command
 
     if score is not None and not calibrate:
         return score_command(score, as_json=as_json)
-    if calibrate and score is None:
+    if calibrate and score is not None:
+        return refine_command(score, as_json=as_json)
+    if calibrate:
         found = calibrate_command(as_json=as_json, speaks=True)
         if as_json:
             print_json({"calibration": found})
         return EXIT_OK
-    problem = "--calibrate and --score are two commands; give one of them" if calibrate else "CONFIG is missing"
-    raise ConfigError(f"{problem}; for example: {example} (paratune plan --help shows all options)")
+    raise ConfigError(f"CONFIG is missing; for example: {example} (paratune plan --help shows all options)")
 
 
 def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:

@@ -70,22 +70,25 @@ def store(machine_name: str, by_threads: Mapping[int, Constants], **about: Any) 
     return path
 
 
-def keep_refined(machine: Machine, ranks_per_node: int, constants: Constants, **about: Any) -> Path:
+def refined_by(machine_name: str) -> list[str]:
+    """Return the runs that have refined the figures that are kept, so that none counts twice."""
+    path = calibration_file(machine_name)
+    found = records.read_json(path).get("refined_by", []) if path.exists() else []
+    return [str(each) for each in found]
+
+
+def keep_refined(machine: Machine, refined: Mapping[int, Constants], runs: Sequence[str]) -> Path:
     """Keep figures that runs on this machine have refined, beside those for other numbers of threads; return the file.
 
     Args:
         machine: With the figures before.
-        ranks_per_node: Of the runs: on a CPU it decides which figures those are.
-        constants: What `plan.refinement.refine` made of `machine.constants_for(ranks_per_node)`.
-        about: What is said of them in the file.
+        refined: By the threads of a process; of a GPU by 1.
+        runs: By which.
 
     Raises:
         CheckpointError: It cannot be written.
     """
-    by_threads = dict(machine.by_threads)
-    if machine.is_cuda or not by_threads:
-        return store(machine.name, {1: constants}, **about)
-    return store(machine.name, by_threads | {machine.threads_for(ranks_per_node): constants}, **about)
+    return store(machine.name, {**machine.by_threads, **refined}, refined_by=[*refined_by(machine.name), *runs])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Source: Gelman et al., Bayesian Data Analysis, third edition, 2013, section 2.5.
 """
 
 import math
+import socket
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from typing import Any
 from paratune import records
 from paratune.config.traits import Traits
 from paratune.plan.constants import Constant, Constants
-from paratune.plan.time import StepTime
+from paratune.plan.machine import Machine
+from paratune.plan.time import TERMS, StepTime
 
 _SURE = 1.645
 """Standard deviations of a normal distribution within which nine of ten values lie: what bounds are taken to be."""
@@ -41,6 +43,54 @@ class Observation:
     """Those in which a rank waits for no other (`Traits.own_phases`)."""
 
 
+def recorded(run: Mapping[str, Any], summary: Mapping[str, Any], machine: Machine) -> tuple[int, Observation]:
+    """Read a run by what it wrote down of its prediction.
+
+    Args:
+        run: Content of run.json.
+        summary: Content of summary.json.
+        machine: This one, with the figures that are to be refined.
+
+    Returns:
+        The threads of its processes (1 on a GPU), whose figures it tells of, and the observation, its prediction
+        brought to the factors of today.
+
+    Raises:
+        ValueError: It says nothing of this machine's figures; the text says why.
+    """
+    found = summary.get("prediction") or {}
+    terms, factors = found.get("terms_s"), found.get("factors")
+    if not terms or not factors or set(terms) != set(TERMS):
+        raise ValueError(found.get("reason") or "no prediction of its time was written down")
+    hosts = [node.get("hostname") for node in run.get("hardware", [])]
+    if found.get("machine") != machine.name or hosts != [socket.gethostname()]:
+        raise ValueError(f"it ran on {found.get('machine')} ({', '.join(map(str, hosts))}), not on this machine")
+    if not found.get("is_calibrated"):
+        raise ValueError("the machine had not been calibrated when it ran")
+    if len(run.get("sessions", [])) > 1:
+        raise ValueError("it was interrupted, and its sessions may differ")
+    threads = 1 if machine.is_cuda else int(run.get("num_threads") or 0)
+    constants = machine.constants if machine.is_cuda else machine.by_threads.get(threads)
+    if constants is None:
+        raise ValueError(f"its processes had {threads} threads, with which this machine was not measured")
+    own = tuple(run["strategy"]["traits"].get("own_phases", ()))
+    return threads, _observation(summary, _brought(terms, factors, constants), own)
+
+
+_FACTOR_OF = {
+    **{phase: f"factor.{phase}" for phase in _LOCAL},
+    "communication_exposed": "factor.communication",
+    "bubble": "factor.pipeline",
+}
+
+
+def _brought(terms: Mapping[str, float], then: Mapping[str, float], now: Constants) -> dict[str, float]:
+    """Return terms that were predicted with other factors as they would be with those of today."""
+    run = now.value("factor.run", 1.0) / then.get("factor.run", 1.0)
+    changes = {term: now.value(name, 1.0) / then.get(name, 1.0) for term, name in _FACTOR_OF.items()}
+    return {term: seconds * run * changes.get(term, 1.0) for term, seconds in terms.items()}
+
+
 def observation(folder: Path, predicted: StepTime, traits: Traits) -> Observation:
     """Read a run that was made on the machine.
 
@@ -54,13 +104,17 @@ def observation(folder: Path, predicted: StepTime, traits: Traits) -> Observatio
         ValueError: No step of it was measured.
     """
     summary = records.read_json(folder / records.SUMMARY_FILE)
+    return _observation(summary, predicted.terms, traits.own_phases)
+
+
+def _observation(summary: Mapping[str, Any], terms: Mapping[str, float], own_phases: tuple[str, ...]) -> Observation:
     phases: Mapping[str, Any] = summary.get("phases") or {}
     measured = {name: (phases.get(name) or {}).get("median_ms") for name in records.ALL_PHASES}
     total = (summary.get("step_ms") or {}).get("median")
     if total is None or any(each is None for each in measured.values()):
-        raise ValueError(f"no step of {folder} was measured behind the warm-up")
+        raise ValueError("no step of it was measured behind the warm-up")
     seconds = {name: each / 1000 for name, each in measured.items() if each is not None}
-    return Observation(predicted.terms, seconds, total / 1000, traits.own_phases)
+    return Observation(terms, seconds, total / 1000, own_phases)
 
 
 def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:

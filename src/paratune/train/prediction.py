@@ -11,6 +11,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
 from paratune.place import local_world_size
+from paratune.plan.constants import Constants
 from paratune.plan.enumerate import Option
 from paratune.plan.job import Job
 from paratune.plan.lengths import lengths_of_rows
@@ -91,11 +92,14 @@ def _given(strategy: Any) -> dict[str, Any]:
 
 def _record(found: Prediction, machine: Machine) -> dict[str, Any]:
     span = found.step
+    constants = machine.constants_for(found.setup.ranks_per_node) or Constants()
     return {
         "machine": machine.name,
         "is_calibrated": machine.is_calibrated,
         "step_s": None if span is None else span.as_list(),
         "terms_s": None if found.time is None else dict(found.time.terms),
+        # What the terms hold, for `paratune plan --calibrate --score`, which makes these better.
+        "factors": {name: constants[name].value for name in constants if name.startswith("factor.")},
         "bound": None if found.time is None else found.time.bound,
         "memory_bytes": found.memory.total,
         "memory_terms": dict(found.memory.terms),

@@ -128,8 +128,6 @@ def test_without_data_it_is_said_what_to_do(path: Path) -> None:
 def test_without_a_configuration_something_else_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match=r"CONFIG is missing; for example: paratune plan my\.yaml"):
         plan.without_config(calibrate=False, score=None, example="paratune plan my.yaml", as_json=False)
-    with pytest.raises(ConfigError, match="two commands"):
-        plan.without_config(calibrate=True, score=[Path("runs/a")], example="", as_json=False)
     with pytest.raises(CheckpointError, match="nowhere"):
         plan.without_config(calibrate=False, score=[Path("nowhere")], example="", as_json=False)
 
@@ -159,3 +157,46 @@ def test_what_was_measured_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert printed["by_threads"]["1"]["adamw"]["value"] == 1e9
     assert plan.without_config(calibrate=True, score=None, example="", as_json=False) == EXIT_OK
     assert "measured in 61 s, kept in kept.json" in capsys.readouterr().out
+
+
+def test_runs_refine_the_figures_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    from make_run import make_run
+
+    from paratune.plan.calibration import store
+    from paratune.plan.constants import Constant, Constants
+    from paratune.plan.machine import this_machine, unmeasured
+    from paratune.plan.time import TERMS
+
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ConfigError, match="has not been measured; first run paratune plan --calibrate"):
+        plan.without_config(calibrate=True, score=[tmp_path], example="", as_json=False)
+    names = ("forward", "backward", "optimizer", "communication", "pipeline", "run")
+    store(unmeasured().name, {1: Constants({f"factor.{name}": Constant(1.0, 0.7, 1.4, "assumed") for name in names})})
+    prediction = {
+        "machine": unmeasured().name,
+        "is_calibrated": True,
+        "terms_s": dict.fromkeys(TERMS, 0.001) | {"forward": 0.01},
+        "factors": {f"factor.{name}": 1.0 for name in names},
+        "reason": None,
+    }
+    changes = {"hardware": [{"hostname": socket.gethostname(), "gpus": []}], "num_threads": 1}
+    changes |= {"strategy.traits.own_phases": ["forward", "backward", "optimizer"]}
+    good = make_run(tmp_path / "good", run_changes=changes, summary_changes={"prediction": prediction})
+    elsewhere = {**changes, "hardware": [{"hostname": "elsewhere", "gpus": []}]}
+    bad = make_run(tmp_path / "bad", run_changes=elsewhere, summary_changes={"prediction": prediction})
+    without = make_run(tmp_path / "without", run_changes=changes)
+    assert plan.without_config(calibrate=True, score=[good, bad, without], example="", as_json=False) == EXIT_OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "bad is left out: it ran on" in printed
+    assert "without is left out: no prediction of its time" in printed
+    shown = json.loads((good / "summary.json").read_text())["phases"]["forward"]["median_ms"] / 1000 / 0.01
+    constants = this_machine().constants
+    assert constants is not None
+    # Part of the way from 1 to what the run shows.
+    assert 1 < constants["factor.forward"].value < shown
+    with pytest.raises(ConfigError, match="good is left out: it has refined them already"):
+        plan.without_config(calibrate=True, score=[good], example="", as_json=True)

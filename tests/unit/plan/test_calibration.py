@@ -1,7 +1,6 @@
 """What is measured, kept and read again; probes that are so short that they only show that they run."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from paratune.errors import ConfigError
 from paratune.plan import anchors, calibration, probe_links, probes
-from paratune.plan.calibration import calibration_file, keep_refined, store, stored_constants
+from paratune.plan.calibration import calibration_file, keep_refined, refined_by, store, stored_constants
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.machine import this_machine, unmeasured
 from paratune.plan.probes import Measured, curve_of, measure, single
@@ -38,13 +37,13 @@ def test_refined_figures_stand_beside_those_of_other_threads(monkeypatch: pytest
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     constants = Constants({"adamw": Constant(2.0, 1.0, 3.0, "measured")})
     store(unmeasured().name, {1: constants, 8: constants})
-    machine = replace(this_machine(), num_cores=8.0)
+    machine = this_machine()
     refined = Constants({"adamw": Constant(4.0, 3.0, 5.0, "refined")})
-    keep_refined(machine, 8, refined, runs=["a"])
+    assert refined_by(machine.name) == []
+    keep_refined(machine, {1: refined}, ["a"])
     assert stored_constants(machine.name) == {1: refined, 8: constants}
-    on_cuda = replace(machine, is_cuda=True, by_threads={})
-    keep_refined(on_cuda, 8, refined)
-    assert stored_constants(machine.name) == {1: refined}
+    keep_refined(machine, {8: refined}, ["b"])
+    assert refined_by(machine.name) == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 7}', '{"schema_version": 1, "by_threads": {"x": {}}}'])
