@@ -20,7 +20,7 @@ def table_html(table: Table, *, signs: Mapping[int, Html] | None = None, is_clos
         signs: What stands before the names of columns, by their position.
         is_closed: Whether it opens on demand, under its title.
     """
-    kind = "text" if table.is_text else "figures"
+    kind = "text" if table.is_text else "figures grouped" if table.groups else "figures"
     element = tag(
         "table", _head(table, signs or {}), *_bodies(table), class_=kind, data_sortable=table.is_sortable,
         style=f"--columns: {len(table.columns)}",
