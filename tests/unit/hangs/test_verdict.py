@@ -31,6 +31,11 @@ def test_the_rank_that_has_not_begun_the_collective_is_missing():
     assert "rank 1, which has been at step 12, get_batch for 1 min 00 s" in verdict.text
 
 
+def test_a_rank_that_has_begun_no_collective_at_all():
+    verdict = judged(waiting(0), beat(1, phase="forward"), waiting(2))
+    assert (verdict.cause, verdict.ranks) == ("behind", (1,))
+
+
 @pytest.mark.parametrize(
     ("values", "cause"),
     [
