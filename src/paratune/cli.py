@@ -442,6 +442,14 @@ def plan(
     ] = None,
     price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
     write: Annotated[Path | None, Parameter(help="YAML file for the configuration that is advised")] = None,
+    goal: Annotated[str | None, Parameter(help='such as "f1>=0.88 within 2h under 24GB": which ways meet it')] = None,
+    measured: Annotated[
+        list[Path] | None,
+        Parameter(negative=(), consume_multiple=True, help="with --goal: runs that say after how many steps it is met"),
+    ] = None,
+    write_probes: Annotated[
+        Path | None, Parameter(help="with --goal: YAML file for a matrix of short runs that settle what is open")
+    ] = None,
     calibrate: Annotated[
         bool,
         Parameter(negative=(), help="measure this machine, in about a minute; with --score refine that by runs"),
@@ -473,6 +481,9 @@ def plan(
         price=price,
         calibrate=calibrate,
         score=tuple(score or ()),
+        goal=goal,
+        measured=tuple(measured or ()),
+        write_probes=write_probes,
     )
     return plan_command(config, set_ or [], wanted, write=write, as_json=json)
 

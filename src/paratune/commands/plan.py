@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, did_you_mean
+from paratune.text import plain
 
 if TYPE_CHECKING:
     from paratune.plan.job import Job
@@ -35,6 +36,9 @@ class Wanted:
     price: float | None = None
     calibrate: bool = False
     score: tuple[Path, ...] = ()
+    goal: str | None = None
+    measured: tuple[Path, ...] = ()
+    write_probes: Path | None = None
 
 
 def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: str, as_json: bool) -> int:
@@ -63,6 +67,9 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     Raises:
         ParatuneError: The configuration, an option, the model or the data is wrong.
     """
+    from rich.text import Text
+
+    from paratune.commands.plan_goal import aim, check_goal, write_probes
     from paratune.commands.plan_score import calibrate_command
     from paratune.plan.written import check_writable, write_config
 
@@ -70,8 +77,10 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
         raise ConfigError(f"--score is about runs that are finished, and plans nothing; leave out {path}")
     loaded = load_config(path, overrides)
     _check_numbers(wanted)
-    if write is not None:
-        check_writable(write)
+    goal = check_goal(wanted, loaded.config.task.kind)
+    for option, file in (("--write", write), ("--write-probes", wanted.write_probes)):
+        if file is not None:
+            check_writable(file, option)
     set_up_logging(speaks=True)
     if wanted.calibrate:
         if wanted.device is not None:
@@ -79,15 +88,20 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
         calibrate_command(as_json=as_json, speaks=False)
     with stdout_for_results():
         plan = make_plan(loaded, wanted)
-    written = None
-    if write is not None:
-        written = write_config(write, loaded, overrides, plan.recommended)
+        aimed = None if goal is None else aim(goal, plan, wanted.measured)
+    chosen = plan.recommended if aimed is None else aimed.chosen
+    written = None if write is None else write_config(write, loaded, overrides, chosen)
+    probes = None
+    if aimed is not None and wanted.write_probes is not None:
+        probes = write_probes(wanted.write_probes, loaded, overrides, aimed)
     if as_json:
-        print_json(plan.as_dict() | {"written": None if written is None else str(write)})
+        files = {"written": None if written is None else str(write)}
+        print_json(plan.as_dict() | files | ({} if aimed is None else {"goal": aimed.as_dict()}))
         return EXIT_OK
     print_result(plan)
-    if written is not None:
-        print_result(written)
+    for line in (*(aimed.lines if aimed is not None else ()), written, probes):
+        if line is not None:
+            print_result(Text(plain(line)))
     return EXIT_OK
 
 

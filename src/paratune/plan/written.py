@@ -14,18 +14,18 @@ from paratune.plan.enumerate import Option
 from paratune.plan.predict import Prediction, start_command
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--write") -> None:
     """Refuse, before anything is computed, to write where something is or nothing can be.
 
     Raises:
         ConfigError: The file exists, has another suffix, or its folder does not exist.
     """
     if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--write {path}: a configuration is a .yaml file, such as {path.stem or 'best'}.yaml")
+        raise ConfigError(f"{option} {path}: a configuration is a .yaml file, such as {path.stem or 'best'}.yaml")
     if path.exists() or path.is_symlink():
-        raise ConfigError(f"--write {path}: it exists and was not touched; name another file")
+        raise ConfigError(f"{option} {path}: it exists and was not touched; name another file")
     if not path.parent.is_dir():
-        raise ConfigError(f"--write {path}: there is no folder {path.parent}; make it first")
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; make it first")
 
 
 def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], chosen: Prediction | None) -> str:

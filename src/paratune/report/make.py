@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.config.targets import Target
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.contents import contents
 from paratune.report.export import to_csv, to_json, to_markdown
@@ -12,7 +13,6 @@ from paratune.report.page import to_html
 from paratune.report.read import read_runs
 from paratune.report.run_paper import run_pdf
 from paratune.report.table_files import table_files
-from paratune.report.targets import Target
 from paratune.report.write import MARKER, check_folder, write_files
 
 PAGE = "index.html"

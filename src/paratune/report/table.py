@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paratune.config.targets import Target
 from paratune.report.certificates import Certificate, certified
 from paratune.report.device_rows import device_rows
 from paratune.report.efficiency_rows import efficiency_rows
@@ -12,7 +13,7 @@ from paratune.report.read import RunRecord
 from paratune.report.rows import Cell, Row, count_text, make_row, number_row, texts_of
 from paratune.report.score_rows import constant_rows, quality_rows
 from paratune.report.speed_rows import memory_rows, phases_rows, time_rows
-from paratune.report.targets import Target, target_rows
+from paratune.report.targets import target_rows
 from paratune.units import NOT_AVAILABLE
 
 ARROW = " → "

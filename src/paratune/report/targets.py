@@ -1,12 +1,11 @@
 """Time to quality: when a run first reached a score on its validation set, from its events alone."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paratune import records
-from paratune.config.metric_names import METRICS, direction
+from paratune.config.targets import Target
 from paratune.errors import ConfigError
 from paratune.report.read import RunRecord, number_in
 from paratune.report.rows import Row, make_row
@@ -14,28 +13,6 @@ from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_duration, format_number
 
 GROUP = "Time to quality"
-_WRITTEN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*")
-
-
-@dataclass(frozen=True)
-class Target:
-    """A score to be reached."""
-
-    metric: str
-    value: float
-
-    @property
-    def rises(self) -> bool:
-        """Whether larger values are better."""
-        return direction(self.metric) == "max"
-
-    @property
-    def text(self) -> str:
-        return f"{self.metric} {'≥' if self.rises else '≤'} {self.value:g}"
-
-    def is_met(self, score: float) -> bool:
-        """Say whether a score is at least as good."""
-        return score >= self.value if self.rises else score <= self.value
 
 
 @dataclass(frozen=True)
@@ -62,29 +39,6 @@ class Evaluated:
     """Of each target."""
     metrics: frozenset[str]
     """By which it was evaluated on validation."""
-
-
-def parse_target(text: str) -> Target:
-    """Return what `--target` says, such as "f1>=0.88" or "loss<=0.3".
-
-    Raises:
-        ConfigError: It says something else, or names a metric that does not exist or is better the other way.
-    """
-    found = _WRITTEN.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"--target {plain(text)!r} is no target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88")
-    metric, sign, value = str(found[1]), found[2], float(found[3])
-    try:
-        wanted = ">=" if direction(metric) == "max" else "<="
-    except KeyError:
-        known = ", ".join(sorted({name for names in METRICS.values() for name in names}))
-        raise ConfigError(f"--target {plain(text)}: there is no metric {metric}; known are {known}") from None
-    if sign != wanted:
-        better = "larger" if wanted == ">=" else "smaller"
-        raise ConfigError(
-            f"--target {plain(text)}: {metric} is better when it is {better}; write {metric}{wanted}{value:g}"
-        )
-    return Target(metric, value)
 
 
 def target_rows(runs: Sequence[RunRecord], targets: Sequence[Target]) -> Iterator[Row]:

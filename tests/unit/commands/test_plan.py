@@ -200,3 +200,32 @@ def test_runs_refine_the_figures_of_the_machine(
     assert 1 < constants["factor.forward"].value < shown
     with pytest.raises(ConfigError, match="good is left out: it has refined them already"):
         plan.without_config(calibrate=True, score=[good], example="", as_json=True)
+
+
+def test_a_goal_advises_what_meets_it_and_probes_that_can_be_run(planned: Planned, tmp_path: Path) -> None:
+    from paratune.sweep.matrix import read_matrix
+
+    probes, best = tmp_path / "probes.yaml", tmp_path / "best.yaml"
+    found = planned(strategies="single,ddp", goal="f1>=0.8 within 1h under 30GB", write_probes=probes, write=best)
+    assert [each["state"] for each in found["goal"]["verdicts"]] == ["meets it"] * 3
+    kind = load_config(best).config.strategy.kind
+    assert f"For the goal run {kind} on" in found["goal"]["lines"][-1]
+    (axis,) = read_matrix(probes).axes
+    assert len(axis.axis.values) == 6  # three ways to time, three learning rates
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"goal": "rmse<=1"}, "--goal: rmse is not a metric of classification"),
+        ({"goal": "for 5"}, "--goal: for PRICE needs the price of a device-hour"),
+        ({"goal": "within 1h", "measured": (Path("runs/a"),)}, "--goal names none; such as f1>=0.88"),
+        ({"measured": (Path("runs/a"),), "write_probes": Path("p.yaml")}, "--measured and --write-probes: only with"),
+        ({"goal": "within 1h", "write_probes": Path("p.txt")}, "--write-probes p.txt: a configuration is a .yaml"),
+        ({"calibrate": True}, "--calibrate is for this machine, and --device for t4"),
+        ({"score": (Path("runs/a"),)}, "--score is about runs that are finished"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(path: Path, wanted: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan_command(path, [], Wanted(device="t4", **wanted), write=None, as_json=True)

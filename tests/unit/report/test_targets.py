@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from make_run import make_run
 
+from paratune.config.targets import Target, parse_target
 from paratune.errors import ConfigError
 from paratune.report import make
 from paratune.report.read import read_runs
-from paratune.report.targets import Target, parse_target, target_rows
+from paratune.report.targets import target_rows
 
 
 def write(folder: Path, *ranks: list[dict[str, Any]]) -> None:

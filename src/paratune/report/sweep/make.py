@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.config.targets import Target
 from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
@@ -16,7 +17,6 @@ from paratune.report.sweep.paper import sweep_pdf
 from paratune.report.systems.judging import judged
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
-from paratune.report.targets import Target
 from paratune.report.write import MARKER, check_folder, write_files
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from paratune import records
 from paratune.config.metric_names import direction
+from paratune.config.targets import Target
 from paratune.errors import CheckpointError
 from paratune.report.section import Section
 from paratune.report.systems.model import Systems
-from paratune.report.targets import Target
 from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.units import counted
 from paratune.verdicts import Verdict

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from paratune.config.targets import Target
 from paratune.errors import CheckpointError
 from paratune.report.read import RunRecord
 from paratune.report.systems.building import Figured, Labels, build, names
@@ -10,7 +11,7 @@ from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import Amount, Measure, score
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table
-from paratune.report.targets import Evaluated, Reached, Target, check_known, look_at
+from paratune.report.targets import Evaluated, Reached, check_known, look_at
 from paratune.text import plain
 from paratune.units import NOT_AVAILABLE
 

@@ -9,10 +9,10 @@ import pytest
 from make_matrix import SEED, STRATEGY, Made, make_matrix
 
 from paratune.commands.report import report_command
+from paratune.config.targets import parse_target
 from paratune.errors import ConfigError
 from paratune.report.sweep import make_sweep
 from paratune.report.tabular import Table
-from paratune.report.targets import parse_target
 from paratune.sweep_record import CellRecord, run_folder_of
 
 SCORES = {"ddp_seed-1": 0.9, "ddp_seed-2": 0.7, "zero3_seed-1": 0.6, "zero3_seed-2": 0.75}

@@ -1,0 +1,133 @@
+"""Goals in one line, what they come to, and the probes for what is open."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import tiny_config
+
+from paratune.config.load import load_config
+from paratune.config.targets import Target
+from paratune.config.traits import Traits
+from paratune.errors import ConfigError
+from paratune.models.task_model import Entry
+from paratune.plan.enumerate import Asked, enumerate_options
+from paratune.plan.goal import Goal, goal_lines, judge, parse_goal, probe_matrix
+from paratune.plan.job import Job
+from paratune.plan.lengths import lengths_of_rows
+from paratune.plan.machine import machine_of
+from paratune.plan.memory import Memory
+from paratune.plan.predict import Prediction
+from paratune.plan.time import StepTime
+
+CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
+GIB = 2**30
+
+
+def _no_traits(kind: str) -> Traits:
+    raise AssertionError(kind)
+
+
+def ways(*, fits: bool = True, price: float | None = None) -> list[Prediction]:
+    """Return ddp on 1, 2 and 4 devices: 12 steps of 100, 60 and 40 ms, twice as long at most, half at least."""
+    loaded = load_config(CONFIG, ["train.epochs=3"])
+    machine = replace(machine_of("a100-40gb"), price_per_hour=price)
+    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
+    options, _ = enumerate_options(job, loaded, machine, Asked((1, 2, 4), ("ddp",), ("fp32",)), _no_traits)
+    found = []
+    for option, step in zip(options, (0.1, 0.06, 0.04), strict=True):
+        memory = Memory({"activations": GIB * option.setup.micro_batch_size}, {}, "backward")
+        time = StepTime({}, step, step / 2, step * 2, "compute", ())
+        found.append(Prediction(option, memory, fits, 0, 32, time, None, 100 / 32, 12, machine))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        (
+            "f1>=0.88 within 2h under 24GB",
+            Goal((Target("f1", 0.88),), within_s=7200, under_bytes=24e9),
+        ),
+        ("f1>=0.8 and loss<=0.3", Goal((Target("f1", 0.8), Target("loss", 0.3)))),
+        ("under 24 GiB within 1.5h", Goal(within_s=5400, under_bytes=24 * GIB)),
+        ("within 90min for 20", Goal(within_s=5400, price=20)),
+        ("accuracy>=.9 within 2d", Goal((Target("accuracy", 0.9),), within_s=172800)),
+    ],
+)
+def test_a_goal_is_read(text: str, goal: Goal) -> None:
+    assert parse_goal(text) == goal
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "asks for nothing"),
+        ("soon", "'soon' is no target"),
+        ("f1>=0.8 within soon", "within 'soon' is not a time, such as 2h"),
+        ("within 2", "within '2' is not a time"),
+        ("within -2h", "within '-2h' is not a time"),
+        ("under 24", "under '24' is not an amount of memory"),
+        ("under 0GB", "under '0GB' is not"),
+        ("for 5EUR", "for '5EUR' is not a price"),
+        ("within 1h within 2h", "says within twice"),
+        ("f1<=0.5", "f1 is better when it is larger"),
+    ],
+)
+def test_what_is_no_goal_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_goal(text)
+
+
+def states(goal: str, **how: Any) -> list[str]:
+    return [each.state for each in judge(parse_goal(goal), ways(**how), {})]
+
+
+def test_time_memory_and_price_are_held_against_their_bounds() -> None:
+    # The runs take 1.2, 0.72 and 0.48 s: 0.6 to 2.4, 0.36 to 1.44 and 0.24 to 0.96.
+    assert states("within 0.5s") == ["does not", "may meet it", "may meet it"]
+    assert states("within 1s") == ["may meet it", "may meet it", "meets it"]
+    assert states("under 17GiB within 1h") == ["does not", "meets it", "meets it"]
+    assert states("within 1h", fits=False) == ["does not"] * 3
+    # 36 an hour is 0.01 a second: 0.012 on one device, 0.0144 on two, 0.0192 on four.
+    assert states("for 0.0111", price=36.0) == ["may meet it", "may meet it", "may meet it"]
+    assert states("for 0.0065", price=36.0) == ["may meet it", "does not", "does not"]
+    assert states("under 100GB") == ["meets it"] * 3
+
+
+def test_measured_runs_say_how_many_steps_are_needed() -> None:
+    goal = parse_goal("f1>=0.8 within 1s")
+    measured = {32: [4, 8]}  # 6 steps on average: 0.6 s, 0.2 to 1.6
+    found = judge(goal, ways(), measured)
+    assert [each.state for each in found] == ["may meet it", "meets it", "meets it"]
+    lines = list(goal_lines(goal, found, measured))
+    assert lines[0].startswith("Goal: 2 of 3 meet it: ddp on 4 devices")
+    assert lines[-1] == "Measured runs reached f1 ≥ 0.8 after 4 to 8 steps with a global batch of 32."
+    other = judge(goal, ways(), {64: [4]})
+    assert [each.state for each in other] == ["may meet it", "may meet it", "meets it"]
+
+
+def test_without_measured_runs_quality_is_open() -> None:
+    goal = parse_goal("f1>=0.8 within 1s")
+    lines = list(goal_lines(goal, judge(goal, ways(), {}), {}))
+    assert "Whether f1 ≥ 0.8 is reached at all, no prediction can say" in lines[-1]
+
+
+def test_probes_time_what_is_open_and_try_learning_rates() -> None:
+    found = probe_matrix(
+        "base.yaml", {"train": {"epochs": 3}}, judge(parse_goal("within 0.5s"), ways(), {}), learning_rate=4e-5
+    )
+    assert found["base"] == {"extends": "base.yaml", "train": {"epochs": 3}}
+    tries = found["axes"]["try"]
+    assert list(tries) == [
+        *("time-ddp-on-4-devices", "time-ddp-on-2-devices"),
+        *(f"quality-{name}-learning-rate" for name in ("half", "same", "twice")),
+    ]
+    assert tries["time-ddp-on-2-devices"]["probe"] == {"steps": 20}
+    assert tries["time-ddp-on-2-devices"]["nproc"] == 2
+    assert tries["quality-half-learning-rate"]["train.learning_rate"] == 2e-5
+    assert tries["quality-half-learning-rate"]["nproc"] == 4
+    with pytest.raises(ConfigError, match="there is nothing to probe"):
+        probe_matrix("base.yaml", {}, judge(parse_goal("within 0.01s"), ways(), {}), learning_rate=4e-5)
