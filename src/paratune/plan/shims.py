@@ -81,7 +81,7 @@ class Kernels(TorchFunctionMode):
         if func is functional.scaled_dot_product_attention:
             if self._autocast is not None:
                 args, kwargs = self._lowered((args, kwargs))
-            return _attention(*args, **kwargs) if self._on_cuda else _attention_on_cpu(*args, **kwargs)
+            return _attention(*args, **kwargs, on_cuda=self._on_cuda)
         if self._autocast is not None and func in LOWER:
             args, kwargs = self._lowered((args, kwargs))
         elif self._autocast is not None and func in UPPER:
@@ -122,46 +122,41 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    on_cuda: bool,
 ) -> Tensor:
-    """Return (B, H, S, K), by the kernel that PyTorch would choose on a GPU of compute capability 8.0 or newer."""
-    if enable_gqa and query.shape[1] != key.shape[1]:
-        group = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-    out: Tensor
-    if attn_mask is None and query.dtype in HALF:
-        flash = torch.ops.aten._scaled_dot_product_flash_attention
-        out = flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
-        return out
-    bias = None
-    if attn_mask is not None:
-        numbers = torch.zeros_like(attn_mask, dtype=query.dtype) if attn_mask.dtype == torch.bool else attn_mask
-        bias = numbers.to(query.dtype).expand(*query.shape[:3], key.shape[2])
-    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-    needs_lse = torch.is_grad_enabled() and query.requires_grad
-    out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
-    return out
-
-
-def _attention_on_cpu(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Return (B, H, S, K), by the kernel that PyTorch would choose on a CPU."""
+    """Return (B, H, S, K), by the kernel that PyTorch would choose; its own signature, and for which device."""
+    group = query.shape[1] // key.shape[1] if enable_gqa else 1
     options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
-    if dropout_p > 0 or (enable_gqa and query.shape[1] != key.shape[1]):
+    if not on_cuda and (dropout_p > 0 or group > 1):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, enable_gqa=enable_gqa, **options
         )
+    if group > 1:
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
+    if on_cuda:
+        return _fused_on_cuda(query, key, value, attn_mask, dropout_p, options)
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out: Tensor = flash(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return out
+
+
+def _fused_on_cuda(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, options: dict[str, Any]
+) -> Tensor:
+    """Return (B, H, S, K), by the kernel of a GPU of compute capability 8.0 or newer."""
+    is_causal, scale = options["is_causal"], options["scale"]
+    out: Tensor
+    if mask is None and query.dtype in HALF:
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        out = flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        return out
+    bias = None if mask is None else mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    needs_lse = torch.is_grad_enabled() and query.requires_grad
+    out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
     return out
 
 
