@@ -7,9 +7,18 @@ import torch
 import transformers
 from transformers import AutoConfig
 
-from paratune.config.task_sections import ClassificationTask
+from paratune.batch import Batch
+from paratune.config.task_sections import (
+    ClassificationTask,
+    MaskedLMTask,
+    MultiLabelTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    Task,
+)
+from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.dropout import use_cheap_dropout
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.plan.profile import Shape, profile
 from paratune.plan.trace import Saved
 from paratune.precision import POLICIES
@@ -22,6 +31,18 @@ WIDTH = {
 }
 KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "modernbert", "gpt2")
 LENGTHS = [(3,), (16,) * 4, (40, 7, 21), (128, 128), (300, 12, 1, 57)]
+GRID = [
+    # Rows of one length where their number is odd, else from the longest down to half of it.
+    tuple(length if rows % 2 else length - length * row // (2 * rows) for row in range(rows))
+    for rows in (1, 2, 5, 8, 16)
+    for length in (8, 31, 64, 128, 250, 384)
+]
+OTHER_TASKS: list[tuple[Task, str]] = [
+    (RegressionTask(kind="regression"), "AutoModelForSequenceClassification"),
+    (MultiLabelTask(kind="multi_label", labels=["a", "b", "c"]), "AutoModelForSequenceClassification"),
+    (MaskedLMTask(kind="mlm"), "AutoModelForMaskedLM"),
+    (QuestionAnsweringTask(kind="qa"), "AutoModelForQuestionAnswering"),
+]
 
 
 def small(kind: str) -> Any:
@@ -57,3 +78,92 @@ def test_the_trace_keeps_what_a_pass_on_the_cpu_keeps(kind: str, lengths: tuple[
     shape = Shape(lengths)
     found = profile(small(kind), TASK, shape, POLICIES["fp32"], on_cuda=False).saved_bytes
     assert found == pytest.approx(kept(small(kind), shape), rel=0.03, abs=4096)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_so_for_thirty_shapes(kind: str) -> None:
+    assert len(GRID) == 30
+    for lengths in GRID:
+        shape = Shape(lengths)
+        found = profile(small(kind), TASK, shape, POLICIES["fp32"], on_cuda=False).saved_bytes
+        assert found == pytest.approx(kept(small(kind), shape), rel=0.03, abs=4096), lengths
+
+
+def batch_of(lengths: tuple[int, ...], task: Task) -> Batch:
+    """Return a padded batch of a task on the CPU."""
+    rows, longest = len(lengths), max(lengths)
+    mask_BS = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+    labels = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
+    places = None
+    if task.kind == "multi_label":
+        labels = torch.zeros(rows, 3)
+    elif task.kind == "qa":
+        labels = torch.zeros(rows, 2, dtype=torch.long)
+    elif task.kind == "mlm":
+        labels = torch.zeros_like(mask_BS)
+        places = mask_BS.flatten().nonzero().flatten()[: round(0.15 * sum(lengths))]
+    return Batch(
+        input_ids=torch.where(mask_BS > 0, torch.randint(5, 900, mask_BS.shape), 0),
+        row_weight=torch.ones(rows),
+        index=torch.arange(rows),
+        num_samples=rows,
+        num_tokens=sum(lengths),
+        num_padded_tokens=rows * longest,
+        loss_denominator=float(rows),
+        attention_mask=mask_BS,
+        token_type_ids=torch.zeros_like(mask_BS),
+        max_seqlen=longest,
+        labels=labels,
+        label_places=places,
+        row_bounds=torch.tensor([[0, 1, 2]] * rows) if task.kind == "qa" else None,
+    )
+
+
+def kept_by_task(config: Any, lengths: tuple[int, ...], task: Task, auto_class: str, **options: Any) -> int:
+    """Return the bytes that autograd keeps of a real pass with the task's head and loss."""
+    torch.manual_seed(0)
+    config.num_labels = {"regression": 1, "multi_label": 3}.get(task.kind, 2)
+    if "attention" in options:
+        config._attn_implementation = options["attention"]
+    model = TaskModel(getattr(transformers, auto_class).from_config(config), task.kind).train()
+    model.head_takes_labelled = task.kind == "mlm"
+    use_cheap_dropout(model)
+    if options.get("frozen_encoder"):
+        freeze_encoder(model)
+    if every := options.get("activation_checkpointing"):
+        checkpoint_blocks(find_blocks(model), every)
+    batch = batch_of(lengths, task)
+    tensors = [each for each in vars(batch).values() if isinstance(each, torch.Tensor)]
+    saved = Saved(iter([*model.parameters(), *model.buffers(), *tensors]))
+    with saved.watching():
+        loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+    saved.forget()
+    del loss
+    return saved.num_bytes
+
+
+@pytest.mark.parametrize(("task", "auto_class"), OTHER_TASKS, ids=lambda each: getattr(each, "kind", ""))
+@pytest.mark.parametrize("lengths", [(40, 7, 21), (64,) * 4], ids=str)
+def test_heads_and_losses_of_other_tasks(task: Task, auto_class: str, lengths: tuple[int, ...]) -> None:
+    found = profile(small("bert"), task, Shape(lengths), POLICIES["fp32"], on_cuda=False).saved_bytes
+    assert found == pytest.approx(kept_by_task(small("bert"), lengths, task, auto_class), rel=0.03, abs=4096)
+
+
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation_checkpointing": 1},
+        {"activation_checkpointing": 2},
+        {"attention": "eager"},
+        {"frozen_encoder": True},
+    ],
+    ids=str,
+)
+def test_what_saves_memory_and_what_does_not(kind: str, options: dict[str, Any]) -> None:
+    lengths = (128, 96, 64, 70)
+    found = profile(small(kind), TASK, Shape(lengths), POLICIES["fp32"], on_cuda=False, **options).saved_bytes
+    expected = kept_by_task(small(kind), lengths, TASK, "AutoModelForSequenceClassification", **options)
+    assert found == pytest.approx(expected, rel=0.03, abs=4096)
