@@ -133,5 +133,5 @@ def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _said(result: "subprocess.CompletedProcess[str]") -> str:
-    text = (result.stderr or result.stdout).strip()
-    return plain(text.removeprefix("sbatch: ").removeprefix("error: ")) or f"exit code {result.returncode}, no word"
+    lines = [re.sub(r"^(\w+: )?(error: )?", "", line) for line in (result.stderr or result.stdout).strip().splitlines()]
+    return plain("; ".join(lines)) or f"exit code {result.returncode}, without a word"

@@ -9,7 +9,7 @@ from paratune.cluster import jobs
 from paratune.cluster.script import Job, Run, script_text
 from paratune.cluster.shell import why_no_sbatch_path
 from paratune.cluster.site import Site, processes_per_node, read_site, with_size
-from paratune.cluster.slurm import check_job_id, queue, submit
+from paratune.cluster.slurm import check_job_id, known, queue, submit
 from paratune.cluster.wait import wait_for
 from paratune.config.layers import read_text
 from paratune.config.load import load_config, show_text
@@ -69,6 +69,7 @@ def launch_command(
         given = _run_jobs(path, overrides, site, after, dry_run=dry_run)
     if dry_run:
         return _show_scripts(given, as_json=as_json)
+    _check_known(after)
     submitted = [_submit(job, folder, site_path, after) for job, folder in given]
     if not wait:
         if as_json:
@@ -85,6 +86,20 @@ def _check_counts(*, nodes: int | None, gpus_per_node: int | None, max_at_once: 
     ):
         if value is not None and value < least:
             raise ConfigError(f"--{option} {value}: at least {least} is needed")
+
+
+def _check_known(after: Sequence[str]) -> None:
+    """Refuse to wait for a job that Slurm does not know: it would take that one to have ended well.
+
+    Raises:
+        LaunchError: There is such a job.
+    """
+    for each in after:
+        if not known(each):
+            raise LaunchError(
+                f"--after {each}: Slurm does not know this job, or no longer, and would start this one at once; leave "
+                "--after out if that is right (paratune jobs shows how jobs ended)"
+            )
 
 
 def _run_jobs(

@@ -13,6 +13,9 @@ from paratune.config.section import Section
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-', with a letter or digit first",
     r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$": "package.module:Class",
+    r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$": "a name (letters, digits and _ . @ + -)",
+    r"^(\d+-)?\d+(:\d+){0,2}$": 'a time in quotes: "30" minutes, "08:00:00" or "2-12"',
+    r"^\d+[KMGT]?$": 'memory in quotes: "64G", or "0" for all',
 }
 _PLURALS = {"text": "texts", "whole number": "whole numbers", "number": "numbers", "true or false": "true or false"}
 

@@ -61,8 +61,9 @@ def test_a_submission_gives_the_number(programs: Programs, tmp_path: Path):
 
 
 def test_a_refusal_is_slurms_words(programs: Programs, tmp_path: Path):
-    programs(sbatch='echo "sbatch: error: invalid partition specified: gpu" >&2; exit 1')
-    with pytest.raises(LaunchError, match=r"sbatch refuses .*job.sh: invalid partition specified: gpu$"):
+    says = 'echo "sbatch: error: invalid partition: gpu" >&2; echo "sbatch: error: Batch job failed" >&2'
+    programs(sbatch=f"{says}; exit 1")
+    with pytest.raises(LaunchError, match=r"sbatch refuses .*job.sh: invalid partition: gpu; Batch job failed$"):
         submit(tmp_path / "job.sh")
 
 

@@ -39,6 +39,9 @@ def test_all_problems_are_said_with_their_lines(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("time: 30", 'allowed: a time in quotes: "30" minutes, "08:00:00" or "2-12"'),
+        ("memory_per_node: 64 GB", 'allowed: memory in quotes: "64G"'),
+        ("account: a b", "allowed: a name (letters, digits"),
         ("modules: ['gcc; reboot']", "line 1: modules[0] is 'gcc; reboot'; allowed: letters"),
         ("venv: $(reboot)", "line 1: venv is '$(reboot)'; after $ comes the name of a variable"),
         ("sbatch: [--gres=gpu:1]", "line 1: sbatch[0] gives --gres; say it with gres: of the site"),

@@ -35,7 +35,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (
         ("sbatch", 'echo "$@" >> words; wc -l < words | tr -d " "'),
         ("squeue", "cat queue 2>/dev/null; true"),
-        ("scontrol", "exit 1"),
+        ("scontrol", '[ "$4" != 99 ] && echo "JobId=$4 JobState="'),
         ("scancel", 'echo "$@" > cancelled'),
     ):
         (Path("bin") / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -100,6 +100,12 @@ def test_a_second_job_of_a_run_waits_for_the_first_or_is_refused(launch: Launch,
     assert launch(after=["1"]) == 0
     (here / "queue").unlink()
     assert launch() == 0
+
+
+def test_a_job_that_slurm_does_not_know_is_not_waited_for(launch: Launch, here: Path):
+    with pytest.raises(LaunchError, match=r"--after 99: Slurm does not know this job, or no longer, and would start"):
+        launch(after=["7", "99"])
+    assert not (here / "words").exists()
 
 
 def test_the_number_of_processes_is_checked_before_anything_is_queued(launch: Launch, here: Path):
