@@ -35,8 +35,10 @@ _SHARES = {
 }
 """Share of the memory's bandwidth."""
 _SECONDS = {
-    "launch.forward": (12e-6, 6e-6, 25e-6, "assumed: 3 to 6 us of the driver, and PyTorch's and Python's own work"),
-    "launch.backward": (8e-6, 4e-6, 16e-6, "assumed: as forward, without Python"),
+    # For each operation that is counted, with the views and modules between them; one CPU took 48 and 27 us
+    # (benchmarks/plan_time_cpu_202611.md), a part of it for what a GPU does itself, such as masks of dropout.
+    "launch.forward": (25e-6, 10e-6, 50e-6, "assumed: half of what one CPU took for an operation, Python included"),
+    "launch.backward": (15e-6, 6e-6, 30e-6, "assumed: half of what one CPU took for an operation"),
     "kernel": (2.5e-6, 1.5e-6, 5e-6, "assumed: shortest time of a kernel on the device, with the gap to the next"),
     "step": (1e-3, 0.3e-3, 3e-3, "assumed: Python of the loop and its records"),
     "adamw.tensor": (3e-6, 1e-6, 8e-6, "assumed: the host's work for a tensor that a fused kernel takes with others"),
