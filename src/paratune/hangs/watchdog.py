@@ -32,6 +32,8 @@ EVIDENCE = "hang"
 """Folder in the run folder."""
 VERDICT_FILE = "hang.json"
 LONGEST_POLL_S, SHORTEST_POLL_S = 5.0, 0.1
+FIRST_SHARE = 1 / 8
+"""Of the time that is allowed, after which a rank begins to write: a run that fails at once leaves no folder behind."""
 SILENT_POLLS = 4
 """Looks without a sign of a rank's thread from which on it counts as silent."""
 UNHEARD_FACTOR = 4
@@ -77,14 +79,13 @@ class Watchdog:
         self._num_written = 0
         self._seen: dict[int, _Seen] = {}
         self._made: list[Path] = []
+        self._is_made = False
         self._shares = world_size > 1
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
-        if self._shares:
-            self._make_folder()
         self._began = self._looked = time.monotonic()
         self._arm()
         self._thread.start()
@@ -107,6 +108,7 @@ class Watchdog:
                 folder.rmdir()
 
     def _make_folder(self) -> None:
+        self._is_made = True
         missing = [path for path in (self._folder.parent, *self._folder.parent.parents) if not path.exists()]
         try:
             self._beats.mkdir(parents=True, exist_ok=True)
@@ -157,7 +159,9 @@ class Watchdog:
     def _tell(self, *, as_evidence: bool = False) -> Beat:
         self._num_written += 1
         beat = beat_now(self._pulse, self._rank, self._world_size, self._num_written, as_evidence=as_evidence)
-        if self._shares:
+        if self._shares and time.monotonic() - self._began >= FIRST_SHARE * self._timeout_s:
+            if not self._is_made:
+                self._make_folder()
             with suppress(OSError):
                 write_beat(self._own_file(), beat)
         self._note(beat)

@@ -123,8 +123,11 @@ def test_the_state_of_a_process():
 
 def test_nothing_is_left_of_a_run_that_ends_well(tmp_path):
     folder = tmp_path / "a" / "runs" / "r"
-    with watching(Pulse(), 0, 2, folder, 5.0):
-        assert (tmp_path / "a" / "runs" / HEARTBEATS / "r").is_dir()
+    with watching(Pulse(), 0, 2, folder, 2.0):
+        wait_for((tmp_path / "a" / "runs" / HEARTBEATS / "r").is_dir)
+    assert list(tmp_path.iterdir()) == []
+    with watching(Pulse(), 0, 2, folder, 1800.0):
+        assert not (tmp_path / "a").exists()  # most runs that fail do so before it is worth a folder
     assert list(tmp_path.iterdir()) == []
     with watching(Pulse(), 0, 1, folder, 5.0):
         assert not (tmp_path / "a").exists()  # a single process has nobody to tell
