@@ -40,9 +40,10 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
             "set it to at most that"
         )
     for block in blocks[::every]:
-        # Another forward than that of its class, such as a compiled one, stays inside.
+        # A compiled forward stays inside; a last layer that was shortened is whole again.
         inner = getattr(block.__dict__.get("forward"), "__func__", None)
-        block.forward = MethodType(partial(_forward_twice, inner), block)
+        is_compiled = hasattr(inner, "_torchdynamo_orig_callable")
+        block.forward = MethodType(partial(_forward_twice, inner if is_compiled else None), block)
 
 
 def _forward_twice(inner: Callable[..., Any] | None, block: nn.Module, *args: Any, **kwargs: Any) -> Any:

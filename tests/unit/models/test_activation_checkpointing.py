@@ -1,6 +1,7 @@
 """Activation checkpointing: the same gradients and names, fewer bytes kept."""
 
 import copy
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_copy_runs_its_own_blocks():
     other(torch.randn(B, D)).backward()
     assert [block.num_calls for block in stack.blocks] == [0, 0]
     assert other.blocks[0].narrow.bias.grad is not None
+
+
+def test_of_forwards_that_were_replaced_only_compiled_ones_stay():
+    def twice_that(block: Block, x: Tensor, *, sign: float = 1.0) -> Tensor:
+        return 2 * Block.forward(block, x, sign=sign)
+
+    x = torch.randn(B, D)
+    compiled = torch.compile(twice_that, backend="eager")
+    for forward, factor in ((twice_that, 1), (compiled, 2)):
+        stack = Stack(1)
+        expected = factor * stack(x).detach()
+        stack.blocks[0].forward = MethodType(forward, stack.blocks[0])
+        checkpoint_blocks(list(stack.blocks), 1)
+        torch.testing.assert_close(stack(x).detach(), expected)
 
 
 @pytest.mark.parametrize(
