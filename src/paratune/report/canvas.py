@@ -180,7 +180,8 @@ def settle(figure: Any) -> None:
 
     Left to itself matplotlib looks for them whenever it writes one, and draws the whole figure once more for that.
     """
-    figure.get_layout_engine().execute(figure)
+    if figure.axes:  # a note alone stands where it was put
+        figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")
 
 
