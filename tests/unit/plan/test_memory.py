@@ -103,6 +103,8 @@ def test_what_engines_take_is_laid_over_what_is_alive() -> None:
     assert fullest(level, []).total == 100
     # Taken while none is there, and given back: 100 stays the most; 50 that stay come on top of the second.
     assert fullest(level, [Delta(2, "x", 90), Delta(2, "x", -90)]).total == 100
+    # Taken and given back while the first is there.
+    assert fullest(level, [Delta(1, "x", 90), Delta(1, "x", -90)]) == (1, 190, {"x": 90})
     found = fullest(level, [Delta(2, "x", 50), Delta(2, "y", 60), Delta(2, "y", -60)])
     assert (found.position, found.total, found.deltas) == (3, 150, {"x": 50, "y": 0})
 
