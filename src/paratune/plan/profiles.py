@@ -7,6 +7,7 @@ from paratune.config.strategy_sections import PipelineStrategy
 from paratune.errors import ParatuneError
 from paratune.plan.affine import NotAffineError, between
 from paratune.plan.approximate import approximate
+from paratune.plan.division import Division
 from paratune.plan.job import Job
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
@@ -22,14 +23,22 @@ class Profiles:
         self._job = job
         self._is_cuda = is_cuda
         self._known: dict[object, Profile] = {}
+        self._divisions: dict[object, Division | None] = {}
 
     def of(self, shape: Shape, setup: Setup) -> Profile:
         """Return the profile of a micro-batch under a setup."""
         is_cut = isinstance(setup.strategy, PipelineStrategy)
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut)
         if key not in self._known:
-            self._known[key] = self._followed(shape, setup) or self._traced(shape, setup)
+            found = self._followed(shape, setup) or self._traced(shape, setup)
+            self._known[key] = self._divided(found, setup) if is_cut else found
         return self._known[key]
+
+    def _divided(self, found: Profile, setup: Setup) -> Profile:
+        """Return the profile with the model's division, which takes as long to find as a trace, and is found once."""
+        key = setup.precision, setup.attention
+        division = self._divisions.setdefault(key, found.division)
+        return replace(found, division=division)
 
     def _followed(self, shape: Shape, setup: Setup) -> Profile | None:
         """Return what follows from the traces of other numbers of rows; None where nothing does."""
@@ -42,12 +51,16 @@ class Profiles:
         except NotAffineError:
             return None
 
+    def _lacks_division(self, setup: Setup) -> bool:
+        is_cut = isinstance(setup.strategy, PipelineStrategy)
+        return is_cut and (setup.precision, setup.attention) not in self._divisions
+
     def _traced(self, shape: Shape, setup: Setup) -> Profile:
         job = self._job
         options: dict[str, Any] = {
             "activation_checkpointing": setup.activation_checkpointing,
             "frozen_encoder": job.config.train.freeze_encoder,
-            "with_division": isinstance(setup.strategy, PipelineStrategy),
+            "with_division": self._lacks_division(setup),
         }
         model = job.hf_config, job.task, shape, setup.precision
         try:

@@ -8,8 +8,8 @@ import pytest
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.strategy_sections import SingleStrategy
-from paratune.config.traits import TRAITS
+from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, strategy_options
+from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
 from paratune.plan import profiles as profiles_module
@@ -71,3 +71,24 @@ def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.Monke
     monkeypatch.setattr(profiles_module, "profile", wrong)
     with pytest.raises(ConfigError, match="9 is more than"):
         Profiles(job, is_cuda=True).of(padded(2), SETUP)
+
+
+def test_how_a_model_can_be_cut_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    plain = profiles_module.profile
+
+    def profile(*args: Any, with_division: bool, **options: Any) -> Any:
+        asked.append(with_division)
+        return plain(*args, with_division=with_division, **options)
+
+    monkeypatch.setattr(profiles_module, "profile", profile)
+    pipeline = PipelineStrategy(kind="pipeline")
+    traits = traits_of("pipeline", strategy_options(pipeline))
+    assert traits is not None
+    setup = Setup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
+    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, Entry(), None)
+    profiles = Profiles(job, is_cuda=True)
+    divisions = [profiles.of(padded(rows), setup).division for rows in (1, 2, 6)]
+    assert asked == [True, False, False, False]  # the third follows from two traces
+    assert divisions[0] is not None
+    assert all(each is divisions[0] for each in divisions)
