@@ -16,7 +16,7 @@ from paratune.records import read_json
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LAUNCH = ("launch", "c.yaml", "--site", "site.yaml")
-TWO_NODES = (*LAUNCH, "--nodes", "2", "--set", "strategy=ddp", "--set", "train.epochs=8")
+TWO_NODES = (*LAUNCH, "--nodes", "2", "--set", "strategy=ddp", "--set", "train.epochs=16")
 URGENT = """\
 #!/bin/bash
 #SBATCH --nodes=3 --exclusive --partition=urgent --output=/dev/null
@@ -88,12 +88,10 @@ def test_a_matrix_is_an_array_of_its_runs(world: Path, paratune: Run):
 
 
 def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster):
-    name = ("--set", "run.name=lost", "--set", "train.epochs=12")
+    name = ("--set", "run.name=lost", "--set", "train.epochs=60")
     job = submitted(paratune(*TWO_NODES, *name, "--json"))
     run = world / "runs" / "lost"
     wait_until(lambda: has_checkpoint(run), "it trains")
-    nodes = json.loads(paratune("jobs", "runs/lost", "--json").stdout)[0]["nodes"]
-    assert nodes == "n[1-2]"
     toy.end_node(cluster, "n2")
     try:
         release(job)
