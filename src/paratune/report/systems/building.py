@@ -1,5 +1,6 @@
 """How a table of configurations is put together: a line a configuration, a column a figure, marks for what differs."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,11 +11,12 @@ from paratune.report.systems.model import Systems
 from paratune.report.systems.sameness import Notes, notes_of
 from paratune.report.systems.writing import amount_text, scale_of
 from paratune.report.tabular import Column, Entry, Table
-from paratune.units import NOT_AVAILABLE, format_percent, percent_change
+from paratune.units import NOT_AVAILABLE, counted, format_percent, percent_change
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; of rates, all samples over all of their time."
 ONE_RUN = "One run a line: the spread over runs is n/a; more seeds or repeats give one."
 _PROBE = "a probe: a few steps to be timed, without quality and without the time of a whole run"
+_MAX_REASONS = 2
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,12 @@ def _left_out(members: Sequence[Configuration], found: Sequence[tuple[Figured, S
 
 
 def _why(members: Sequence[Configuration], measure: Measure) -> str:
-    """Return the reason that stands beside a figure in the first record that has one."""
-    source = f"{measure.source.rpartition('.')[0]}.reason"
-    reasons = (run.get(source) for one in members for run in one.runs) if source.startswith("summary.") else ()
-    return next((reason for reason in reasons if isinstance(reason, str)), "")
+    """Return the reasons beside a figure in the records, those of several ranks first: one rank has less to measure."""
+    part = re.match(r"summary\.\w+", measure.source)
+    if part is None:
+        return ""
+    runs = sorted((run for one in members for run in one.runs), key=lambda run: run.get("run.world_size") == 1)
+    reasons = dict.fromkeys(run.get(f"{part[0]}.reason") for run in runs)
+    texts = [reason for reason in reasons if isinstance(reason, str)]
+    rest = len(texts) - _MAX_REASONS
+    return "; or ".join(texts[:_MAX_REASONS]) + (f"; and {counted(rest, 'other reason')}" if rest > 0 else "")

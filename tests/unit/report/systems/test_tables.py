@@ -335,6 +335,24 @@ def test_device_hours_and_their_price(tmp_path: Path):
     assert any("MFU (no peak of it is known)" in note for note in table.notes)
 
 
+def test_why_a_figure_is_not_there_is_said_for_several_ranks_as_for_one(tmp_path: Path):
+    def made(values: Mapping[str, str]) -> Made:
+        size = size_of(values)
+        why = "one process exchanges nothing" if size == 1 else "no step was profiled"
+        summary = {
+            "communication": {"share": None, "exposed_share": None, "reason": why},
+            "noise_scale": {"value": None, "reason": f"{size} is too few"},
+        }
+        return Made(world_size=size, kind="single" if size == 1 else "ddp", summary=summary)
+
+    make_matrix(tmp_path / "m", (NPROC,), made)
+    systems = systems_of(tmp_path / "m")
+    assert "(no step was profiled; or one process exchanges nothing)" in " ".join(resources_table(systems).notes)
+    # Of three reasons two are said.
+    notes = " ".join(chasing_efficiency(systems).notes)
+    assert "Noise scale (samples) (2 is too few; or 4 is too few; and 1 other reason)" in notes
+
+
 def test_a_record_that_does_not_say_what_its_axes_are_of(tmp_path: Path):
     plain = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"})
     make_matrix(tmp_path / "m", (plain,), lambda values: Made(run={"config.precision": values["precision"]}))
