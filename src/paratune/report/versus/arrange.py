@@ -79,9 +79,10 @@ def _arrangement(found: Found, families: tuple[Family, ...], allowed: frozenset[
     comparable = tuple(family for family in families if len(family.groups) > 1)
     if not comparable:
         labels = [plain(group.label) for family in families for group in family.groups]
+        left_out = "".join(f"\n  left out: {plain(each.folder)}: {plain(each.reason)}" for each in found.unfinished)
         raise CheckpointError(
             f"nothing to compare with: {found.runs[0].name if len(found.runs) == 1 else f'{len(found.runs)} runs'} of "
-            f"one configuration ({', '.join(labels[:3])}); name runs of another"
+            f"one configuration ({', '.join(labels[:3])}); name runs of another{left_out}"
         )
     return Arrangement(comparable, found.runs, found.unfinished, found.certificates, found.notes, allowed)
 

@@ -90,6 +90,12 @@ def test_one_configuration_has_nothing_to_compare_with(tmp_path):
         arrange(make_runs(tmp_path, kinds=("single",)), None, ())
 
 
+def test_unfinished_runs_are_named_where_they_leave_nothing_to_compare_with(tmp_path):
+    words = [str(make_run(tmp_path / "a")), str(make_run(tmp_path / "cut", kind="ddp", num_steps=100, finished=False))]
+    with pytest.raises(CheckpointError, match=r"nothing to compare with: a of(.|\n)*left out: .*cut: .*step 50 of 100"):
+        arrange(words, None, ())
+
+
 def test_what_is_no_run_is_named(tmp_path):
     words = make_runs(tmp_path)
     with pytest.raises(CheckpointError, match="nowhere does not exist"):
