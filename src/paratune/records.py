@@ -218,7 +218,9 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
         # Looked up here, so that JSON that is no event is named as well.
         _ = event["event"], event["step"] if event["event"] == "resume" else None
     except (ValueError, RecursionError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{path}, line {number} is damaged: it is no event ({error!r})") from error
+        # Not its repr: of bytes that are no text it holds the whole line.
+        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(f"{path}, line {number} is damaged: it is no event ({why})") from error
     return event
 
 

@@ -129,6 +129,16 @@ def test_a_torn_last_line_is_left_out_and_cut_by_the_next_process(tmp_path, torn
     assert [event["step"] for event in read_events(tmp_path)] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("line", "why"), [(b'{"step": 1}', "event is missing"), (b"\xc5\x9d\x03\xcf" * 99, "can't decode byte 0xcf")]
+)
+def test_a_line_that_is_no_event_is_named_without_what_it_holds(tmp_path, line, why):
+    (tmp_path / events_file(0)).write_bytes(line + b"\n")
+    with pytest.raises(CheckpointError, match=f"line 1 is damaged: it is no event .*{why}") as raised:
+        list(read_events(tmp_path))
+    assert len(str(raised.value)) < len(str(tmp_path)) + 200
+
+
 def test_a_file_of_one_torn_line_becomes_empty(tmp_path):
     (tmp_path / events_file(0)).write_bytes(b'{"event"')
     EventLog(tmp_path, 0).close()
