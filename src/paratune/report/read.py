@@ -166,6 +166,7 @@ def read_runs(folders: Sequence[Path]) -> Found:
         listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
         raise CheckpointError(f"none of the runs is finished, so there is nothing to report:\n{listed}")
     notes.extend(_copies(runs))
+    notes.extend(_short_logs(runs))
     return Found(_with_own_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
 
 
@@ -291,6 +292,19 @@ def _copies(runs: Sequence[RunRecord]) -> list[str]:
             if run.run == other.run and run.summary == other.summary:
                 notes.append(f"{run.folder} holds the same record as {other.folder}: one run, shown twice.")
                 break
+    return notes
+
+
+def _short_logs(runs: Sequence[RunRecord]) -> list[str]:
+    """Name finished runs whose event log has lost steps: it was cut, or not copied with the rest."""
+    notes = []
+    for run in runs:
+        known, num_steps = len(set(run.train.steps)), number_in(run.get("summary.num_steps"))
+        if num_steps is not None and known < num_steps:
+            notes.append(
+                f"{run.folder}/{records.events_file(0)} has {known:,} of {num_steps:,.0f} steps: curves of the loss "
+                "and times to a target show these alone; what summary.json says is of all."
+            )
     return notes
 
 

@@ -71,6 +71,18 @@ def test_read_runs_names_a_copy_of_a_run(tmp_path):
     assert any("the same record" in note for note in found.notes)
 
 
+def test_read_runs_names_a_finished_run_whose_log_lost_steps(tmp_path):
+    whole, torn, without = (make_run(tmp_path / name, num_steps=20) for name in ("whole", "torn", "without"))
+    log = torn / "events.rank0000.jsonl"
+    log.write_bytes(log.read_bytes()[:-9])
+    (without / "events.rank0000.jsonl").unlink()
+    notes = read_runs([whole, torn, without]).notes
+    assert [note.partition(": ")[0] for note in notes] == [
+        f"{log} has 19 of 20 steps",
+        f"{without}/events.rank0000.jsonl has 0 of 20 steps",
+    ]
+
+
 def test_read_runs_tells_runs_of_one_id_apart_by_their_folders(tmp_path):
     folders = [make_run(tmp_path / parent / "same", seed=seed) for seed, parent in enumerate(("x", "y"))]
     assert [run.name for run in read_runs(folders).runs] == ["x/same", "y/same"]
