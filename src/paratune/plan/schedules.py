@@ -118,7 +118,7 @@ def _pipeline(work: Work) -> Spread:
     # The slowest rank sets the pace: blocks are not divided.
     bubble = ideal * computing * p / (1 - (setup.traits.ideal_bubble_share(m) or 0.0)) - ideal
     neighbours = link_between(work.constants, p, setup.ranks_per_node)
-    send = neighbours.send_s(work.num_tokens * hidden_size(work.blocks) * work.profile.weight_bytes)
+    send = neighbours.send_s(work.profile.hidden_bytes)
     # Filling and draining nothing runs beside; else each micro-batch is sent on and its gradient back, for each stage.
     sending = 2 * (p - 1) * send + (1 - work.overlap) * 2 * m * v * send
     replicas = link_between(work.constants, setup.num_ranks // p, setup.ranks_per_node, stride=p)
@@ -160,8 +160,3 @@ def _shared_bytes(work: Work) -> int:
     shared = {name for name, count in used.items() if count > 1}
     parameters = work.profile.parameters
     return work.profile.weight_bytes * sum(each.numel for each in parameters if each.name in shared and each.is_trained)
-
-
-def hidden_size(blocks: Sequence[Weights]) -> int:
-    """Return D: the width of what a block hands on, which is that of its smallest tensor, a norm's weight."""
-    return min(min(block.sizes) for block in blocks)

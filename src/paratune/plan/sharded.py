@@ -103,28 +103,37 @@ def _offload_s(work: Work, group: int, *, copies_in: int, copies_out: int) -> fl
 
 
 def deepspeed(work: Work) -> Spread:
-    """DeepSpeed's own ZeRO; stages below 3 wait for their collectives (`overlap_comm` is off there by default)."""
+    """DeepSpeed's own ZeRO; stages below 3 wait for their collectives (`overlap_comm` is off there by default).
+
+    Stages 1 and 2 sum whole buckets on all ranks, of which each keeps its part. Gradients are copied into a bucket, and
+    flat out of it; weights that stage 3 gathers, out of their flat parts.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter` (`use_multi_rank_bucket_allreduce`
+        is on by default); stage3.py, `__add_grad_to_ipg_bucket`; partition_parameters.py, `AllGatherCoalescedHandle`.
+    """
     setup, strategy = work.setup, work.setup.strategy
     assert isinstance(strategy, DeepSpeedStrategy)
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     whole = alone(work)
+    times = steps if setup.traits.reduces_each_micro_step else 1
+    copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
+        copied += 2 * steps * work.moved_s(2 * (sum(work.block_weights) + work.rest_weights))
         gathers = [link.all_gather_s(num_bytes) for num_bytes in work.block_weights]
         first = link.all_gather_s(work.rest_weights)
         reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in (*work.block_grads, work.rest_grads)]
         waiting = steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
     else:
-        times = steps if setup.traits.reduces_each_micro_step else 1
-        waiting = times * (link.reduce_scatter_s if strategy.stage == 2 else link.all_reduce_s)(work.grads)
+        waiting = times * link.all_reduce_s(work.grads)
         waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
     share = 1 / ranks if strategy.stage else 1.0
     exposed = factored(work, waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         offload = _offload_s(work, ranks, copies_in=copies_in, copies_out=_times_out(strategy, steps))
-        return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
-    return Spread(whole.forward_s, whole.backward_s, optimizer_s(work, share), exposed)
+        return Spread(whole.forward_s, whole.backward_s + copied, 0.0, exposed, offload_s=offload)
+    return Spread(whole.forward_s, whole.backward_s + copied, optimizer_s(work, share), exposed)
 
 
 def _times_out(strategy: DeepSpeedStrategy, steps: int) -> int:

@@ -145,7 +145,6 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
         constants=constants,
         forward_s=forward.total_s * slower * constants.value("factor.forward", 1.0),
         backward_s=backward.total_s * slower * constants.value("factor.backward", 1.0),
-        num_tokens=case.figures.num_tokens,
         is_cuda=machine.is_cuda,
         slower=slower,
     )

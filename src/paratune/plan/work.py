@@ -30,8 +30,6 @@ class Work:
     forward_s: float
     """Of one micro-batch through the whole model."""
     backward_s: float
-    num_tokens: float
-    """Of a micro-batch, as they are computed."""
     is_cuda: bool
     slower: float = 1.0
     """How much slower the rank computes for the other ranks of its machine."""

@@ -27,7 +27,7 @@ from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
-from paratune.plan.schedules import ddp_buckets, hidden_size
+from paratune.plan.schedules import ddp_buckets
 from paratune.plan.setup import Setup
 from paratune.plan.time import TERMS, Figures, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
@@ -246,7 +246,7 @@ def test_a_pipeline_is_cut_as_the_strategy_cuts_it() -> None:
 
 
 def test_hidden_states_of_a_pipeline_are_as_wide_as_the_model() -> None:
-    assert hidden_size(bert_base().blocks) == 768
+    assert bert_base().hidden_bytes == 512 * 768 * 4
 
 
 def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
@@ -259,10 +259,18 @@ def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
     assert deepspeed["offload"] == pytest.approx(2 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)
 
 
-@pytest.mark.parametrize(("stage", "times"), [(0, 1.5), (1, 1.5 + 0.75), (2, 0.75 + 0.75)])
+@pytest.mark.parametrize(("stage", "times"), [(0, 1.5), (1, 1.5 + 0.75), (2, 1.5 + 0.75)])
 def test_deepspeed_waits_for_its_collectives(stage: Any, times: float) -> None:
     found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4))
     assert found["communication_exposed"] == pytest.approx(times * 4 * 109_483_778 / 1e11)
+
+
+@pytest.mark.parametrize(("stage", "copies"), [(0, 4), (1, 4), (2, 4), (3, 4 + 2 * 2)])
+def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copies: int) -> None:
+    slow = ROUND.replaced(figures(elementwise=1e11).by_name)
+    found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4), slow)["backward"]
+    # Each copy reads and writes; stage 3 copies gathered weights too, forward and backward.
+    assert found - terms(SINGLE, slow)["backward"] == pytest.approx(copies * 4 * 109_483_778 / 1e11)
 
 
 def test_batches_are_waited_for_where_nothing_hides_them() -> None:
