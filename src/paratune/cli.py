@@ -28,6 +28,7 @@ EXAMPLES = {
     "toy-cluster": "paratune toy-cluster start",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
+    "fill-mask": "paratune fill-mask runs/NAME 'What a [MASK] film.'",
     "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
     "tokenizer train": "paratune tokenizer train texts.parquet --output tokenizer",
     "tokenizer compare": "paratune tokenizer compare tokenizer bert-base-uncased --texts texts.parquet",
@@ -297,6 +298,23 @@ def predict(
         overwrite=overwrite,
         as_json=json,
     )
+
+
+@app.command
+def fill_mask(
+    model: str,
+    *texts: str,
+    top_k: Annotated[int, Parameter(help="words to show of each mask, the most probable ones")] = 5,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Show which words MODEL, a masked language model, would put at the masks of TEXTS.
+
+    A run, a model folder or a hub name. The mask is written as the model has it, [MASK] or <mask>.
+    """
+    from paratune.commands.fill_mask import fill_mask_command
+
+    return fill_mask_command(model, _some(texts, "texts"), top_k=top_k, device=device, as_json=json)
 
 
 @app.command

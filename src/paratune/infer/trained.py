@@ -87,8 +87,14 @@ class Trained:
         """Class names in the order of their ids; empty for regression."""
         return self.recipe.names
 
-    def read(self, source: str, table: pa.Table, *, require_labels: bool) -> Split:
+    def read(self, source: str, table: pa.Table, *, require_labels: bool, cache_dir: str | Path | None = None) -> Split:
         """Return the rows of a file, tokenized; without labels, rows that lack something are left out.
+
+        Args:
+            source: Name of the file in messages.
+            table: Its rows.
+            require_labels: Whether they are to be scored.
+            cache_dir: Where tokens are kept, as `data.cache_dir`.
 
         Raises:
             DataError: Something is wrong with the file or a column.
@@ -98,6 +104,7 @@ class Trained:
             self.max_length,
             truncation=self.truncation,
             need_token_type_ids=takes_token_types(self.tokenizer),
+            cache_dir=cache_dir,
         )
         name = self.columns.id  # rows keep their place, and a file for prediction needs no ids
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})

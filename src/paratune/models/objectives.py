@@ -18,7 +18,7 @@ from paratune.batch import Batch
 from paratune.models.spans import best_spans, span_logits, span_losses
 
 NUM_GUESSES: Final = 5
-"""Words that are kept of each mask that a masked LM fills in."""
+"""Words that are kept of each mask that a masked LM fills in, if no other number is asked for."""
 
 
 def _logits(found: Any, batch: Batch) -> Tensor:
@@ -131,14 +131,14 @@ def _by_row(values: Tensor, batch: Batch) -> Tensor:
     return values.new_zeros(rows * length).index_copy(0, slots_M, values).view(rows, length).sum(dim=1)
 
 
-def _word_outputs(outputs: Tensor, batch: Batch) -> Tensor:
+def _word_outputs(outputs: Tensor, batch: Batch, num_guesses: int) -> Tensor:
     """Return of each row the sum of its losses, its labelled tokens, and those that were found, (B, 3).
 
-    Where tokens are asked for: the ids of the most probable words and their probabilities, (B, 2 * NUM_GUESSES).
+    Where tokens are asked for: the ids of the most probable words and their probabilities, (B, 2 * num_guesses).
     """
     outputs = _at_least_float32(outputs)
     if batch.labels is None:
-        best = outputs.softmax(dim=-1).topk(NUM_GUESSES, dim=-1)
+        best = outputs.softmax(dim=-1).topk(num_guesses, dim=-1)
         return torch.cat([best.indices.to(outputs.dtype), best.values], dim=1)
     labels_M = _labelled(batch.labels, batch)
     is_found_M = outputs.argmax(dim=-1) == labels_M
@@ -148,6 +148,16 @@ def _word_outputs(outputs: Tensor, batch: Batch) -> Tensor:
         _by_row(is_found_M.to(outputs.dtype), batch),
     ]
     return torch.stack(columns, dim=1)
+
+
+def masked_lm(*, num_guesses: int = NUM_GUESSES) -> Objective:
+    """Return the objective of a masked LM; outputs are (M, V): logits of the labelled tokens, or of those asked for.
+
+    Args:
+        num_guesses: Words that are kept of each token that is asked for, at most V.
+    """
+    keep = partial(_word_outputs, num_guesses=num_guesses)
+    return Objective(_word_losses, _words, keep, kept_losses=itemgetter((slice(None), 0)), head_reads="labelled")
 
 
 def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Objective:
@@ -163,9 +173,7 @@ def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Ob
 
 OBJECTIVES: Final[dict[str, Objective]] = {
     "classification": Objective(_cross_entropy),
-    "mlm": Objective(
-        _word_losses, _words, _word_outputs, kept_losses=itemgetter((slice(None), 0)), head_reads="labelled"
-    ),
+    "mlm": masked_lm(),
     "multi_label": Objective(_mean_over_classes),
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),

@@ -50,7 +50,8 @@ class TaskModel(nn.Module):
         self.new_weights = new_weights
         self.hf = hf
         self.task_kind = task_kind
-        self._objective = objective or OBJECTIVES[task_kind]
+        self.objective = objective or OBJECTIVES[task_kind]
+        """How it is trained, and what is kept of its outputs."""
         self.entry: Entry | None = None
         """How packed batches enter; None where they cannot, or that was not tried."""
         self.why_padded: str | None = "it was not tried whether the model takes packed rows"
@@ -70,7 +71,7 @@ class TaskModel(nn.Module):
     @property
     def head_reads(self) -> str:
         """See `Objective.head_reads`."""
-        return self._objective.head_reads
+        return self.objective.head_reads
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ...
@@ -83,7 +84,7 @@ class TaskModel(nn.Module):
             found = self.hf(**inputs, **self._options)
         finally:
             self._begin(None)
-        return self._objective.outputs(found, batch)
+        return self.objective.outputs(found, batch)
 
     def _begin(self, batch: Batch | None) -> None:
         """Let hooks and modules know the batch; None when it is over."""
@@ -142,11 +143,11 @@ class TaskModel(nn.Module):
             batch: With labels.
             kept: What `row_outputs` made of both, where that is known.
         """
-        return weighted_sum(self._objective, outputs, batch, kept)
+        return weighted_sum(self.objective, outputs, batch, kept)
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return what an evaluation keeps of each row, (B, K)."""
-        return self._objective.row_outputs(outputs, batch)
+        return self.objective.row_outputs(outputs, batch)
 
 
 def _hidden(outputs: Any) -> Tensor:

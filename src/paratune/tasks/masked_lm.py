@@ -21,7 +21,6 @@ from paratune.data.tokens import Tokenizing
 from paratune.errors import DataError
 from paratune.metrics.masked_lm import masked_lm_scores
 from paratune.models.load import Head, load_model
-from paratune.models.objectives import NUM_GUESSES
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 from paratune.predictions import write_predictions
@@ -127,8 +126,8 @@ class MaskedLMRecipe:
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         """Return of each text the best word of each mask, and for each mask the best words and their probabilities."""
         edges = np.flatnonzero(np.diff(split.store.of_rows["document"])) + 1
-        ids, shares = outputs[:, :NUM_GUESSES].astype(np.int64), outputs[:, NUM_GUESSES:]
-        words = [[tokenizer.decode([number]).strip() for number in row] for row in ids.tolist()]
+        ids, shares = np.split(outputs, 2, axis=1)
+        words = [[tokenizer.decode([number]).strip() for number in row] for row in ids.astype(np.int64).tolist()]
         words_of = [words[begin:end] for begin, end in zip([0, *edges], [*edges, len(words)], strict=True)]
         return {
             "prediction": [" ".join(mask[0] for mask in masks) for masks in words_of],

@@ -1,0 +1,73 @@
+"""Masks of texts that are typed: the words of transformers' own pipeline, and what is refused."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tiny import VOCABULARY, tiny_masked_lm, tiny_model
+from transformers import pipeline
+
+from paratune.errors import ConfigError, DataError
+from paratune.infer.masks import Guess, fill_masks
+from paratune.infer.trained import Named, load_trained
+
+TEXTS = ["the [MASK] was very [MASK]", "one two [MASK]", "a bad [MASK] and a good story"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    tiny_masked_lm(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def fill(model: str, texts: Sequence[str], top_k: int = 3) -> list[list[list[Guess]]]:
+    return fill_masks(load_trained(model, Named(text="text"), "cpu"), texts, top_k)
+
+
+@pytest.mark.parametrize("top_k", [1, 7])  # less and more than `predict` keeps
+def test_words_and_probabilities_are_those_of_the_pipeline(model: str, top_k: int):
+    found = fill(model, TEXTS, top_k)
+    theirs = pipeline("fill-mask", model=model, top_k=top_k)
+    assert [len(masks) for masks in found] == [2, 1, 1]
+    for text, masks in zip(TEXTS, found, strict=True):
+        wanted = theirs(text)
+        wanted = wanted if len(masks) > 1 else [wanted]
+        assert [[guess.token for guess in mask] for mask in masks] == [
+            [each["token_str"] for each in mask] for mask in wanted
+        ]
+        for mask, scores in zip(masks, wanted, strict=True):
+            assert [guess.probability for guess in mask] == pytest.approx([each["score"] for each in scores], rel=1e-4)
+
+
+def test_all_words_together_are_certain(model: str):
+    ((guesses,),) = fill(model, ["a [MASK]"], len(VOCABULARY))
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
+    assert {guess.token for guess in guesses} == set(VOCABULARY)
+
+
+def test_nothing_typed_is_kept(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    fill(model, TEXTS)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_text_without_a_mask_is_named(model: str):
+    with pytest.raises(DataError, match=r"text 2, 'a <mask>', has no \[MASK\]: write it where"):
+        fill(model, ["a [MASK]", "a <mask>"])
+
+
+def test_a_mask_that_the_model_does_not_reach_is_named(model: str):
+    with pytest.raises(DataError, match=r"text 2: not all of its masks are within the 64 tokens"):
+        fill(model, ["a [MASK]", "[MASK] " + "good " * 70 + "[MASK]", "a [MASK]"])
+
+
+@pytest.mark.parametrize("top_k", [0, -1, len(VOCABULARY) + 1])
+def test_as_many_words_as_there_are(model: str, top_k: int):
+    with pytest.raises(ConfigError, match=rf"--top-k {top_k}: from 1 to {len(VOCABULARY)}"):
+        fill(model, TEXTS, top_k)
+
+
+def test_a_model_for_another_task_is_refused(tmp_path: Path):
+    tiny_model(tmp_path / "classes")
+    with pytest.raises(ConfigError, match=r"classes is a model for classification and fills in no masks"):
+        fill(str(tmp_path / "classes"), TEXTS)
