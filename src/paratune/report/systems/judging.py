@@ -11,6 +11,7 @@ from paratune.report.systems.labels import drawn
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table
 from paratune.verdicts import Verdict
+from paratune.verdicts.words import head_of
 
 MAX_JUDGED = 24
 """Configurations; more are judged as far as they are the fastest."""
@@ -45,7 +46,7 @@ def verdict_table(found: Sequence[Verdict], said: Sequence[str]) -> Iterator[Tab
     columns = (Column("Configuration", "configuration", is_text=True), Column("Verdict", "verdict", is_text=True))
     lines = []
     for one in found:
-        words = one.sentence.partition(": ")[2] or one.sentence
+        words = one.sentence.removeprefix(f"{head_of(one)}: ")  # names may hold ": " themselves
         runs = (*one.runs, *one.baseline_runs)
         lines.append((Entry(one.label, runs=one.runs), Entry(f"{words[:1].upper()}{words[1:]}", runs=runs)))
     bases = list(dict.fromkeys(one.baseline for one in found))

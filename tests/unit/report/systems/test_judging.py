@@ -31,6 +31,13 @@ def test_speed_is_judged_against_the_baseline(tmp_path: Path):
     assert table.lines[0][0].runs == ("zero3_seed-1", "zero3_seed-2")
 
 
+def test_a_verdict_begins_behind_names_that_hold_a_colon(tmp_path: Path):
+    axis = replace(STRATEGY, values={"ddp": "ddp", "pipe": "pipeline (stages: 2)"})
+    make_matrix(tmp_path / "m", (axis, SEED), lambda values: Made(step_ms=50 if values["strategy"] == "ddp" else 100))
+    (table,) = verdict_table(*judged(systems_of(tmp_path / "m")))
+    assert [entry.text.partition(" (")[0] for entry in table.lines[0]] == ["pipeline", "50.0% slower"]
+
+
 def test_what_no_axis_says_has_no_verdict(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(
         run={"data.train.fingerprint": ("ab" if values["strategy"] == "ddp" else "cd") * 32}))  # fmt: skip
