@@ -84,7 +84,7 @@ def test_a_run_that_fails_leaves_the_others_alone(cli: Cli, world: Path):
     assert result.code == 1
     assert states(world) == ["finished", "failed"]
     assert "odd.csv" in record(world)["cells"][1]["reason"]
-    assert "Without scores: 1 of 2 runs" in result.stdout
+    assert "Without results: 1 of 2 runs" in result.stdout
     again = cli("sweep", "m.yaml")
     assert (again.code, len(record(world)["cells"][1]["attempts"])) == (1, 1)
     retried = cli("sweep", "m.yaml", "--retry-failed", "--only", "file=odd")

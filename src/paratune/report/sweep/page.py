@@ -39,7 +39,9 @@ def _parts(found: Section) -> Iterator[Html]:
 def _header(report: SweepReport, sections: list[tuple[str, str, Html]]) -> Html:
     missing = len(report.outcomes) - report.num_finished
     have = "has" if missing == 1 else "have"
-    warning = tag("p", f"{missing} of {counted(len(report.outcomes), 'run')} {have} no scores: see Without scores.")
+    warning = tag(
+        "p", f"{missing} of {counted(len(report.outcomes), 'run')} {have} no results: see Runs that are missing."
+    )
     return tag(
         "header",
         tag("h1", title(report)),

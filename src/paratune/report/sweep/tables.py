@@ -10,11 +10,11 @@ from paratune.units import NOT_AVAILABLE, counted
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
-    """Yield the table of the runs without scores, with the reasons; none where all have some."""
+    """Yield the table of the runs that came to nothing, with the reasons; none where all have results."""
     found = [outcome for outcome in report.outcomes if not outcome.is_finished]
     if found:
         rows = [(outcome.cell.name, outcome.reason or "") for outcome in found]
-        title = f"Without scores: {len(found)} of {counted(len(report.outcomes), 'run')}"
+        title = f"Without results: {len(found)} of {counted(len(report.outcomes), 'run')}"
         yield table_of_texts("missing", title, ("run", "why"), rows, 2)
 
 

@@ -112,6 +112,8 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     rows = candidates(report, group, 0)
     assert rows.rows[1][:6] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "2/3", "0.8600", "failed", "0.8600")
     assert [table.rows for table in missing(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
+    # Of probes no run has scores: what is counted is what came to nothing.
+    assert [table.title for table in missing(report)] == ["Without results: 1 of 6 runs"]
 
 
 def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
