@@ -10,17 +10,22 @@ from paratune.sweep.asked import names_of
 from paratune.sweep.cell import Cell
 from paratune.sweep.listing import listed
 from paratune.sweep.matrix import Matrix
-from paratune.sweep.plan import Plan, Step
+from paratune.sweep.plan import IN_USE, Plan, Step
 from paratune.text import plain
 from paratune.units import counted
 
 
 def counts(plan: Plan, asked: set[str]) -> str:
     """Return how many runs there are in each state, in words."""
-    states = ["changed" if step.changed else step.record.state for step in plan.steps if step.cell.name in asked]
+    states = [_state(step) for step in plan.steps if step.cell.name in asked]
     found = {state: states.count(state) for state in dict.fromkeys(states)}
     runs = counted(len(states), "run")
     return f"{runs} ({', '.join(f'{count} {state}' for state, count in found.items())})"
+
+
+def _state(step: Step) -> str:
+    """Return what a run is at; the record of one that another process trains says that it was cut off until it ends."""
+    return "changed" if step.changed else "running" if step.record.reason == IN_USE else step.record.state
 
 
 def show_plan(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_json: bool) -> None:
@@ -51,8 +56,8 @@ def show_plan(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool
             continue
         then = "trained" if step.runs(retry_failed=retry_failed) else "left as it is"
         then = "probed" if then == "trained" and step.cell.kind == "probe" else then
-        state = "changed" if step.changed else step.record.state
-        table.add_row(Text(step.cell.name), str(step.cell.num_processes), state, "refused" if step.changed else then)
+        then = "refused" if step.changed else "waited for" if step.record.reason == IN_USE else then
+        table.add_row(Text(step.cell.name), str(step.cell.num_processes), _state(step), then)
     print_result(table)
     skipped: dict[str, list[Cell]] = {}
     for step in steps:

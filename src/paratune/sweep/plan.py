@@ -181,7 +181,8 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
 def _why(folder: Path, old: CellRecord | None) -> str:
     if is_in_use(folder):
         return IN_USE
-    return (old.reason if old else None) or "cut off before its end"
+    told = old.reason if old and old.reason != IN_USE else None  # who was at work on it then has ended since
+    return told or "cut off before its end"
 
 
 def _changes(folder: Path, cell: Cell) -> list[str]:

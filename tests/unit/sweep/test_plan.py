@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from paratune.commands.sweep_plan import show_plan
 from paratune.errors import CheckpointError
 from paratune.run_folder import LOCK_FILE
 from paratune.sweep.cells import cells_of
@@ -210,3 +212,17 @@ def test_the_baseline_is_in_the_record(matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text() + "baseline: {train.learning_rate: 1e-5}\n")
     matrix = read_matrix(matrix_file)
     assert plan_of(matrix, cells_of(matrix), []).record.baseline == {"learning_rate": "learning_rate-1e-05"}
+
+
+def test_a_dry_run_says_that_another_process_trains_a_run_as_long_as_it_does(matrix_file: Path, capsys):
+    def shown() -> list[str]:
+        matrix, found = read_matrix(matrix_file), plan(matrix_file)
+        show_plan(matrix, found, {FIRST}, retry_failed=False, as_json=False)
+        return capsys.readouterr().out.splitlines()
+
+    folder = begin(matrix_file, FIRST)
+    with FileLock(folder / LOCK_FILE):
+        assert "1 run (1 running)" in shown()[0]
+        assert shown()[-1].split() == [FIRST, "1", "running", "waited", "for"]
+        keep(matrix_file)
+    assert shown()[-1].split() == [FIRST, "1", "interrupted", "trained"]
