@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
 _MOST_RANKS = 65536
+_MOST_NOTES = 4
+"""About single ways that are printed."""
 _USUAL_RANKS = (1, 2, 4, 8)
 
 
@@ -322,7 +324,12 @@ def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list
 
 
 def _notes(job: "Job", machine: "Machine", found: Sequence[Any]) -> list[str]:
-    notes = list(dict.fromkeys(f"{each.label}: {note}" for each in found for note in each.notes))
+    labels_of: dict[str, list[str]] = {}
+    for each in found:
+        for note in each.notes:
+            labels_of.setdefault(note, []).append(each.label)
+    notes = [f"{_some(labels)}: {note}" for note, labels in labels_of.items()]
+    notes = [*notes[:_MOST_NOTES], *_more(len(notes) - _MOST_NOTES)]
     notes += dict.fromkeys(f"no time: {each.why_no_time}" for each in found if each.why_no_time)
     if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
         notes.append(f"batches are padded: {job.why_padded}")
@@ -331,3 +338,11 @@ def _notes(job: "Job", machine: "Machine", found: Sequence[Any]) -> list[str]:
     if any(each.energy_j is not None for each in found):
         notes.append("Energy is at most that: all devices at the limit of their power, all the time.")
     return notes
+
+
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:2]) + (f" and {len(labels) - 2} more" if len(labels) > 2 else "")
+
+
+def _more(number: int) -> list[str]:
+    return [f"... and {number} more like these (--json has all)"] if number > 0 else []

@@ -26,14 +26,20 @@ def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
     timed = [each for each in fitting if each.per_sample is not None]
     if not timed:
         return min(fitting, key=lambda each: (each.setup.num_ranks, _complexity(each)), default=None)
-    cheapest = min(map(_device_seconds, timed))
-    best = min((each for each in timed if _device_seconds(each) <= COSTLY * cheapest), key=_seconds)
+    affordable = _affordable(timed)
+    best = min(affordable, key=_seconds)
     alike = [
         each
-        for each in timed
+        for each in affordable
         if each.setup.num_ranks == best.setup.num_ranks and _seconds(each) <= (1 + ALIKE) * _seconds(best)
     ]
     return min(alike, key=lambda each: (_complexity(each), _seconds(each)))
+
+
+def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
+    """Return those that take at most twice the device-hours of the cheapest."""
+    cheapest = min(map(_device_seconds, timed))
+    return [each for each in timed if _device_seconds(each) <= COSTLY * cheapest]
 
 
 def plan_advice(predictions: Sequence[Prediction]) -> list[str]:
@@ -57,9 +63,12 @@ def _advised(predictions: Sequence[Prediction]) -> Iterator[str]:
     timed = [each for each in predictions if each.per_sample is not None and each.fits is not False]
     why = "the simplest on the fewest devices; of no way the time is known"
     if timed:
+        quick = min(_affordable(timed), key=_seconds)
         why = "the fastest that fits"
-        if min(timed, key=_seconds).setup.num_ranks != best.setup.num_ranks:
+        if quick is not min(timed, key=_seconds):
             why += f" without taking more than {COSTLY:g} times the device-hours of the cheapest"
+        if quick is not best:
+            why = f"about as fast as {quick.label}, {why}, and simpler"
     yield f"Run {best.label}, micro-batches of {best.setup.micro_batch_size}: {why}."
 
 
@@ -137,45 +146,46 @@ def _micro_batch(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def _sharding(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Say of each strategy that shards or offloads, at its most devices, what that saves and costs where none need."""
-    said: set[str] = set()
+    """Say what sharding and offloading save and cost where none need it: each way at its most devices."""
+    said: set[tuple[str, str]] = set()
+    against: dict[Prediction, list[str]] = {}
     for each in sorted(predictions, key=lambda each: -each.setup.num_ranks):
         plain = _plain_one(predictions, each)
         saves = each.setup.traits.shards or each.setup.traits.states_on == "cpu"
-        if plain is None or not plain.fits or each.option.name in said or not saves:
+        way = (each.option.name, each.setup.precision.name)
+        if plain is None or not plain.fits or way in said or not saves:
             continue
-        said.add(each.option.name)
+        said.add(way)
         saved = plain.memory.total - each.memory.total
-        what = f"saves {format_bytes(saved)} of" if saved > 0 else f"takes {format_bytes(-saved)} more than"
+        what = f"saves {format_bytes(saved)}" if saved > 0 else f"takes {format_bytes(-saved)} more"
+        against.setdefault(plain, []).append(f"{each.option.name} {what}{_slower(each, plain)}")
+    for plain, others in against.items():
         yield (
-            f"{each.label} {what} the {format_bytes(plain.memory.total)} of {plain.option.name}, which has "
-            f"{format_bytes(plain.room_bytes)} to spare{_slower(each, plain)}."
+            f"{plain.label} takes {format_bytes(plain.memory.total)} and has {format_bytes(plain.room_bytes)} to "
+            f"spare, so memory is no reason to shard or offload: {'; '.join(others)}."
         )
 
 
 def _plain_one(predictions: Sequence[Prediction], sharded: Prediction) -> Prediction | None:
-    """Return what shares nothing, with the same devices, precision and micro-batches, or about them."""
-    return next(
-        (
-            each
-            for each in predictions
-            if each.setup.strategy.kind in ("single", "ddp")
-            and each.setup.num_ranks == sharded.setup.num_ranks
-            and each.setup.precision == sharded.setup.precision
-        ),
-        None,
-    )
+    """Return what shares nothing, with the same devices and precision, and the same micro-batches where there are."""
+    alike = [
+        each
+        for each in predictions
+        if each.setup.strategy.kind in ("single", "ddp")
+        and each.setup.num_ranks == sharded.setup.num_ranks
+        and each.setup.precision == sharded.setup.precision
+    ]
+    size = sharded.setup.micro_batch_size
+    return min(alike, key=lambda each: abs(each.setup.micro_batch_size - size), default=None)
 
 
 def _slower(each: Prediction, plain: Prediction) -> str:
     if each.step is None or plain.step is None:
-        return ": memory is not short"
+        return ""
     change = _seconds(each) / _seconds(plain) - 1
-    if change > ALIKE:
-        return f", and takes {format_share(change)} longer: do not use it here"
-    if change < -ALIKE:
-        return f", and takes {format_share(-change)} less time"
-    return ", and takes about as long: no need for it"
+    if abs(change) <= ALIKE:
+        return " (about as fast)"
+    return f" ({format_share(abs(change))} {'longer' if change > 0 else 'less time'})"
 
 
 def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
@@ -191,7 +201,7 @@ def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
     speedup = _seconds(few) / _seconds(many)
     if ratio == 1 or speedup / ratio >= FLAT:
         return
-    shares = [each.setup.global_batch_size // each.setup.data_world_size for each in (few, many)]
+    shares = [each.setup.global_batch_size / each.setup.num_ranks for each in (few, many)]
     assert many.time is not None
     fixed = {
         "launching operations": many.time.bound == "host",
@@ -204,7 +214,7 @@ def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
     yield (
         f"The global batch stays {many.setup.global_batch_size}, so the curve flattens: from "
         f"{devices(few.setup.num_ranks)} to {many.setup.num_ranks} it is {speedup:.2g} times as fast, not {ratio:g} "
-        f"times. A rank's part of a step shrinks from {shares[0]} to {shares[1]} samples, and not with it "
+        f"times. A device's part of a step shrinks from {shares[0]:g} to {shares[1]:g} samples, and not with it "
         f"{' and '.join(causes)}."
     )
 

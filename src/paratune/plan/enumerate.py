@@ -69,6 +69,8 @@ class Option:
     layout: BatchLayout
     is_open: bool
     """Whether the micro-batch was left to paratune, and may be made smaller until it fits."""
+    apart: tuple[str, ...] = ()
+    """What else tells it from ways with its strategy and devices: precision or micro-batch, where several are asked."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class _Variant:
     name: str
     config: Config
     traits: Traits
+    apart: tuple[str, ...]
 
 
 def _variants(
@@ -135,7 +138,14 @@ def _variants(
                 problems = [*problems, *(each.message for each in findings.problems)]
                 if problems:
                     raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
-                yield _variant(name, Config.model_validate(values), outside_traits)
+                yield _variant(name, Config.model_validate(values), outside_traits, _apart(asked, precision, size))
+
+
+def _apart(asked: Asked, precision: str, size: int | None) -> tuple[str, ...]:
+    """Return what tells a way from others with its strategy and devices."""
+    by_precision = [precision] if len(asked.precisions) > 1 else []
+    by_size = [f"micro-batches of {size}"] if len(asked.micro_batch_sizes) > 1 else []
+    return (*by_precision, *by_size)
 
 
 def _values(given: Mapping[str, Any], strategy: dict[str, Any], precision: str, size: int | None) -> dict[str, Any]:
@@ -146,12 +156,14 @@ def _values(given: Mapping[str, Any], strategy: dict[str, Any], precision: str, 
     return values
 
 
-def _variant(name: str, config: Config, outside_traits: Callable[[str], Traits]) -> _Variant | Impossible:
+def _variant(
+    name: str, config: Config, outside_traits: Callable[[str], Traits], apart: tuple[str, ...]
+) -> _Variant | Impossible:
     kind = config.strategy.kind
     traits = traits_of(kind, strategy_options(config.strategy)) or outside_traits(kind)
     if problems := check(config):
         return Impossible(name, config.precision, None, "; ".join(problem.message for problem in problems))
-    return _Variant(name, config, traits)
+    return _Variant(name, config, traits, apart)
 
 
 def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
@@ -191,7 +203,7 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
         layout="packed" if layout.kind == "packed" else "padded",
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
-    return Option(variant.name, config, setup, sizes, layout, is_open)
+    return Option(variant.name, config, setup, sizes, layout, is_open, variant.apart)
 
 
 def resized(option: Option, micro_batch_size: int) -> Option:

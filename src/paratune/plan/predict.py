@@ -67,8 +67,9 @@ class Prediction:
 
     @property
     def label(self) -> str:
-        """Return strategy and devices, as "ddp on 4 devices"."""
-        return f"{self.option.name} on {devices(self.setup.num_ranks)}"
+        """Return strategy and devices, as "ddp on 4 devices", with what else tells it apart: "... (bf16)"."""
+        apart = f" ({', '.join(self.option.apart)})" if self.option.apart else ""
+        return f"{self.option.name} on {devices(self.setup.num_ranks)}{apart}"
 
     @property
     def step(self) -> Span | None:

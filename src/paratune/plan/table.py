@@ -1,7 +1,9 @@
-"""The plan as something to look at: a table of ways, of what their memory is made, what is none and why, the advice."""
+"""The plan as something to look at: a table of ways and of what memory is made, what is none and why, the advice."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -11,11 +13,20 @@ from rich.text import Text
 from paratune.plan.advice import span_text
 from paratune.plan.enumerate import Impossible
 from paratune.plan.predict import Prediction, Span
-from paratune.text import plain
+from paratune.text import plain, plain_lines
 from paratune.units import NOT_AVAILABLE, format_bytes
 
 _GAP = 2
+_NAME_SHARE = 3
+"""Part of the width, one in so many, that a strategy's name may take before it is written below itself."""
 SCHEMA_VERSION = 1
+_MADE_OF = {
+    "states": ("weights", "gradients", "optimizer", "buffers"),
+    "activations": ("activations", "cast_weights", "batch"),
+    "gathered, sent": ("gathered_weights", "communication"),
+    "CUDA": ("context", "workspaces", "fragmentation"),
+}
+"""Columns, and the terms of memory that each sums up."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,9 @@ class Plan:
             yield Text(plain(f"not possible: {sentence}"), style="yellow")
         for line in self.notes:
             yield Text(plain(line), style="dim")
+        if self.recommended is not None:
+            made_of = _parts(self.recommended)
+            yield Text(plain(f"At its fullest {self.recommended.label} holds {made_of}."), style="dim")
         if self.advice:
             yield Text()
         for line in self.advice:
@@ -74,16 +88,17 @@ class Plan:
         """Yield as few tables as the width allows, each with what tells the ways apart."""
         if not self.predictions:
             return
-        keys, columns = list(self._keys()), [*self._memory_columns(), *self._time_columns()]
+        keys = list(self._keys(width // _NAME_SHARE))
         room = width - sum(map(_width, keys))
-        held: list[_Column] = []
-        for column in columns:
-            if held and sum(map(_width, [*held, column])) - _GAP > room:
+        for columns in (self._memory_columns(), self._time_columns()):
+            held: list[_Column] = []
+            for column in columns:
+                if held and sum(map(_width, [*held, column])) - _GAP > room:
+                    yield self._table([*keys, *held])
+                    held = []
+                held.append(column)
+            if held:
                 yield self._table([*keys, *held])
-                held = []
-            held.append(column)
-        yield self._table([*keys, *held])
-        yield self._made_of(keys)
 
     def _table(self, columns: Sequence["_Column"]) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
@@ -92,12 +107,12 @@ class Plan:
         for number, each in enumerate(self.predictions):
             texts = [column.texts[number] for column in columns]
             style = "dim" if each.fits is False else "bold green" if each is self.recommended else None
-            table.add_row(*(Text(plain(text)) for text in texts), style=style)
+            table.add_row(*(Text(plain_lines(text)) for text in texts), style=style)
         return table
 
-    def _keys(self) -> Iterator["_Column"]:
-        """Yield what tells the ways apart."""
-        yield self._column("strategy", lambda each: each.option.name, is_text=True)
+    def _keys(self, width: int) -> Iterator["_Column"]:
+        """Yield what tells the ways apart, names of strategies in lines of so many characters where they can be."""
+        yield self._column("strategy", lambda each: _in_lines(each.option.name, width), is_text=True)
         yield self._column("devices", lambda each: str(each.setup.num_ranks))
         if len({each.setup.precision for each in self.predictions}) > 1:
             yield self._column("precision", lambda each: each.setup.precision.name, is_text=True)
@@ -106,9 +121,12 @@ class Plan:
         yield self._column("micro-batch", _micro_batch)
         yield self._column("memory", lambda each: format_bytes(each.memory.total))
         yield self._column("fits", _fits, is_text=True)
-        yield self._column("largest micro", lambda each: str(each.largest_micro_batch or NOT_AVAILABLE))
+        yield self._column("largest", lambda each: str(each.largest_micro_batch or NOT_AVAILABLE))
+        for name, terms in _MADE_OF.items():
+            if any(_summed(each, terms) for each in self.predictions):
+                yield self._column(name, partial(_shown, terms=terms))
         if any(each.memory.host_total for each in self.predictions):
-            yield self._column("host", lambda each: format_bytes(each.memory.host_total))
+            yield self._column("on the host", lambda each: format_bytes(each.memory.host_total))
 
     def _time_columns(self) -> Iterator["_Column"]:
         if all(each.time is None for each in self.predictions):
@@ -121,16 +139,6 @@ class Plan:
             yield self._column("price", lambda each: _price(each.price))
         if any(each.energy_j is not None for each in self.predictions):
             yield self._column("energy at most", lambda each: _energy(each.energy_j))
-
-    def _made_of(self, keys: Sequence["_Column"]) -> Table:
-        """Return of what the memory of a device is made, the largest part first."""
-        columns = [*keys, self._column("memory is made of", _parts, is_text=True)]
-        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-        for column in columns:
-            table.add_column(column.name, justify="left" if column.is_text else "right")
-        for number in range(len(self.predictions)):
-            table.add_row(*(Text(plain(column.texts[number])) for column in columns), style="dim")
-        return table
 
     def _column(self, name: str, text: Any, is_text: bool = False) -> "_Column":
         return _Column(name, [text(each) for each in self.predictions], is_text)
@@ -145,7 +153,25 @@ class _Column:
 
 def _width(column: _Column) -> int:
     """Return the characters of a column, with the gap behind it."""
-    return max(map(len, [column.name, *column.texts])) + _GAP
+    return max(len(line) for text in (column.name, *column.texts) for line in text.splitlines()) + _GAP
+
+
+def _in_lines(name: str, width: int) -> str:
+    """Return a strategy with its options, broken before colons."""
+    lines = [""]
+    for part in re.split("(?=:)", name):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("  ")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def _summed(prediction: Prediction, terms: Sequence[str]) -> int:
+    return sum(prediction.memory.terms.get(term, 0) for term in terms)
+
+
+def _shown(prediction: Prediction, terms: Sequence[str]) -> str:
+    return format_bytes(_summed(prediction, terms))
 
 
 def impossible_lines(impossible: Sequence[Impossible]) -> list[str]:

@@ -23,7 +23,7 @@ from paratune.plan.memory import Memory
 from paratune.plan.predict import Prediction, Predictor, Span, start_command
 from paratune.plan.profiles import Profiles
 from paratune.plan.setup import Setup
-from paratune.plan.table import Plan, impossible_lines
+from paratune.plan.table import Plan, _in_lines, impossible_lines
 from paratune.plan.time import TERMS, StepTime
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
@@ -129,9 +129,36 @@ def test_the_advice_says_what_to_run_and_what_not() -> None:
     assert "Cheapest: single on 1 device, 0.000217 device-hours for the run." in lines  # 0.065 s * 12 / 3600
     assert "Largest micro-batch of ddp on 4 devices: 8, all of a rank's share" in lines
     # 25 ms beside 21 ms
-    assert "zero3 on 4 devices saves 768 MiB of the 9 GiB of ddp, which has 31 GiB to spare" in lines
-    assert "takes 19.0% longer: do not use it here" in lines
-    assert "zero3 on 2 devices saves" not in lines
+    assert (
+        "ddp on 4 devices takes 9 GiB and has 31 GiB to spare, so memory is no reason to shard or offload: "
+        "zero3 saves 768 MiB (19.0% longer)." in lines
+    )
+    assert "ddp on 2 devices takes" not in lines
+
+
+@pytest.mark.usefixtures("simple")
+def test_a_simpler_way_is_not_called_the_fastest_that_another_is() -> None:
+    found = predicted(strategies=("ddp", "zero3"), num_ranks=(4,))
+    ddp, zero3 = found
+    assert ddp.time is not None
+    # 20 ms beside ddp's 21: less than a tenth.
+    zero3 = replace(zero3, time=replace(ddp.time, total_s=0.02))
+    assert recommended([ddp, zero3]) is ddp
+    lines = plan_advice([ddp, zero3])
+    assert "Run ddp on 4 devices, micro-batches of 8: about as fast as zero3 on 4 devices, the fastest" in lines[0]
+    assert any(line.startswith("Fastest: zero3 on 4 devices") for line in lines)
+
+
+@pytest.mark.usefixtures("simple")
+def test_ways_of_one_strategy_are_told_apart() -> None:
+    loaded, machine = load_config(CONFIG), machine_of("a100-40gb")
+    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    asked = Asked((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
+    options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
+    predictor = Predictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
+    labels = [predictor.predict(option).label for option in options]
+    assert labels[0] == "ddp on 2 devices (fp32, micro-batches of 4)"
+    assert len(set(labels)) == 4
 
 
 @pytest.mark.usefixtures("simple")
@@ -142,7 +169,7 @@ def test_more_devices_are_not_advised_at_any_price() -> None:
     assert "without taking more than 2 times the device-hours of the cheapest" in lines
     assert (
         "The global batch stays 8, so the curve flattens: from 1 device to 4 it is 1.9 times as fast, not 4 times. "
-        "A rank's part of a step shrinks from 8 to 2 samples, and not with it exchanging data (4 ms a step)" in lines
+        "A device's part of a step shrinks from 8 to 2 samples, and not with it exchanging data (4 ms a step)" in lines
     )
 
 
@@ -193,7 +220,20 @@ def test_a_plan_is_plain_data_and_a_table(capsys: pytest.CaptureFixture[str]) ->
         assert "a [bold]heading" in text
         assert max(map(len, text.splitlines())) <= width
         assert text.count("strategy") == {80: 4, 160: 2}[width]
-        assert "activations 32 GiB, weights 1 GiB" in text
+        # ddp on 4 devices is advised: 1 GiB of states, and 8 samples.
+        assert "At its fullest ddp on 4 devices holds activations 8 GiB, weights 1 GiB." in text
+        assert all(name in text for name in ("states", "activations"))
+        assert "CUDA" not in text
+
+
+def test_a_long_strategy_is_written_below_itself() -> None:
+    name = "deepspeed:3:offload_optimizer=true:offload_parameters=true"
+    assert _in_lines(name, 26).splitlines() == [
+        "deepspeed:3",
+        "  :offload_optimizer=true",
+        "  :offload_parameters=true",
+    ]
+    assert _in_lines("zero2:cpu_offload=true", 26) == "zero2:cpu_offload=true"
 
 
 def test_what_is_impossible_is_told_by_its_reason() -> None:
