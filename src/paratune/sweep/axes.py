@@ -59,7 +59,7 @@ def read_axes(file: MatrixFile, found: Any, base: Layer) -> tuple[AxisOfValues, 
     """
     if not isinstance(found, dict) or not found:
         what = f"axes is {describe_value(found)}" if found is not None else "axes is required"
-        file.refuse(f"{what}; allowed: a mapping, such as axes: {{run.seed: [41, 42, 43]}}", "axes")
+        file.refuse(f"{what}; allowed: a mapping of one axis or more, such as axes: {{run.seed: [41, 42, 43]}}", "axes")
         return ()
     shorts = [short(str(key)) for key in found]
     axes = []

@@ -56,6 +56,7 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ),
         ("axes: {run.seed: [1]}\n", "base is required"),
         ("base: {}\n", "axes is required"),
+        ("base: {}\naxes: {}\n", "a mapping of one axis or more"),
         ("base: {}\naxes: {run.seed: []}\n", "axes.run.seed is .* a list of values of the option run.seed"),
         ("base: {}\naxes: {run.seed: 3}\n", "axes.run.seed is 3"),
         ("base: {}\naxes: {run.seed: [1, 1]}\n", "has 1 twice"),
