@@ -79,7 +79,7 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
         raise ConfigError(f"--score is about runs that are finished, and plans nothing; leave out {path}")
     loaded = load_config(path, overrides)
     _check_numbers(wanted)
-    goal = check_goal(wanted, loaded.config.task.kind)
+    goal = check_goal(wanted, loaded.config.task.kind, lambda: _machine(wanted, loaded).price_per_hour)
     for option, file in (("--write", write), ("--write-probes", wanted.write_probes)):
         if file is not None:
             check_writable(file, option)

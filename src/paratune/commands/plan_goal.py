@@ -1,7 +1,7 @@
 """`paratune plan --goal`: which ways meet it, by predictions and measured runs, and probes for the rest."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,13 @@ class Aimed:
         }
 
 
-def check_goal(wanted: "Wanted", task_kind: str) -> "Goal | None":
+def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | None]) -> "Goal | None":
     """Return the goal, if there is one.
+
+    Args:
+        wanted: The options.
+        task_kind: Decides on its metrics.
+        price_of: Gives the price of a device-hour, which --price or the machine's file may say.
 
     Raises:
         ConfigError: It means nothing, or an option that belongs to one stands alone.
@@ -59,8 +64,10 @@ def check_goal(wanted: "Wanted", task_kind: str) -> "Goal | None":
             raise ConfigError(
                 f"--goal: {target.metric} is not a metric of {task_kind}{near}; allowed: {', '.join(known)}"
             )
-    if goal.price is not None and wanted.price is None:
-        raise ConfigError("--goal: for PRICE needs the price of a device-hour: --price")
+    if goal.price is not None and price_of() is None:
+        raise ConfigError("--goal: for PRICE needs the price of a device-hour: --price, or price_per_hour in its file")
+    if wanted.write_probes is not None and wanted.nodes > 1:
+        raise ConfigError(f"--write-probes: probes run on one machine; leave out --nodes {wanted.nodes}")
     if wanted.measured and not goal.targets:
         raise ConfigError("--measured says when runs met a score, and --goal names none; such as f1>=0.88")
     return goal
@@ -75,32 +82,35 @@ def aim(goal: "Goal", plan: "Plan", measured: Sequence[Path]) -> Aimed:
     from paratune.plan.advice import recommended
     from paratune.plan.goal import goal_lines, judge
 
-    steps_until = _steps_until(goal, measured) if measured else {}
+    steps_until, num_missed = _steps_until(goal, measured) if measured else ({}, 0)
     verdicts = judge(goal, plan.predictions, steps_until)
     chosen = None
     for state in ("meets it", "may meet it"):
         chosen = chosen or recommended([each.prediction for each in verdicts if each.state == state])
-    lines = list(goal_lines(goal, verdicts, steps_until))
+    lines = list(goal_lines(goal, verdicts, steps_until, num_missed))
     if chosen is not None:
         lines.append(f"For the goal run {chosen.label}, micro-batches of {chosen.setup.micro_batch_size}.")
     return Aimed(tuple(verdicts), tuple(f"- {line}" for line in lines), chosen)
 
 
-def _steps_until(goal: "Goal", folders: Sequence[Path]) -> dict[int, list[int]]:
-    """Return after how many steps runs met all targets, by their global batch."""
+def _steps_until(goal: "Goal", folders: Sequence[Path]) -> tuple[dict[int, list[int]], int]:
+    """Return after how many steps runs met all targets, by their global batch, and how many runs never did."""
+    from paratune.commands.plan_score import runs_of
     from paratune.report.read import read_runs
     from paratune.report.targets import check_known, look_at
 
-    runs = read_runs(folders).runs
+    runs = read_runs([run for folder in folders for run in runs_of(folder)]).runs
     found = [look_at(run, goal.targets) for run in runs]
     check_known(goal.targets, found)
     steps: dict[int, list[int]] = {}
+    num_missed = 0
     for run, each in zip(runs, found, strict=True):
         reached = [one.step for one in each.reached]
         size = run.number("run.batch.global_batch_size")
+        num_missed += None in reached
         if size is not None and None not in reached:
             steps.setdefault(int(size), []).append(max(step for step in reached if step is not None))
-    return steps
+    return steps, num_missed
 
 
 def write_probes(path: Path, loaded: LoadedConfig, overrides: Sequence[str], aimed: Aimed) -> str:

@@ -27,7 +27,7 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     from paratune.report.prediction_rows import measured_step_ms
     from paratune.report.read import read_runs
 
-    found = read_runs([run for folder in folders for run in _runs_of(folder)])
+    found = read_runs([run for folder in folders for run in runs_of(folder)])
     runs = []
     for run in found.runs:
         mean_ms = measured_step_ms(run)
@@ -47,7 +47,7 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _runs_of(folder: Path) -> list[Path]:
+def runs_of(folder: Path) -> list[Path]:
     """Return the runs that a folder stands for: itself, or those of a matrix."""
     from paratune.sweep_record import RUNS_FOLDER, holds_sweep
 
@@ -122,7 +122,7 @@ def _observed(
 
     seen: dict[int, list[Observation]] = {}
     names, left_out = [], {}
-    for run in read_runs([run for folder in folders for run in _runs_of(folder)]).runs:
+    for run in read_runs([run for folder in folders for run in runs_of(folder)]).runs:
         name = f"{run.name} {run.run.get('created')}"
         try:
             if name in known:

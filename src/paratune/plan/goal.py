@@ -139,8 +139,17 @@ def _mean(steps: Sequence[int]) -> float:
     return math.fsum(steps) / len(steps)
 
 
-def goal_lines(goal: Goal, verdicts: Sequence[Verdict], steps_until: Mapping[int, Sequence[int]]) -> Iterator[str]:
-    """Yield what the goal comes to, in words."""
+def goal_lines(
+    goal: Goal, verdicts: Sequence[Verdict], steps_until: Mapping[int, Sequence[int]], num_missed: int = 0
+) -> Iterator[str]:
+    """Yield what the goal comes to, in words.
+
+    Args:
+        goal: What is wanted.
+        verdicts: Of all ways.
+        steps_until: As `judge` takes it.
+        num_missed: Measured runs that never met the targets.
+    """
     for state in _ORDER:
         found = sorted((each for each in verdicts if each.state == state), key=_by_time)
         shown = [f"{each.prediction.label} ({each.reason})" for each in found[:4]]
@@ -155,7 +164,10 @@ def goal_lines(goal: Goal, verdicts: Sequence[Verdict], steps_until: Mapping[int
                 else f"{steps[0]} steps with a global batch of {size}"
                 for size, steps in sorted(steps_until.items())
             )  # fmt: skip
-            yield f"Measured runs reached {names} after {batches}."
+            missed = f"; {num_missed} more never did, which these times leave out" if num_missed else ""
+            yield f"Measured runs reached {names} after {batches}{missed}."
+        elif num_missed:
+            yield f"No measured run reached {names} (of {num_missed}): times are those of the whole run."
         else:
             yield (
                 f"Whether {names} is reached at all, no prediction can say: times are those of the whole run. Probes "

@@ -10,6 +10,7 @@ from tiny import tiny_config, tiny_tokenizer
 
 from paratune.commands import plan
 from paratune.commands.plan import Wanted, plan_command
+from paratune.commands.plan_goal import check_goal
 from paratune.config.load import load_config
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, DataError
 
@@ -214,6 +215,15 @@ def test_a_goal_advises_what_meets_it_and_probes_that_can_be_run(planned: Planne
     assert len(axis.axis.values) == 6  # three ways to time, three learning rates
 
 
+def test_the_price_of_a_goal_may_stand_in_the_file_of_the_machine() -> None:
+    wanted = Wanted(goal="for 5")
+    goal = check_goal(wanted, "classification", lambda: 1.5)
+    assert goal is not None
+    assert goal.price == 5
+    with pytest.raises(ConfigError, match="--price, or price_per_hour in its file"):
+        check_goal(wanted, "classification", lambda: None)
+
+
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
@@ -222,6 +232,10 @@ def test_a_goal_advises_what_meets_it_and_probes_that_can_be_run(planned: Planne
         ({"goal": "within 1h", "measured": (Path("runs/a"),)}, "--goal names none; such as f1>=0.88"),
         ({"measured": (Path("runs/a"),), "write_probes": Path("p.yaml")}, "--measured and --write-probes: only with"),
         ({"goal": "within 1h", "write_probes": Path("p.txt")}, "--write-probes p.txt: a configuration is a .yaml"),
+        (
+            {"goal": "within 1h", "write_probes": Path("p.yaml"), "nodes": 2},
+            "probes run on one machine; leave out --nodes",
+        ),
         ({"calibrate": True}, "--calibrate is for this machine, and --device for t4"),
         ({"score": (Path("runs/a"),)}, "--score is about runs that are finished"),
     ],

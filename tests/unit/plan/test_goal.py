@@ -105,6 +105,10 @@ def test_measured_runs_say_how_many_steps_are_needed() -> None:
     lines = list(goal_lines(goal, found, measured))
     assert lines[0].startswith("Goal: 2 of 3 meet it: ddp on 4 devices")
     assert lines[-1] == "Measured runs reached f1 ≥ 0.8 after 4 to 8 steps with a global batch of 32."
+    *_, last = goal_lines(goal, found, measured, 1)
+    assert last.endswith("global batch of 32; 1 more never did, which these times leave out.")
+    *_, last = goal_lines(goal, judge(goal, ways(), {}), {}, 2)
+    assert "No measured run reached f1 ≥ 0.8 (of 2)" in last
     other = judge(goal, ways(), {64: [4]})
     assert [each.state for each in other] == ["may meet it", "may meet it", "meets it"]
 
