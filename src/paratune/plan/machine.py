@@ -62,10 +62,6 @@ class Machine:
         """Return an upper bound of what the devices draw: all of them at their limit, all the time."""
         return None if self.tdp_w is None else self.tdp_w * num_ranks * seconds
 
-    def price(self, num_ranks: int, seconds: float) -> float | None:
-        """Return what the devices cost for so long, where the price of an hour is known."""
-        return None if self.price_per_hour is None else self.price_per_hour * num_ranks * seconds / 3600
-
 
 def machine_of(name: str) -> Machine:
     """Return a machine by the key of a listed device, or by a YAML file that describes it.

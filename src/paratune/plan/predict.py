@@ -93,9 +93,9 @@ class Prediction:
 
     @property
     def energy_j(self) -> float | None:
-        """Of the run, or of an epoch where its length is not known; at most."""
+        """Of the run, or of an epoch where its length is not known; at most, so with the longest time."""
         span = self.run or self.epoch
-        return None if span is None else self.machine.energy_j(self.setup.num_ranks, span.value)
+        return None if span is None else self.machine.energy_j(self.setup.num_ranks, span.high)
 
     @property
     def price(self) -> Span | None:

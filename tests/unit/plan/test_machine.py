@@ -69,9 +69,9 @@ def test_a_file_changes_a_listed_device(tmp_path: Path) -> None:
     assert machine.memory_bytes == int(39.5 * GIB)
     assert machine.constants is not None
     assert machine.constants["network"].value == pytest.approx(0.8 * 25e9)
-    # 2 devices for half an hour at 300 W are 1.08 MJ; at 1.50 an hour each, 1.50.
+    # 2 devices for half an hour at 300 W are 1.08 MJ.
     assert machine.energy_j(2, 1800) == pytest.approx(1.08e6)
-    assert machine.price(2, 1800) == pytest.approx(1.5)
+    assert machine.price_per_hour == 1.5
 
 
 def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
     assert "product.bf16" not in machine.constants
     assert machine.constants["link"].value == pytest.approx(75e9)
     assert machine.energy_j(1, 1) is None
-    assert machine.price(1, 1) is None
+    assert machine.price_per_hour is None
 
 
 @pytest.mark.parametrize(
