@@ -70,12 +70,12 @@ def test_a_step_is_had_again_in_smaller_pieces_and_the_next_ones_follow():
         return [batch.index.tolist() for batch in step]
 
     whole, halves = ResolvedBatch(4, 4, 1), ResolvedBatch(4, 2, 2)
-    begun: list[str] = []
-    guard: Any = SimpleNamespace(begins=begun.append)
+    begun: list[tuple[str, int]] = []
+    guard: Any = SimpleNamespace(begins=lambda doing, *, step: begun.append((doing, step)))
     batches = StepBatches(make, whole, range(1, 10), guard, Workers())
     (first,) = rows(next(batches))
     assert [first] == rows(make(whole).step(1))
-    assert begun == ["training"]
+    assert begun == [("training", 2)]
     batches.again(halves)
     assert rows(next(batches)) == [first[:2], first[2:]]
     assert rows(next(batches)) == rows(make(halves).step(2))
