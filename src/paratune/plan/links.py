@@ -20,7 +20,7 @@ class Link:
     bytes_per_s: float
     """One direction."""
     latency_s: float
-    """Of one step of the ring."""
+    """Of one step of the ring, on average."""
     gather_bytes_per_s: float | None = None
     """The same for gathers, where it is known to be another."""
     scatter_bytes_per_s: float | None = None
@@ -82,6 +82,9 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
 
     Raises:
         KeyError: The machine has no figure for the link that is needed.
+
+    Source: NCCL, src/graph/tuning.cc: of a ring's steps those between machines have the latency of the network, all
+        others that of the links within.
     """
     if num_ranks == 1:
         return Link(1, 1.0, 0.0)
@@ -92,4 +95,6 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
     rate = constants["network"].value / beside
     if "link" in constants and ranks_per_node > stride:
         rate = min(rate, constants["link"].value)
-    return Link(num_ranks, rate, constants["network.latency"].value)
+    between = constants["network.latency"].value
+    within, num_within = constants.value("link.latency", between), max(1, ranks_per_node // stride)
+    return Link(num_ranks, rate, (between + (num_within - 1) * within) / num_within)

@@ -41,9 +41,11 @@ def test_within_a_machine_the_link_is_that_between_its_devices() -> None:
 
 
 def test_between_machines_the_network_is_the_slowest_link() -> None:
-    assert link_between(MACHINE, 8, 4) == Link(8, 20.0, 5.0)
+    # Of every 4 steps one is between machines: (5 + 3 * 1) / 4.
+    assert link_between(MACHINE, 8, 4) == Link(8, 20.0, 2.0)
+    assert link_between(MACHINE, 8, 1) == Link(8, 20.0, 5.0)
     fast = MACHINE.replaced(figures(network=500.0).by_name)
-    assert link_between(fast, 8, 4) == Link(8, 100.0, 5.0)
+    assert link_between(fast, 8, 4) == Link(8, 100.0, 2.0)
 
 
 def test_groups_side_by_side_share_the_network() -> None:
