@@ -89,7 +89,7 @@ def aim(goal: "Goal", plan: "Plan", measured: Sequence[Path]) -> Aimed:
         chosen = chosen or recommended([each.prediction for each in verdicts if each.state == state])
     lines = list(goal_lines(goal, verdicts, steps_until, num_missed))
     if chosen is not None:
-        lines.append(f"For the goal run {chosen.label}, micro-batches of {chosen.setup.micro_batch_size}.")
+        lines.append(f"For the goal run {chosen.in_words}.")
     return Aimed(tuple(verdicts), tuple(f"- {line}" for line in lines), chosen)
 
 

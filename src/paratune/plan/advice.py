@@ -69,7 +69,7 @@ def _advised(predictions: Sequence[Prediction]) -> Iterator[str]:
             why += f" without taking more than {COSTLY:g} times the device-hours of the cheapest"
         if quick is not best:
             why = f"about as fast as {quick.label}, {why}, and simpler"
-    yield f"Run {best.label}, micro-batches of {best.setup.micro_batch_size}: {why}."
+    yield f"Run {best.in_words}: {why}."
 
 
 def _what_fits(predictions: Sequence[Prediction]) -> Iterator[str]:

@@ -72,6 +72,12 @@ class Prediction:
         return f"{self.option.name} on {devices(self.setup.num_ranks)}{apart}"
 
     @property
+    def in_words(self) -> str:
+        """Return the label with the micro-batches, as "ddp on 4 devices, micro-batches of 8"."""
+        size = f"micro-batches of {self.setup.micro_batch_size}"
+        return self.label if size in self.option.apart else f"{self.label}, {size}"
+
+    @property
     def step(self) -> Span | None:
         """Seconds of an optimizer step."""
         return None if self.time is None else Span(self.time.total_s, self.time.low_s, self.time.high_s)

@@ -157,7 +157,9 @@ def test_ways_of_one_strategy_are_told_apart() -> None:
     asked = Asked((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     predictor = Predictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
-    labels = [predictor.predict(option).label for option in options]
+    found = [predictor.predict(option) for option in options]
+    labels = [each.label for each in found]
+    assert found[0].in_words == labels[0]
     assert labels[0] == "ddp on 2 devices (fp32, micro-batches of 4)"
     assert len(set(labels)) == 4
 
