@@ -14,6 +14,7 @@ from paratune.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from paratune.commands.plan import Wanted
+    from paratune.config.targets import Target
     from paratune.plan.goal import Goal, Verdict
     from paratune.plan.predict import Prediction
     from paratune.plan.table import Plan
@@ -64,6 +65,7 @@ def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | 
             raise ConfigError(
                 f"--goal: {target.metric} is not a metric of {task_kind}{near}; allowed: {', '.join(known)}"
             )
+        _check_scale(target, task_kind)
     if goal.price is not None and price_of() is None:
         raise ConfigError("--goal: for PRICE needs the price of a device-hour: --price, or price_per_hour in its file")
     if wanted.write_probes is not None and wanted.nodes > 1:
@@ -71,6 +73,18 @@ def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | 
     if wanted.measured and not goal.targets:
         raise ConfigError("--measured says when runs met a score, and --goal names none; such as f1>=0.88")
     return goal
+
+
+def _check_scale(target: "Target", task_kind: str) -> None:
+    """Refuse a score in percent where scores go to 1, and the reverse: SQuAD's are in percent."""
+    in_percent = task_kind == "qa"
+    most = 100 if in_percent else 1
+    if not target.rises or target.value <= 0 or (1 < target.value <= 100 if in_percent else target.value <= 1):
+        return
+    meant = min(target.value * 100 if in_percent else target.value / 100, most)
+    raise ConfigError(
+        f"--goal: {target.text}, and scores of {task_kind} go up to {most}; write {target.metric}>={meant:g}"
+    )
 
 
 def aim(goal: "Goal", plan: "Plan", measured: Sequence[Path]) -> Aimed:

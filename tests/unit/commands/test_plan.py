@@ -203,6 +203,13 @@ def test_runs_refine_the_figures_of_the_machine(
         plan.without_config(calibrate=True, score=[good], example="", as_json=True)
 
 
+@pytest.mark.parametrize(("given", "meant"), [("f1>=0.88", "f1>=88"), ("exact>=500", "exact>=100")])
+def test_goals_of_questions_are_in_percent_as_their_scores_are(given: str, meant: str) -> None:
+    assert check_goal(Wanted(goal="f1>=88 and loss<=0.5"), "qa", lambda: None) is not None
+    with pytest.raises(ConfigError, match=f"scores of qa go up to 100; write {meant}"):
+        check_goal(Wanted(goal=given), "qa", lambda: None)
+
+
 def test_a_goal_advises_what_meets_it_and_probes_that_can_be_run(planned: Planned, tmp_path: Path) -> None:
     from paratune.sweep.matrix import read_matrix
 
@@ -228,6 +235,7 @@ def test_the_price_of_a_goal_may_stand_in_the_file_of_the_machine() -> None:
     ("wanted", "said"),
     [
         ({"goal": "rmse<=1"}, "--goal: rmse is not a metric of classification"),
+        ({"goal": "f1>=88"}, "--goal: f1 ≥ 88, and scores of classification go up to 1; write f1>=0.88"),
         ({"goal": "for 5"}, "--goal: for PRICE needs the price of a device-hour"),
         ({"goal": "within 1h", "measured": (Path("runs/a"),)}, "--goal names none; such as f1>=0.88"),
         ({"measured": (Path("runs/a"),), "write_probes": Path("p.yaml")}, "--measured and --write-probes: only with"),
