@@ -40,7 +40,10 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
         from paratune.models.limits import max_positions
 
         with suppress(ParatuneError):
-            limit = max_positions(load_config(_here(config.model, facts)), tokenizer)
+            own = load_config(_here(config.model, facts))
+            limit = max_positions(own, tokenizer)
+            if config.model.from_scratch:  # as many as are asked for, or as the tokenizer has
+                facts = replace(facts, vocab_size=getattr(own, "vocab_size", None))
     if config.model.from_scratch and facts.folder is not None and facts.model_type is not None:
         with suppress(ParatuneError):
             facts = replace(facts, num_parameters=_count_new(_here(config.model, facts)))

@@ -153,7 +153,7 @@ class Model(Section):
     revision: Text | None = None
     """Commit, tag or branch of `name` on the hub, and of the tokenizer that is beside it."""
     from_scratch: bool = False
-    """Take the architecture only, with new weights."""
+    """Take the architecture only, a config.json, with new weights; with `tokenizer`, the vocabulary is that of it."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Values of the model's own configuration to change, such as hidden_dropout_prob: 0.0."""
     trust_remote_code: bool = False

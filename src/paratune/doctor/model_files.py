@@ -106,7 +106,10 @@ def check_vocabulary(setup: Setup) -> Iterator[Finding]:
         return
     what = f"the tokenizer has {model.num_tokens} tokens and {model.name} {model.vocab_size} embeddings"
     why = "A token without an embedding ends a run on a GPU with `device-side assert triggered`."
-    if setup.config.model.tokenizer:
+    if setup.config.model.from_scratch:
+        where, line = setup.where("model.overrides"), ""
+        remedy = f"set model.overrides.vocab_size to {model.num_tokens}"
+    elif setup.config.model.tokenizer:
         where, line, remedy = (
             setup.where("model.tokenizer"),
             "model.tokenizer: null",

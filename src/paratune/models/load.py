@@ -108,6 +108,8 @@ class Head:
 def load_config(model: Model, num_labels: int | None = None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
+    Where weights are new and `model.tokenizer` names the tokenizer, the vocabulary is that of the tokenizer.
+
     Args:
         model: Which one.
         num_labels: Outputs of the head; None leaves those that it was saved with.
@@ -127,6 +129,8 @@ def load_config(model: Model, num_labels: int | None = None) -> Any:
         )
     except Exception as error:
         raise ConfigError(_cannot_load("configuration", source, error)) from error
+    if model.from_scratch and model.tokenizer is not None:
+        _take_vocabulary(config, load_tokenizer(model))
     for key, value in model.overrides.items():
         if not hasattr(config, key):
             raise ConfigError(
@@ -134,6 +138,20 @@ def load_config(model: Model, num_labels: int | None = None) -> Any:
             )
         setattr(config, key, value)
     return config
+
+
+def _take_vocabulary(config: Any, tokenizer: Any) -> None:
+    """Set the size of the vocabulary and the ids of special tokens, as far as the configuration names them."""
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "cls", "eos", "sep", "mask")}
+    config.pad_token_id = ids["pad"]
+    # ModernBERT names four for its two: of BERT's tokenizers [CLS] begins a text and [SEP] ends it.
+    for name, other in (("bos", "cls"), ("cls", "bos"), ("eos", "sep"), ("sep", "eos"), ("mask", "mask")):
+        key = f"{name}_token_id"
+        if getattr(config, key, None) is not None:
+            setattr(config, key, ids[other] if ids[name] is None else ids[name])
+    if hasattr(config, "vocab_size"):
+        # Ids may have gaps.
+        config.vocab_size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
 
 
 def load_model(
@@ -169,7 +187,7 @@ def load_model(
         config.id2label = dict(enumerate(head.names))
         config.label2id = {name: index for index, name in enumerate(head.names)}
     config.pad_token_id = tokenizer.pad_token_id
-    _check_vocabulary(tokenizer, config, model.name)
+    _check_vocabulary(tokenizer, config, model)
     if head.auto_class == "AutoModelForSequenceClassification":
         _check_pooling(config, model.name)
     torch.manual_seed(seed)
@@ -245,12 +263,16 @@ def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
         )
 
 
-def _check_vocabulary(tokenizer: Any, config: Any, name: str) -> None:
+def _check_vocabulary(tokenizer: Any, config: Any, model: Model) -> None:
     size = getattr(config, "vocab_size", None)
     if size is not None and len(tokenizer) > size:
+        advice = "set model.tokenizer to the tokenizer it was trained with"
+        if model.from_scratch:
+            advice = f"set model.overrides.vocab_size to {len(tokenizer)}"
+            if model.tokenizer is not None:
+                advice = "leave model.overrides.vocab_size out: it is taken from model.tokenizer"
         raise ConfigError(
-            f"model.name: {name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; "
-            "set model.tokenizer to the tokenizer it was trained with"
+            f"model.name: {model.name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; {advice}"
         )
 
 

@@ -993,6 +993,11 @@ HEALTHY = {
         s.csv("train.csv", [{**row, "label": n * 37 % 80 / 8} for n, row in enumerate(rows(80))]),
     ),
     "from scratch": lambda s: s.set("model.from_scratch", True),
+    "from scratch with another tokenizer": lambda s: (
+        other_tokenizer(s),
+        s.set("model.from_scratch", True),
+        s.set("model.tokenizer", str(s.model)),
+    ),
     "loaders": lambda s: s.set("data.num_workers", 2),
     "fp16 with a BERT": lambda s: (with_gpus(s, 1, T4), s.set("precision", "fp16")),
     "two nodes of a site": on_site,

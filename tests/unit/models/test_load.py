@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny import VOCABULARY, tiny_model, tiny_tokenizer
+from tokenizers import Tokenizer, models
+from transformers import ModernBertConfig, PreTrainedTokenizerFast
 
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency
@@ -284,6 +286,60 @@ def test_a_vocabulary_that_is_too_big_is_refused(folder: Path):
         lambda: load_model(Model(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0)
     )
     assert f"has {len(VOCABULARY)} embeddings and its tokenizer {len(VOCABULARY) + 2} tokens" in text
+
+
+def other_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Save and return a tokenizer of 7 entries, whose ids go up to 7: there is no 5."""
+    ids = {"a": 0, "##b": 1, "[UNK]": 2, "[MASK]": 3, "[PAD]": 4, "[CLS]": 6, "[SEP]": 7}
+    inner = Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        model_max_length=16,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def test_new_weights_have_the_vocabulary_of_the_tokenizer_that_is_named(folder: Path, tmp_path: Path):
+    (folder / "model.safetensors").unlink()
+    tokenizer = other_tokenizer(tmp_path / "words")
+    assert (len(tokenizer), tokenizer.pad_token_id, tokenizer.cls_token_id) == (7, 4, 6)
+    model = Model(name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"))
+    made = load_model(model, "mlm", Head("AutoModelForMaskedLM"), load_tokenizer(model), POLICIES["fp32"], 0).hf
+    embeddings = made.get_input_embeddings()
+    assert (embeddings.num_embeddings, embeddings.padding_idx) == (8, 4)
+    assert made.get_output_embeddings().weight is embeddings.weight
+    assert (load_config(model).vocab_size, load_config(model).pad_token_id) == (8, 4)
+    # Weights that are loaded, and a tokenizer beside them, leave it as it is written.
+    assert load_config(Model(name=str(folder), tokenizer=model.tokenizer)).vocab_size == len(VOCABULARY)
+    assert load_config(Model(name=str(folder), from_scratch=True)).vocab_size == len(VOCABULARY)
+
+
+def test_more_embeddings_than_tokens_may_be_asked_for_and_not_fewer(folder: Path, tmp_path: Path):
+    other_tokenizer(tmp_path / "words")
+    model = Model(name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"), overrides={"vocab_size": 64})
+    assert load_config(model).vocab_size == 64
+    few = model.model_copy(update={"overrides": {"vocab_size": 6}})
+    head = Head("AutoModelForMaskedLM")
+    text = said(lambda: load_model(few, "mlm", head, load_tokenizer(few), POLICIES["fp32"], 0))
+    assert "has 6 embeddings and its tokenizer 7 tokens; leave model.overrides.vocab_size out" in text
+    beside = Model(name=str(folder), from_scratch=True, overrides={"vocab_size": 6})
+    text = said(lambda: load_model(beside, "mlm", head, load_tokenizer(beside), POLICIES["fp32"], 0))
+    assert f"set model.overrides.vocab_size to {len(VOCABULARY)}" in text
+
+
+def test_ids_of_special_tokens_are_those_that_the_configuration_names(tmp_path: Path):
+    # ModernBERT's own are 50279 to 50284, of which none is in a vocabulary of 7.
+    ModernBertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1).save_pretrained(tmp_path / "modern")
+    other_tokenizer(tmp_path / "words")
+    config = load_config(Model(name=str(tmp_path / "modern"), from_scratch=True, tokenizer=str(tmp_path / "words")))
+    found = {name: getattr(config, f"{name}_token_id") for name in ("pad", "bos", "cls", "eos", "sep")}
+    assert found == {"pad": 4, "bos": 6, "cls": 6, "eos": 7, "sep": 7}
 
 
 def test_a_folder_without_a_configuration_says_what_it_holds(folder: Path):
