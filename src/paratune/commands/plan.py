@@ -91,6 +91,10 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     with stdout_for_results():
         plan = make_plan(loaded, wanted)
         aimed = None if goal is None else aim(goal, plan, wanted.measured)
+    if not as_json:  # before writing, which may say that there is nothing to write
+        print_result(plan)
+        for sentence in aimed.lines if aimed is not None else ():
+            print_result(Text(plain(sentence)))
     chosen = plan.recommended if aimed is None else aimed.chosen
     written = None if write is None else write_config(write, loaded, overrides, chosen)
     probes = None
@@ -100,8 +104,7 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
         files = {"written": None if written is None else str(write)}
         print_json(plan.as_dict() | files | ({} if aimed is None else {"goal": aimed.as_dict()}))
         return EXIT_OK
-    print_result(plan)
-    for line in (*(aimed.lines if aimed is not None else ()), written, probes):
+    for line in (written, probes):
         if line is not None:
             print_result(Text(plain(line)))
     return EXIT_OK

@@ -38,10 +38,12 @@ def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], cho
         chosen: What to run.
 
     Raises:
-        ConfigError: Nothing fits, or the file cannot be written.
+        ConfigError: Nothing is advised, or the file cannot be written.
     """
     if chosen is None:
-        raise ConfigError(f"--write {path}: nothing fits, so nothing was written; see what the plan says to try")
+        raise ConfigError(
+            f"--write {path}: there is nothing to advise, so nothing was written; see what the plan says to try"
+        )
     text = _text(path, loaded, overrides, chosen)
     try:
         with path.open("x", encoding="utf-8") as file:

@@ -203,6 +203,15 @@ def test_runs_refine_the_figures_of_the_machine(
         plan.without_config(calibrate=True, score=[good], example="", as_json=True)
 
 
+def test_a_plan_without_advice_is_shown_before_write_is_refused(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = Wanted(device="t4", devices="3", strategies="pipeline:2", max_length=16)  # two stages, three processes
+    with pytest.raises(ConfigError, match="nothing to advise, so nothing was written"):
+        plan_command(path, [], wanted, write=tmp_path / "best.yaml", as_json=False)
+    assert "not possible: pipeline:2 on 3 devices: " in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(("given", "meant"), [("f1>=0.88", "f1>=88"), ("exact>=500", "exact>=100")])
 def test_goals_of_questions_are_in_percent_as_their_scores_are(given: str, meant: str) -> None:
     assert check_goal(Wanted(goal="f1>=88 and loss<=0.5"), "qa", lambda: None) is not None

@@ -107,9 +107,9 @@ def test_what_cannot_be_written_is_refused_before_anything_is_computed(tmp_path:
     assert (tmp_path / "there.yaml").read_text() == "kept"
 
 
-def test_where_nothing_fits_nothing_is_written(tmp_path: Path) -> None:
+def test_where_nothing_is_advised_nothing_is_written(tmp_path: Path) -> None:
     source = tmp_path / "base.yaml"
     source.write_text(BASE + "batch: {global: 64}")
-    with pytest.raises(ConfigError, match="nothing fits, so nothing was written"):
+    with pytest.raises(ConfigError, match="nothing to advise, so nothing was written"):
         write_config(tmp_path / "best.yaml", load_config(source), [], None)
     assert not (tmp_path / "best.yaml").exists()
