@@ -249,8 +249,10 @@ def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
 
 
 def _check_positions(config: Any, hf_config: Any, max_length: int) -> None:
-    most = getattr(hf_config, "max_position_embeddings", None)
-    if isinstance(most, int) and 0 < most < max_length:
+    from paratune.models.limits import num_positions
+
+    most = num_positions(hf_config)
+    if most is not None and most < max_length:
         raise ConfigError(f"--max-length {max_length} is more than {config.model.name} has positions for: {most}")
 
 

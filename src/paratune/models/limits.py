@@ -33,15 +33,19 @@ def token_limit(config: Config, tokenizer: Any) -> int:
 
 def max_positions(config: Any, tokenizer: Any) -> int | None:
     """Return the most tokens that a sample may have, or None when neither model nor tokenizer sets a limit."""
-    limits = []
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa numbers positions from pad_token_id + 1, so its table of 514 holds 512 tokens.
-        offset = config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PAD else 0
-        limits.append(positions - offset)
+    limits = [] if (positions := num_positions(config)) is None else [positions]
     if tokenizer.model_max_length < _NO_LIMIT:
         limits.append(tokenizer.model_max_length)
     return min(limits, default=None)
+
+
+def num_positions(config: Any) -> int | None:
+    """Return the tokens that a model has positions for, or None where it sets no limit."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:
+        return None
+    # RoBERTa numbers positions from pad_token_id + 1, so its table of 514 holds 512 tokens.
+    return positions - (config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PAD else 0)
 
 
 _POSITIONS_AFTER_PAD = {

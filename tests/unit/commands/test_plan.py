@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tiny import tiny_config, tiny_tokenizer
+from transformers import RobertaConfig
 
 from paratune.commands import plan
 from paratune.commands.plan import Wanted, plan_command
@@ -229,6 +231,14 @@ def test_a_goal_advises_what_meets_it_and_probes_that_can_be_run(planned: Planne
     assert f"For the goal run {kind} on" in found["goal"]["lines"][-1]
     (axis,) = read_matrix(probes).axes
     assert len(axis.axis.values) == 6  # three ways to time, three learning rates
+
+
+def test_a_length_without_data_is_one_that_training_would_take() -> None:
+    # RoBERTa's table of 514 positions holds 512 tokens.
+    config = SimpleNamespace(model=SimpleNamespace(name="a model"))
+    plan._check_positions(config, RobertaConfig(max_position_embeddings=514), 512)
+    with pytest.raises(ConfigError, match=r"--max-length 513 is more than .* has positions for: 512"):
+        plan._check_positions(config, RobertaConfig(max_position_embeddings=514), 513)
 
 
 def test_the_price_of_a_goal_may_stand_in_the_file_of_the_machine() -> None:
