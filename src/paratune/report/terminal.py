@@ -1,4 +1,4 @@
-"""The comparison table in a terminal: as many runs beside each other as fit, the others below."""
+"""The comparison in a terminal: as many runs beside each other as fit, the others below; of many each is a line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from rich.text import Text
 from paratune.report.baseline import Against
 from paratune.report.model import Report
 from paratune.report.rows import Row
+from paratune.report.run_tables import MAX_RUNS, every_run
+from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import shorten, shorten_all
 from paratune.text import plain
 
@@ -24,16 +26,22 @@ class TerminalReport:
     report: Report
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if len(self.report.runs) > MAX_RUNS:
+            yield from rich_table(every_run(self.report), options.max_width)
+        else:
+            yield from self._comparison(options.max_width)
+        if self.report.against is not None:
+            yield from _changes(self.report.against)
+        yield from _remarks(self.report)
+
+    def _comparison(self, width: int) -> Iterator[Table | Text]:
         rows = self.report.shown_rows
         first = max((len(row.label) for row in rows), default=0) + 2
-        for columns in _blocks(self.report, rows, options.max_width - first):
+        for columns in _blocks(self.report, rows, width - first):
             # A row that says nothing of these runs only lengthens the table.
             known = [row for row in rows if any(row.cells[position].says_something for position in columns)]
             yield _table(self.report, known, columns)
             yield Text()
-        if self.report.against is not None:
-            yield from _changes(self.report.against)
-        yield from _remarks(self.report)
 
 
 def terminal_table(report: Report) -> TerminalReport:

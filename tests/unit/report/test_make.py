@@ -183,6 +183,17 @@ def test_terminal_shows_runs_below_each_other_where_they_do_not_fit(tmp_path):
     assert all(f"run-number-{n}" in text for n in range(6))
 
 
+def test_many_runs_have_a_line_each(tmp_path):
+    folders = [make_run(tmp_path / f"run{n:02}") for n in range(25)]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report.terminal_table(report.make(folders, None)))
+    text = console.file.getvalue()
+    assert text.startswith("Every run")
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("run")] == [
+        f"run{n:02}" for n in range(25)
+    ]
+
+
 def test_a_row_stands_where_it_says_something_of_a_run(tmp_path):
     folders = [make_run(tmp_path / f"run-number-{n}") for n in range(5)]
     options = {"strategy.options": {"stages": 2, "schedule": "1f1b"}}

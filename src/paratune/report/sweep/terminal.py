@@ -3,15 +3,10 @@
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import SweepReport
-from paratune.report.tabular import Table
-from paratune.text import plain
-
-_GAP = 2
+from paratune.report.tabular_terminal import rich_table
 
 
 @dataclass(frozen=True)
@@ -22,52 +17,9 @@ class TerminalSweep:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in (table for section in sections_of(self.report) if section.is_short for table in section.tables):
-            yield Text(plain(table.title), style="bold")
-            for number, columns in enumerate(_blocks(table, options.max_width)):
-                yield from [Text()] * (number > 0)
-                yield _rich(table, columns)
-            for note in table.notes:
-                yield Text(plain(note), style="dim")
-            yield Text()
+            yield from rich_table(table, options.max_width)
 
 
 def terminal_sweep(report: SweepReport) -> TerminalSweep:
     """Return the tables as something that `rich.console.Console.print` takes."""
     return TerminalSweep(report)
-
-
-def _blocks(table: Table, width: int) -> list[list[int]]:
-    """Return the columns that fit beside each other behind those that tell the lines apart, which all blocks have."""
-    if table.is_text:
-        return [list(range(len(table.header)))]
-    labels = list(range(table.num_names))
-    widths = [_width(table, at) for at in range(len(table.header))]
-    room = width - sum(widths[at] + _GAP for at in labels)
-    blocks: list[list[int]] = []
-    left = 0
-    for at in range(len(labels), len(table.header)):
-        if not blocks or widths[at] + _GAP > left:
-            blocks.append([*labels])
-            left = room
-        blocks[-1].append(at)
-        left -= widths[at] + _GAP
-    return blocks
-
-
-def _width(table: Table, at: int) -> int:
-    """Return the width of a column whose header may be broken between words."""
-    words = plain(table.header[at]).split()
-    return max(len(text) for text in (*words, *(plain(row[at]) for row in table.rows), ""))
-
-
-def _rich(table: Table, columns: list[int]) -> RichTable:
-    rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
-    for at in columns:
-        rich.add_column(
-            Text(plain(table.header[at])),
-            justify="left" if at < table.num_labels else "right",
-            overflow="fold",
-        )
-    for position, row in enumerate(table.rows):
-        rich.add_row(*(Text(plain(row[at])) for at in columns), style="bold" if position in table.marked else None)
-    return rich
