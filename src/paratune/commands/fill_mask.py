@@ -30,16 +30,17 @@ def fill_mask_command(target: str, texts: Sequence[str], *, top_k: int, device: 
         print_json({"model": target, "texts": described})
         return EXIT_OK
     for text, masks in filled:
-        print_result(_table(text, masks))
+        print(plain(text))  # noqa: T201
+        print_result(_table(masks))
     return EXIT_OK
 
 
-def _table(text: str, masks: Sequence[Sequence[Any]]) -> Any:
+def _table(masks: Sequence[Sequence[Any]]) -> Any:
     """Return a row for each rank, and of each mask its word and how probable it is."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, title=Text(plain(text)), title_justify="left", title_style="")
+    table = Table(box=None, pad_edge=False)
     for number in range(1, len(masks) + 1):
         table.add_column("word" if len(masks) == 1 else f"mask {number}", overflow="fold")
         table.add_column("probability", justify="right")

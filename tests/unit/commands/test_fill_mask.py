@@ -23,7 +23,7 @@ def filled(model: str, *texts: str, as_json: bool) -> int:
 
 
 def test_the_same_words_are_shown_and_written(model: str, capsys: pytest.CaptureFixture[str]):
-    texts = ("the [MASK] was [MASK]", "a [MASK]\x1b[2J")
+    texts = ("the [MASK] was [MASK]", "a [MASK]\x1b[2J of the good films")
     assert filled(model, *texts, as_json=True) == EXIT_OK
     document = json.loads(capsys.readouterr().out)
     assert document["model"] == model
@@ -32,7 +32,10 @@ def test_the_same_words_are_shown_and_written(model: str, capsys: pytest.Capture
 
     assert filled(model, *texts, as_json=False) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
-    assert [line.strip() for line in lines if "[MASK]" in line] == ["the [MASK] was [MASK]", r"a [MASK]\x1b[2J"]
+    assert [line.strip() for line in lines if "[MASK]" in line] == [
+        "the [MASK] was [MASK]",
+        r"a [MASK]\x1b[2J of the good films",
+    ]
     assert lines[1].split() == ["mask", "1", "probability", "mask", "2", "probability"]
     for at, masks in ((2, document["texts"][0]["masks"]), (6, document["texts"][1]["masks"])):
         for rank in range(2):
