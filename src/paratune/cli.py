@@ -30,6 +30,7 @@ EXAMPLES = {
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
     "fill-mask": "paratune fill-mask runs/NAME 'What a [MASK] film.'",
     "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
+    "corpus": "paratune corpus corpus.yaml",
     "tokenizer train": "paratune tokenizer train texts.parquet --output tokenizer",
     "tokenizer compare": "paratune tokenizer compare tokenizer bert-base-uncased --texts texts.parquet",
     "config show": "paratune config show my.yaml",
@@ -434,6 +435,23 @@ def data(
     from paratune.commands.data import data_command
 
     return data_command(config, set_ or [], as_json=json, figures=figures)
+
+
+@app.command
+def corpus(
+    config: Path,
+    *,
+    only: Annotated[str | None, Parameter(help="stage to run anew, and no other: index")] = None,
+    workers: Annotated[int | None, Parameter(help="processes, instead of those of CONFIG")] = None,
+    json: Json = False,
+) -> int:
+    """Build what CONFIG says of a corpus from a web archive, stage by stage; start it again after a crash.
+
+    What is done is kept, and what is dropped too, with the reason; any number of workers gives the same files.
+    """
+    from paratune.commands.corpus import corpus_command
+
+    return corpus_command(config, only=only, workers=workers, as_json=json)
 
 
 @app.command

@@ -1,0 +1,84 @@
+"""`paratune corpus`: the stages of a corpus, one after the other."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from paratune.console import Display, print_json, print_result, set_up_logging
+from paratune.corpus.index import FOLDER, run_index
+from paratune.corpus.settings import Corpus, read_settings
+from paratune.corpus.stage import BEGUN_FILE
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
+from paratune.text import plain
+
+STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {"index": (FOLDER, run_index)}
+"""The stages in their order: folder, and function."""
+LOCK_FILE = "lock"
+LOOK_S = 0.2
+
+
+def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json: bool) -> int:
+    """Run the stages that are not done yet; return the exit code.
+
+    Args:
+        path: The settings.
+        only: A stage to run anew, and no other.
+        workers: Processes, instead of those of the settings.
+        as_json: Whether the result is printed as JSON.
+
+    Raises:
+        ParatuneError: The settings are wrong, a file cannot be read, or the folder is in use.
+    """
+    corpus = read_settings(path)
+    if only is not None and only not in STAGES:
+        raise ConfigError(f"--only {only}: there is no such stage{did_you_mean(only, STAGES)}; {', '.join(STAGES)}")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers {workers}: at least 1")
+    set_up_logging(speaks=True)
+    work = Path(corpus.work)
+    lock = _take(work)
+    try:
+        totals = {}
+        for name, (folder, run) in STAGES.items():
+            if only in (None, name):
+                if only is not None and (work / folder / BEGUN_FILE).exists():
+                    shutil.rmtree(work / folder)
+                totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True))
+    finally:
+        lock.release()
+    if as_json:
+        print_json(totals)
+    else:
+        print_result(_table(work, totals))
+    return EXIT_OK
+
+
+def _take(work: Path) -> FileLock:
+    lock = FileLock(work / LOCK_FILE)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=LOOK_S)
+    except Timeout as error:
+        raise CheckpointError(f"{work} is in use by another process; change work, or wait for it") from error
+    except OSError as error:
+        raise CheckpointError(f"{work} cannot be used: {error.strerror or error}; change work") from error
+    return lock
+
+
+def _table(work: Path, totals: Mapping[str, dict[str, Any]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for head in ("stage", "shards", "kept", "dropped", "folder"):
+        table.add_column(head, justify="right" if head in ("shards", "kept") else "left", overflow="fold")
+    for name, each in totals.items():
+        dropped = dict(each.get("read", {}).get("dropped", {})) | each["dropped"]
+        reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
+        table.add_row(
+            *(name, str(each["shards"]), str(each["kept"])), Text(plain(reasons)), Text(plain(work / STAGES[name][0]))
+        )
+    return table

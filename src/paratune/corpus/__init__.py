@@ -1,0 +1,1 @@
+"""A corpus of texts from a web archive: stages that turn shards of rows into shards of rows."""

@@ -1,0 +1,138 @@
+"""Lines of capture indexes, in three dialects: CDX with 9 to 11 fields, CDXJ, and JSON lines of a CDX server."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from paratune.corpus.rows import Found, Lost, Row
+
+MAX_LINE_BYTES = 1 << 20
+"""Longest line that is read; a longer one is skipped and counted."""
+LETTERS = {"b": "timestamp", "a": "url", "m": "mime", "s": "status", "k": "digest", "S": "length", "V": "offset"} | {
+    "g": "filename"
+}
+"""What the letters of a CDX header line mean (https://archive.org/web/researcher/cdx_legend.php)."""
+BY_NUM_FIELDS = {9: "N b a m s k r V g", 10: "N b a m s k r M V g", 11: "N b a m s k r M S V g"}
+"""The fields of a file without a header line, by their number."""
+ALIASES = {"url": ("url", "original"), "mime": ("mime", "mimetype"), "status": ("status", "statuscode")}
+"""Names of fields in JSON: those of pywb and those of OpenWayback."""
+
+
+def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
+    """Yield what each line of an index says: a row, or what could not be read and why.
+
+    Args:
+        file: The unpacked index.
+        source: Its name, for the rows.
+    """
+    header: list[str] | None = None
+    for number, raw in enumerate(_raw_lines(file), start=1):
+        if raw is None:
+            yield _unreadable(source, number, f"longer than {MAX_LINE_BYTES} bytes")
+            continue
+        line = _decode(raw)
+        if line.lstrip().startswith("CDX "):
+            header = line.split()[1:]
+            continue
+        if not line.strip() or line.startswith("!"):  # ! begins the metadata of a CDXJ file
+            continue
+        try:
+            yield _row(_fields(line, header), source)
+        except ValueError as error:
+            yield _unreadable(source, number, f"{error}: {line[:200]}")
+
+
+def _unreadable(source: str, number: int, why: str) -> Lost:
+    return Lost(url=source, reason="unreadable line", detail=f"line {number}: {why}")
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield lines without their ends; None for one that is too long to be one."""
+    while line := file.readline(MAX_LINE_BYTES):
+        if line.endswith(b"\n") or len(line) < MAX_LINE_BYTES:
+            yield line.rstrip(b"\r\n")
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE_BYTES)
+        yield None
+
+
+def _decode(line: bytes) -> str:
+    """Return a line as text: old indexes hold URLs in the charset of their pages."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
+    """Return the fields of a line by name; see `_row` for their form.
+
+    Raises:
+        ValueError: It is a line of none of the dialects.
+    """
+    if line.startswith("{"):
+        return _json_fields(line)
+    words = line.split(" ")
+    if len(words) > 2 and words[2].startswith("{"):
+        return {"timestamp": words[1], **_json_fields(line.split(" ", 2)[2])}
+    letters = header or BY_NUM_FIELDS.get(len(words), "").split()
+    if not letters:
+        raise ValueError(f"{len(words)} fields, where CDX has 9 to 11, CDXJ 2 before {{...}}, and JSON is one object")
+    if len(words) != len(letters):
+        raise ValueError(f"{len(words)} fields, where the header line names {len(letters)}")
+    return {LETTERS[letter]: word for letter, word in zip(letters, words, strict=True) if letter in LETTERS}
+
+
+def _json_fields(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deep") from None
+    if not isinstance(value, dict):
+        raise ValueError("JSON that is no object")
+    return {str(key): item for key, item in value.items()}
+
+
+def _row(fields: Mapping[str, Any], source: str) -> Row:
+    def text(name: str) -> str | None:
+        value = next((fields[key] for key in ALIASES.get(name, (name,)) if key in fields), None)
+        return None if value is None or str(value) in ("", "-") else str(value)
+
+    url, timestamp = text("url"), text("timestamp")
+    if url is None:
+        raise ValueError("no url")
+    if timestamp is None or not re.fullmatch(r"[0-9]{14}", timestamp):
+        raise ValueError(f"the timestamp is {timestamp}, not 14 digits")
+    return Row(
+        url=url,
+        timestamp=timestamp,
+        digest=base32_digest(text("digest")),
+        mime=text("mime"),
+        status=_number("status", text("status"), 999),
+        offset=_number("offset", text("offset")),
+        # Arquivo.pt's older collections say 0 where the length is not known.
+        length=_number("length", text("length")) or None,
+        filename=text("filename"),
+        source=source,
+    )
+
+
+def base32_digest(digest: str | None) -> str | None:
+    """Return a SHA-1 as CDX has it, in base32, from there or from hexadecimal digits; other digests as they are."""
+    if digest is None:
+        return None
+    digest = digest.removeprefix("sha1:")
+    if re.fullmatch(r"[0-9a-fA-F]{40}", digest):
+        return base64.b32encode(bytes.fromhex(digest)).decode()
+    return digest.upper() if re.fullmatch(r"[A-Za-z2-7]{32}", digest) else digest
+
+
+def _number(name: str, text: str | None, most: int = 2**63 - 1) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > most:
+        raise ValueError(f"the {name} is {text[:40]}, not a whole number up to {most}")
+    return int(text)

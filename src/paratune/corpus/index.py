@@ -1,0 +1,203 @@
+"""The first stage: which captures there are. Read and filtered file by file, then each digest once, in even shards.
+
+A file is read by one process: `1_index/read` has a shard of each. What follows needs them all in their order, and is
+done by one.
+"""
+
+import base64
+import logging
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from paratune.console import Display
+from paratune.corpus.cdx import read_lines
+from paratune.corpus.inputs import Source, find_files, open_index, sources_of
+from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost
+from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.shard import write_shard
+from paratune.corpus.stage import Stage, begin, finish, is_finished, parts, run_stage
+from paratune.corpus.warcs import read_records
+from paratune.errors import DataError, require_installed
+
+log = logging.getLogger(__name__)
+
+FOLDER = "1_index"
+READ_FOLDER = "read"
+FORMAT = 1
+"""Of the rows: raised when the same input gives others than before."""
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What one process reads."""
+
+    source: Source
+    mimes: tuple[str, ...]
+    statuses: tuple[int, ...]
+    max_bytes: int
+
+
+def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+    """Run the stage, or return what it found before.
+
+    Returns:
+        Its totals, as in stage.json; those of `read`, which is a part of it, are added.
+
+    Raises:
+        DataError: A file is missing, damaged or hostile.
+        CheckpointError: The folder cannot be written.
+    """
+    inputs, ignored = _inputs(corpus.index)
+    folder = Path(corpus.work) / FOLDER
+    kept = {"mimes": corpus.index.mimes, "statuses": corpus.index.statuses, "format": FORMAT}
+    read = Stage("read", folder / READ_FOLDER, INDEX_SCHEMA, read_input, kept, [_identity(each) for each in inputs])
+    settings = {**kept, "unique": corpus.index.unique, "rows_per_shard": corpus.rows_per_shard}
+    # Nothing but the reading takes long: it is kept when only what comes after has changed.
+    whole = Stage("index", folder, INDEX_SCHEMA, _unused, settings, read.source)
+    if is_finished(whole):
+        return run_stage(whole, [], workers=workers, display=display)
+    for name in ignored:
+        log.warning("%s is not read: its name is not that of an index", name)
+    aside = _keep_read(folder)
+    begin(whole)
+    if aside is not None:
+        aside.replace(read.folder)
+    first = run_stage(read, inputs, workers=workers, display=display)
+    num_shards = _merge(whole, parts(read.folder), unique=corpus.index.unique, rows=corpus.rows_per_shard)
+    return finish(whole, num_shards, read={key: first[key] for key in ("kept", "dropped", "output")}, ignored=ignored)
+
+
+def _unused(_: object) -> Iterable[Found]:
+    raise AssertionError("the shards of the index are written by one process")
+
+
+def _keep_read(folder: Path) -> Path | None:
+    """Move what was read out of the way of `begin`, which may empty the folder; return where it is."""
+    aside = folder.with_name(f"{folder.name}.{READ_FOLDER}.tmp")
+    if (folder / READ_FOLDER).exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        (folder / READ_FOLDER).replace(aside)
+    return aside if aside.exists() else None
+
+
+def _inputs(index: Index) -> tuple[list[_Input], list[str]]:
+    """Return what there is to read, in its order, and the names of what lies beside it in ZIPs."""
+    max_bytes = int(index.max_unpacked_gib * 2**30)
+    sources: list[Source] = []
+    ignored: list[str] = []
+    for path in find_files(index.files, "index.files"):
+        found, others = sources_of(path, max_bytes)
+        sources += found
+        ignored += [f"{path.name}/{name}" for name in others]
+    warcs = find_files(index.warcs, "index.warcs")
+    if warcs:
+        require_installed("warcio", extra="corpus")
+    sources += [Source(path, "warc") for path in warcs]
+    wanted = tuple(_essence(each) for each in index.mimes)
+    return [_Input(each, wanted, tuple(index.statuses), max_bytes) for each in sources], ignored
+
+
+def _identity(each: _Input) -> list[Any]:
+    """Return what tells whether a file is still the same."""
+    try:
+        found = each.source.path.stat()
+    except OSError as error:
+        raise DataError(f"{each.source.path} cannot be read: {error.strerror}") from error
+    return [each.source.kind, each.source.path.as_posix(), each.source.member, found.st_size, found.st_mtime_ns]
+
+
+def read_input(each: _Input) -> Iterator[Found]:
+    """Yield the captures of one file that are wanted, and why others are not."""
+    for found in _read(each):
+        reason = None if isinstance(found, Lost) else _unwanted(found.mime, found.status, each)
+        yield found if isinstance(found, Lost) or reason is None else Lost(found.url, *reason)
+
+
+def _read(each: _Input) -> Iterator[Found]:
+    if each.source.kind == "warc":
+        yield from read_records(each.source.path)
+        return
+    with open_index(each.source, each.max_bytes) as file:
+        yield from read_lines(file, each.source.name)
+
+
+def _unwanted(mime: str | None, status: int | None, each: _Input) -> tuple[str, str] | None:
+    """Return reason and detail of what is against a capture, or None."""
+    kind = _essence(mime or "")
+    if kind == "warc/revisit":
+        return "revisit", "the document is in another record"
+    if kind not in each.mimes:
+        return "mime", mime or "n/a"
+    if status not in each.statuses:
+        return "status", "n/a" if status is None else str(status)
+    return None
+
+
+def _essence(mime: str) -> str:
+    """Return a MIME type without its parameters."""
+    return re.split(r"[;,\s]", mime.strip().lower(), maxsplit=1)[0]
+
+
+def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:
+    """Write shards of so many rows, of each digest the first; return how many."""
+    found = _once(_rows(tables)) if unique else _rows(tables)
+    number = 0
+    following = next(found, None)
+    while following is not None or number == 0:
+        shard = _Even(following, found, rows)
+        write_shard(stage.folder, number, stage.schema, shard)
+        following, number = shard.following, number + 1
+    return number
+
+
+class _Even:
+    """The next rows up to so many that are kept, with what is dropped among them."""
+
+    def __init__(self, first: Any, found: Iterator[Any], num_rows: int) -> None:
+        self.following = first
+        """The first of the next shard, once this one has been read."""
+        self._found, self._num_rows = found, num_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        num_kept = 0
+        while self.following is not None:
+            is_kept = not isinstance(self.following, Lost)
+            if is_kept and num_kept == self._num_rows:
+                return
+            num_kept += is_kept
+            yield self.following
+            self.following = next(self._found, None)
+
+
+def _rows(tables: Sequence[Path]) -> Iterator[Any]:
+    for path in tables:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches():
+                yield from batch.to_pylist()
+
+
+def _once(rows: Iterator[dict[str, Any]]) -> Iterator[Any]:
+    seen: set[bytes] = set()
+    for row in rows:
+        digest = row["digest"]
+        key = _key(digest) if digest is not None else None
+        if key is not None and key in seen:
+            yield Lost(row["url"], "duplicate", digest)
+            continue
+        if key is not None:
+            seen.add(key)
+        yield row
+
+
+def _key(digest: str) -> bytes:
+    """Return a digest in as few bytes as it has."""
+    try:
+        return base64.b32decode(digest)
+    except ValueError:
+        return digest.encode()

@@ -1,0 +1,89 @@
+"""The settings of a corpus: what is read, what is kept of it, and in which folder the stages work. One YAML file."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from paratune.config.layers import read_text
+from paratune.config.options import options_of
+from paratune.config.problems import Place, Problem, failure
+from paratune.config.section import Positive, PositiveFloat, Section, Text
+from paratune.config.validate import describe_value, validate_as
+from paratune.config.yaml_tree import read_tree
+
+MIMES = [
+    "text/html",
+    "application/xhtml+xml",
+    "text/plain",
+    "application/pdf",
+    "application/rtf",
+    "text/rtf",
+    "application/msword",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "application/vnd.oasis.opendocument.text",
+]
+"""Kinds of documents that hold running text."""
+
+
+class Index(Section):
+    """Which captures of an archive there are, and which of them are wanted."""
+
+    files: list[Text] = Field(default_factory=list)
+    """CDX, CDXJ or JSON-lines indexes, also .gz, and ZIPs of them; paths or patterns (`index/*.cdxj.gz`)."""
+    warcs: list[Text] = Field(default_factory=list)
+    """WARC or ARC files, also .gz; paths or patterns."""
+    mimes: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: list(MIMES))
+    """MIME types to keep, as the index declares them."""
+    statuses: Annotated[list[int], Field(min_length=1)] = Field(default_factory=lambda: [200])
+    """HTTP status codes to keep."""
+    unique: bool = True
+    """Whether one capture is kept of those with the same digest: the first, in the order of the files."""
+    max_unpacked_gib: PositiveFloat = 64.0
+    """Most GiB that one compressed index may unpack to; a ZIP counts as one."""
+
+
+class Corpus(Section):
+    """A corpus and how it is made."""
+
+    work: Text
+    """Folder of all stages; made when it is not there."""
+    workers: Positive = 1
+    """Processes that work on shards at the same time; they change nothing of the result."""
+    rows_per_shard: Positive = 10_000
+    """Captures of one shard."""
+    index: Index = Field(default_factory=Index)
+    """Which captures there are, and which are wanted."""
+
+
+def read_settings(path: Path) -> Corpus:
+    """Read the settings of a corpus.
+
+    Raises:
+        ConfigError: They cannot be read, or have problems: all are in the text, each with its line.
+    """
+    tree = read_tree(read_text(path), path.name)
+    problems = list(tree.problems)
+    found = {} if tree.value is None else tree.value
+    if not isinstance(found, dict):
+        known = ", ".join(options_of(Corpus))
+        problems.append(Problem(f"it is {describe_value(found)}; a corpus is a mapping of options ({known})"))
+        raise failure(path, problems, path.name)
+    values, findings = validate_as(Corpus, found, "a corpus")
+    problems += findings.problems
+    corpus = None if problems else Corpus.model_validate(values)
+    if corpus is not None and not corpus.index.files and not corpus.index.warcs:
+        problems.append(Problem("index has nothing to read; name index.files, index.warcs or both", ("index",)))
+    if corpus is None or problems:
+        raise failure(path, [_placed(problem, tree.places, path.name) for problem in problems], path.name)
+    return corpus
+
+
+def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
+    if problem.place is not None or not problem.keys:
+        return problem
+    key = problem.keys[0]
+    while key and key not in places:
+        key = re.sub(r"\.?[^.\[]*\]?$", "", key)
+    return Problem(problem.message, problem.keys, places.get(key, Place(file, 1)))

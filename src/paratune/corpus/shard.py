@@ -1,0 +1,107 @@
+"""One shard of a stage: its rows, what it dropped, and its counts; each file is whole or absent.
+
+part-00000.parquet      what was kept
+dropped-00000.parquet   id, url, reason and detail of what was not
+counts-00000.json       numbers of both; written last: its presence means that the shard is done
+"""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paratune.corpus.rows import DROPPED_SCHEMA, Lost
+from paratune.errors import CheckpointError
+from paratune.records import write_json
+
+ROWS_AT_ONCE = 10_000
+"""Rows of a row group, which is what a shard takes of memory."""
+
+
+def part_file(number: int) -> str:
+    return f"part-{number:05d}.parquet"
+
+
+def dropped_file(number: int) -> str:
+    return f"dropped-{number:05d}.parquet"
+
+
+def counts_file(number: int) -> str:
+    return f"counts-{number:05d}.json"
+
+
+def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[Any]) -> dict[str, Any]:
+    """Write a shard and return its counts.
+
+    Args:
+        folder: That of the stage.
+        number: Of the shard.
+        schema: Of the rows that are kept.
+        found: Rows in their order, as mappings or dataclasses with a field for each column, and `Lost` among them.
+
+    Returns:
+        kept, dropped (by reason, in the order of the alphabet), and the SHA-256 of both tables.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    reasons: Counter[str] = Counter()
+    num_kept = 0
+    tables = (folder / part_file(number), folder / dropped_file(number))
+    asides = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in tables]
+    try:
+        with _Table(asides[0], schema) as kept, _Table(asides[1], DROPPED_SCHEMA) as dropped:
+            for each in found:
+                if isinstance(each, Lost):
+                    reasons[each.reason] += 1
+                    dropped.add(vars(each))
+                else:
+                    num_kept += 1
+                    kept.add(each if isinstance(each, Mapping) else vars(each))
+        counts = {"kept": num_kept, "dropped": dict(sorted(reasons.items())), "sha256": [_sha256(p) for p in asides]}
+        for aside, path in zip(asides, tables, strict=True):
+            aside.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}; change work") from error
+    finally:
+        for aside in asides:
+            aside.unlink(missing_ok=True)
+    write_json(folder / counts_file(number), counts)
+    return counts
+
+
+class _Table:
+    """A Parquet file, written a row group at a time."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[Mapping[str, Any]] = []
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+
+    def __enter__(self) -> "_Table":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            self._flush()
+        self._writer.close()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self._rows.append(row)
+        if len(self._rows) == ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

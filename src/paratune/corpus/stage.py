@@ -1,0 +1,209 @@
+"""A stage turns inputs into shards, by any number of processes, and can be killed and started again.
+
+Work is cut by the order of the inputs alone, and a shard depends on nothing but its own input and the settings: the
+files are the same, byte for byte, for any number of workers and after any interruption.
+
+    WORK/<n>_<stage>/begun.json   fingerprint of the settings and the input; written first
+    WORK/<n>_<stage>/...          the shards, see `paratune.corpus.shard`
+    WORK/<n>_<stage>/stage.json   totals and fingerprints; written last: its presence means finished
+"""
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from paratune.console import Display
+from paratune.corpus.shard import counts_file, part_file, write_shard
+from paratune.errors import CheckpointError, DataError
+from paratune.records import read_json, write_json
+
+log = logging.getLogger(__name__)
+
+BEGUN_FILE = "begun.json"
+STAGE_FILE = "stage.json"
+MAX_DEATHS = 3
+"""How often processes may die without a shard being finished in between."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is done to each input."""
+
+    name: str
+    folder: Path
+    schema: pa.Schema
+    """Of the rows that are kept."""
+    work: Callable[[Any], Iterable[Any]]
+    """Of one input the rows in their order, and `Lost` among them. A function of a module, for other processes."""
+    settings: Any
+    """All that the rows depend on beside the input, as JSON has it."""
+    source: Any
+    """What the input is, as JSON has it: names and sizes of files, or the `output` of the stage before."""
+
+
+def fingerprint(stage: Stage) -> str:
+    """Return the SHA-256, in hexadecimal, of the settings and the input of a stage."""
+    return hashlib.sha256(json.dumps([stage.name, stage.settings, stage.source], sort_keys=True).encode()).hexdigest()
+
+
+def is_finished(stage: Stage) -> bool:
+    """Return whether a stage is done with these settings and this input."""
+    path = stage.folder / STAGE_FILE
+    return path.exists() and bool(read_json(path)["fingerprint"] == fingerprint(stage))
+
+
+def parts(folder: Path) -> list[Path]:
+    """Return the tables that a finished stage kept, in their order.
+
+    Raises:
+        CheckpointError: The stage is not finished, or a table is missing.
+    """
+    path = folder / STAGE_FILE
+    if not path.exists():
+        raise CheckpointError(f"{folder} is not finished; run that stage first")
+    found = [folder / part_file(number) for number in range(read_json(path)["shards"])]
+    for each in found:
+        if not each.exists():
+            raise CheckpointError(f"{each} is missing; delete {folder} to make it again")
+    return found
+
+
+def run_stage(stage: Stage, inputs: Sequence[Any], *, workers: int, display: Display) -> dict[str, Any]:
+    """Make the shards of a stage that are not there yet, one of each input, and return its totals.
+
+    Raises:
+        DataError: An input cannot be read, or kills the processes that work on it.
+        CheckpointError: The folder cannot be written.
+    """
+    if is_finished(stage):
+        log.info("%s: done before", stage.name)
+        return dict(read_json(stage.folder / STAGE_FILE))
+    begin(stage)
+    todo = [number for number in range(len(inputs)) if not (stage.folder / counts_file(number)).exists()]
+    if 0 < len(todo) < len(inputs):
+        log.info("%s: goes on, %d of %d shards are done", stage.name, len(inputs) - len(todo), len(inputs))
+    with display.bar(stage.name, len(inputs)) as bar:
+        for number, _ in enumerate(_finished(stage, [(each, inputs[each]) for each in todo], workers), start=1):
+            bar.update(len(inputs) - len(todo) + number)
+    return finish(stage, len(inputs))
+
+
+def begin(stage: Stage) -> None:
+    """Make the folder of a stage; what is there of other settings or another input is deleted, which is said."""
+    path = stage.folder / BEGUN_FILE
+    if stage.folder.exists() and not path.exists() and any(stage.folder.iterdir()):
+        raise CheckpointError(f"{stage.folder} holds other files; choose another work")
+    if path.exists():
+        if read_json(path)["fingerprint"] == fingerprint(stage):
+            for aside in stage.folder.glob(".*.tmp"):  # of a process that was killed
+                aside.unlink(missing_ok=True)
+            return
+        log.info("%s: the settings or the input are not what they were; made anew", stage.name)
+        shutil.rmtree(stage.folder)
+    try:
+        stage.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{stage.folder} cannot be made: {error.strerror}; change work") from error
+    write_json(path, {"fingerprint": fingerprint(stage)})
+
+
+def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
+    """Sum the counts of all shards up, write them as the last file of the stage, and return them."""
+    kept, reasons, hashed = 0, Counter[str](), hashlib.sha256()
+    for number in range(num_shards):
+        counts = read_json(stage.folder / counts_file(number))
+        kept += counts["kept"]
+        reasons.update(counts["dropped"])
+        hashed.update(" ".join(counts["sha256"]).encode())
+    totals = {
+        "stage": stage.name,
+        "fingerprint": fingerprint(stage),
+        "settings": stage.settings,
+        "input": stage.source,
+        "shards": num_shards,
+        "kept": kept,
+        "dropped": dict(sorted(reasons.items())),
+        "output": hashed.hexdigest(),
+        **more,
+    }
+    write_json(stage.folder / STAGE_FILE, totals)
+    return totals
+
+
+def _finished(stage: Stage, todo: Sequence[tuple[int, Any]], workers: int) -> Iterator[int]:
+    """Yield the number of each shard when it has been written."""
+    if workers == 1 or len(todo) < 2:
+        for number, each in todo:
+            _make(stage, number, each)
+            yield number
+        return
+    left, num_deaths = dict(todo), 0
+    while left:
+        try:
+            for number in _by_processes(stage, left, workers):
+                del left[number]
+                num_deaths = 0
+                yield number
+        except BrokenProcessPool:
+            num_deaths += 1
+            first = next(iter(left))
+            if num_deaths == MAX_DEATHS:
+                raise DataError(
+                    f"{stage.name}: processes died {MAX_DEATHS} times without finishing a shard, the first of which is "
+                    f"{first}: {left[first]}; memory may be short (fewer workers), or remove that input"
+                ) from None
+            log.warning("%s: a process died; shards that it had not finished are made again", stage.name)
+
+
+def _by_processes(stage: Stage, left: dict[int, Any], workers: int) -> Iterator[int]:
+    """Yield shards as they are finished; no more are handed out than processes can hold."""
+    waiting = iter(list(left.items()))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:
+        open_: dict[Future[None], int] = {}
+        try:
+            while True:
+                while len(open_) < 2 * workers and (following := next(waiting, None)) is not None:
+                    open_[pool.submit(_make, stage, *following)] = following[0]
+                if not open_:
+                    return
+                for done in wait(open_, return_when=FIRST_COMPLETED).done:
+                    number = open_.pop(done)
+                    done.result()
+                    yield number
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():  # a shard may take minutes; it is made again
+                process.terminate()
+            raise
+
+
+def _start_worker() -> None:
+    """Leave signals to the process that started this one, and end when it does, also when it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _make(stage: Stage, number: int, each: Any) -> None:
+    write_shard(stage.folder, number, stage.schema, stage.work(each))

@@ -1,0 +1,156 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from paratune.console import Display
+from paratune.corpus.index import run_index
+from paratune.corpus.settings import Corpus, Index, read_settings
+from paratune.corpus.stage import parts
+from paratune.errors import ConfigError, DataError
+
+DISPLAY = Display(speaks=False)
+
+
+def line(number, *, digest=None, mime="text/html", status="200"):
+    digest = digest or f"{number:032d}".translate(str.maketrans("0189", "ABCD"))
+    return f"pt,a)/{number} 20140103030321 http://a.pt/{number} {mime} {status} {digest} - - 10 {number} a.warc.gz\n"
+
+
+def make_corpus(tmp_path, work="work", *, files=None, **options):
+    found = files or {"a.cdx": [line(n) for n in range(5)], "b.cdx": [line(n) for n in range(3, 8)]}
+    for name, lines in found.items():
+        path = tmp_path / name
+        if not path.exists():
+            path.write_text("".join(lines))
+    index = Index(files=[str(tmp_path / name) for name in found], **options)
+    return Corpus(work=str(tmp_path / work), rows_per_shard=3, index=index)
+
+
+def urls(corpus):
+    return [pq.read_table(path)["url"].to_pylist() for path in parts(Path(corpus.work) / "1_index")]
+
+
+def content(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_each_digest_is_kept_once_in_even_shards(tmp_path):
+    corpus = make_corpus(tmp_path)
+    totals = run_index(corpus, 1, DISPLAY)
+    # 0 to 4 of one file and 3 to 7 of the other: 8 that differ, in shards of 3, and 2 twice.
+    assert urls(corpus) == [[f"http://a.pt/{n}" for n in each] for each in ((0, 1, 2), (3, 4, 5), (6, 7))]
+    assert (totals["kept"], totals["dropped"]) == (8, {"duplicate": 2})
+    assert totals["read"]["kept"] == 10
+
+
+def test_captures_that_are_not_wanted_are_kept_with_the_reason(tmp_path):
+    lines = [
+        line(0, mime="image/png"),
+        line(1, status="404"),
+        line(2, mime="warc/revisit", status="-"),
+        line(3, mime="text/html;charset=UTF-8"),
+        line(4, mime="TEXT/HTML"),
+        "torn",
+    ]
+    corpus = make_corpus(tmp_path, files={"a.cdx": lines})
+    totals = run_index(corpus, 1, DISPLAY)
+    assert totals["read"]["dropped"] == {"mime": 1, "revisit": 1, "status": 1, "unreadable line": 1}
+    dropped = pq.read_table(tmp_path / "work/1_index/read/dropped-00000.parquet").to_pylist()
+    assert [(each["reason"], each["detail"]) for each in dropped][:2] == [("mime", "image/png"), ("status", "404")]
+    assert urls(corpus) == [["http://a.pt/3", "http://a.pt/4"]]
+
+
+def test_duplicates_stay_when_asked_for(tmp_path):
+    assert run_index(make_corpus(tmp_path, unique=False), 1, DISPLAY)["kept"] == 10
+
+
+def test_captures_without_a_digest_are_all_kept(tmp_path):
+    lines = [line(n).replace(line(n).split()[5], "-") for n in range(2)]
+    assert run_index(make_corpus(tmp_path, files={"a.cdx": lines}), 1, DISPLAY)["kept"] == 2
+
+
+def test_workers_change_no_file(tmp_path):
+    for workers in (1, 2):
+        run_index(make_corpus(tmp_path, str(workers)), workers, DISPLAY)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+
+
+def test_what_was_read_is_used_again_when_only_the_shards_change(tmp_path, caplog):
+    corpus = make_corpus(tmp_path)
+    run_index(corpus, 1, DISPLAY)
+    read = tmp_path / "work/1_index/read/part-00000.parquet"
+    before = read.stat().st_mtime_ns
+    run_index(corpus.model_copy(update={"rows_per_shard": 5}), 1, DISPLAY)
+    assert read.stat().st_mtime_ns == before
+    assert [len(each) for each in urls(corpus)] == [5, 3]
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    corpus = make_corpus(tmp_path)
+    run_index(corpus, 1, DISPLAY)
+    (tmp_path / "b.cdx").write_text(line(9))
+    assert run_index(corpus, 1, DISPLAY)["kept"] == 6
+
+
+def test_a_missing_file_is_named(tmp_path):
+    corpus = make_corpus(tmp_path)
+    (tmp_path / "b.cdx").unlink()
+    with pytest.raises(DataError, match=r"b\.cdx means no file"):
+        run_index(corpus, 1, DISPLAY)
+
+
+def test_the_settings_say_what_is_wrong_where(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("work: w\nindex:\n  file: [a]\n  statuses: [ok]\nworkers: 0\n")
+    with pytest.raises(ConfigError) as found:
+        read_settings(path)
+    for said in ("3 problems", "line 3: index.file is not an option", "line 4: index.statuses", "line 5: workers is 0"):
+        assert said in str(found.value)
+
+
+def test_settings_with_nothing_to_read_are_refused(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("work: w\n")
+    with pytest.raises(ConfigError, match=r"name index\.files, index\.warcs or both"):
+        read_settings(path)
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[3] / "configs/corpus").glob("*.yaml")), ids=str)
+def test_the_examples_can_be_read(path):
+    assert read_settings(path).work
+
+
+def start(config, *more):
+    command = [sys.executable, "-m", "paratune", "corpus", str(config), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on_to_the_same_files(tmp_path):
+    names = [f"{n}.cdx" for n in range(6)]
+    for n, name in enumerate(names):
+        (tmp_path / name).write_text("".join(line(n * 1000 + each) for each in range(6000)))
+    for work in ("whole", "killed"):
+        config = {"work": str(tmp_path / work), "index": {"files": [str(tmp_path / name) for name in names]}}
+        (tmp_path / f"{work}.yaml").write_text(json.dumps(config))
+    out, _ = start(tmp_path / "whole.yaml", "--json").communicate(timeout=120)
+    assert json.loads(out)["index"]["kept"] == 11_000
+    read = tmp_path / "killed/1_index/read"
+    process = start(tmp_path / "killed.yaml", "--workers", "2")
+    until = time.monotonic() + 60
+    while not list(read.glob("counts-*")) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)  # ends when its workers have closed their ends of the pipes
+    assert not (tmp_path / "killed/1_index/stage.json").exists()
+    again = start(tmp_path / "killed.yaml", "--workers", "2")
+    _, said = again.communicate(timeout=120)
+    assert again.returncode == 0, said
+    assert content(tmp_path / "whole/1_index") == content(tmp_path / "killed/1_index")

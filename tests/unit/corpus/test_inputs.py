@@ -1,0 +1,101 @@
+import gzip
+import zipfile
+
+import pytest
+
+from paratune.corpus import inputs
+from paratune.corpus.inputs import Source, find_files, open_index, sources_of
+from paratune.errors import DataError
+
+GIB = 2**30
+
+
+def read(source, max_bytes=GIB):
+    with open_index(source, max_bytes) as file:
+        return file.read()
+
+
+def make_zip(path, **files):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_patterns_are_in_their_order_and_files_once(tmp_path):
+    for name in ("b.cdx", "a.cdx"):
+        (tmp_path / name).write_text("")
+    found = find_files([str(tmp_path / "b.cdx"), str(tmp_path / "*.cdx")], "index.files")
+    assert [path.name for path in found] == ["b.cdx", "a.cdx"]
+
+
+def test_a_name_that_means_no_file_is_said(tmp_path):
+    with pytest.raises(DataError, match=r"index\.files: .*none\.cdx means no file"):
+        find_files([str(tmp_path / "none.cdx")], "index.files")
+    with pytest.raises(DataError, match="is a folder"):
+        find_files([str(tmp_path)], "index.files")
+
+
+def test_plain_gzipped_and_zipped_indexes_are_unpacked(tmp_path):
+    (tmp_path / "a.cdx").write_bytes(b"one\n")
+    (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+    path = make_zip(tmp_path / "a.zip", **{"x/a.cdxj": b"one\n", "b.cdx.gz": gzip.compress(b"two\n"), "readme": b""})
+    assert read(Source(tmp_path / "a.cdx", "cdx")) == b"one\n"
+    assert read(Source(tmp_path / "a.cdx.gz", "cdx")) == b"one\ntwo\n"
+    found, ignored = sources_of(path, GIB)
+    assert [each.name for each in found] == ["a.zip/x/a.cdxj", "a.zip/b.cdx.gz"]
+    assert [read(each) for each in found] == [b"one\n", b"two\n"]
+    assert ignored == ["readme"]
+
+
+@pytest.mark.parametrize("name", ["../a.cdx", "/a.cdx", "x\\..\\..\\a.cdx", "C:/a.cdx"])
+def test_names_that_lead_out_are_refused(tmp_path, name):
+    with pytest.raises(DataError, match="leads out of the archive"):
+        sources_of(make_zip(tmp_path / "a.zip", **{name: b"x"}), GIB)
+
+
+def test_a_zip_within_a_zip_is_refused(tmp_path):
+    with pytest.raises(DataError, match="a ZIP within a ZIP"):
+        sources_of(make_zip(tmp_path / "a.zip", **{"b.zip": b"x", "a.cdx": b""}), GIB)
+
+
+def test_a_zip_without_an_index_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no index"):
+        sources_of(make_zip(tmp_path / "a.zip", readme=b"x"), GIB)
+
+
+def test_a_file_that_is_no_zip_is_refused(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"PK nothing")
+    with pytest.raises(DataError, match="cannot be read as a ZIP"):
+        sources_of(tmp_path / "a.zip", GIB)
+
+
+def test_a_bomb_is_refused_by_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "FREE_BYTES", 1000)
+    with pytest.raises(DataError, match="more than 200 times its size"):
+        sources_of(make_zip(tmp_path / "a.zip", **{"a.cdx": bytes(1_000_000)}), GIB)
+
+
+def test_a_bomb_is_refused_by_what_it_unpacks_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "FREE_BYTES", 1000)
+    (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(bytes(10_000_000)))
+    with pytest.raises(DataError, match="more than 200 times its size"):
+        read(Source(tmp_path / "a.cdx.gz", "cdx"))
+    # Within a ZIP that tells the truth about it.
+    path = make_zip(tmp_path / "a.zip", **{"a.cdx.gz": gzip.compress(bytes(10_000_000))})
+    (source,), _ = sources_of(path, GIB)
+    with pytest.raises(DataError, match="more than 200 times its size"):
+        read(source)
+
+
+def test_the_limit_is_that_of_the_settings(tmp_path):
+    (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(b"line\n" * 1000))
+    with pytest.raises(DataError, match=r"raise index\.max_unpacked_gib"):
+        read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=4999)
+    assert len(read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=5000)) == 5000
+
+
+def test_a_torn_gzip_is_said(tmp_path):
+    (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:-10])
+    with pytest.raises(DataError, match="cannot be read to its end"):
+        read(Source(tmp_path / "a.cdx.gz", "cdx"))

@@ -1,0 +1,107 @@
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from corpus_work import dies, dies_once, even, marked, refuses
+
+from paratune.console import Display
+from paratune.corpus.stage import Stage, begin, is_finished, parts, run_stage
+from paratune.errors import CheckpointError, DataError
+
+SCHEMA = pa.schema([("number", pa.int64())])
+DISPLAY = Display(speaks=False)
+
+
+def stage(folder, work=even, settings=1):
+    return Stage("odd", folder, SCHEMA, work, settings, [1])
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+INPUTS = [(0, 3), (3, 3), (3, 10)]
+
+
+def test_rows_are_kept_or_dropped_with_the_reason(tmp_path):
+    totals = run_stage(stage(tmp_path / "a"), INPUTS, workers=1, display=DISPLAY)
+    assert (totals["shards"], totals["kept"], totals["dropped"]) == (3, 5, {"odd": 5})
+    kept = [pq.read_table(path)["number"].to_pylist() for path in parts(tmp_path / "a")]
+    assert kept == [[0, 2], [], [4, 6, 8]]
+    dropped = pq.read_table(tmp_path / "a" / "dropped-00000.parquet").to_pylist()
+    assert dropped == [{"id": None, "url": "u1", "reason": "odd", "detail": "1"}]
+
+
+def test_any_number_of_workers_gives_the_same_files(tmp_path):
+    for workers in (1, 2, 3):
+        run_stage(stage(tmp_path / str(workers)), INPUTS, workers=workers, display=DISPLAY)
+    assert files(tmp_path / "1") == files(tmp_path / "2") == files(tmp_path / "3")
+    assert "stage.json" in files(tmp_path / "1")
+
+
+def test_a_finished_stage_is_not_made_again_and_a_changed_one_is(tmp_path):
+    run_stage(stage(tmp_path / "a"), INPUTS, workers=1, display=DISPLAY)
+    before = files(tmp_path / "a")
+    run_stage(stage(tmp_path / "a", refuses), INPUTS, workers=1, display=DISPLAY)
+    assert files(tmp_path / "a") == before
+    changed = stage(tmp_path / "a", settings=2)
+    assert not is_finished(changed)
+    assert run_stage(changed, INPUTS[:1], workers=1, display=DISPLAY)["shards"] == 1
+    assert not (tmp_path / "a" / "part-00001.parquet").exists()
+
+
+def test_an_interrupted_stage_goes_on(tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    inputs = [(str(marks), number) for number in range(3)]
+    whole = run_stage(stage(tmp_path / "a", marked), inputs, workers=1, display=DISPLAY)
+    before = files(tmp_path / "a")
+    # As a process leaves it that is killed while it writes the second shard.
+    for name in ("stage.json", "counts-00001.json"):
+        (tmp_path / "a" / name).unlink()
+    (tmp_path / "a" / "part-00001.parquet").write_bytes(b"torn")
+    (tmp_path / "a" / ".part-00001.parquet.1.tmp").write_bytes(b"torn")
+    assert run_stage(stage(tmp_path / "a", marked), inputs, workers=1, display=DISPLAY) == whole
+    assert files(tmp_path / "a") == before
+    assert sorted(path.name[0] for path in marks.iterdir()) == ["0", "1", "1", "2"]
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    inputs = [(str(tmp_path / "flag"), number) for number in range(4)]
+    totals = run_stage(stage(tmp_path / "a", dies_once), inputs, workers=2, display=DISPLAY)
+    assert totals["kept"] == 4
+    assert (tmp_path / "flag").exists()
+
+
+def test_an_input_that_kills_every_worker_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"processes died 3 times.*of which is 0: 7"):
+        run_stage(stage(tmp_path / "a", dies), [7, 8], workers=2, display=DISPLAY)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_an_input_refuses_is_said_and_leaves_nothing_half_made(tmp_path, workers):
+    with pytest.raises(DataError, match="input 0 is bad"):
+        run_stage(stage(tmp_path / "a", refuses), [0, 0], workers=workers, display=DISPLAY)
+    # A process that was ended may leave what it had begun, aside; the next start deletes it.
+    assert [name for name in files(tmp_path / "a") if not name.startswith(".")] == ["begun.json"]
+
+
+def test_parts_of_an_unfinished_stage_are_refused(tmp_path):
+    begin(stage(tmp_path / "a"))
+    with pytest.raises(CheckpointError, match="is not finished"):
+        parts(tmp_path / "a")
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(CheckpointError, match="holds other files"):
+        begin(stage(tmp_path))
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_the_output_is_that_of_the_rows_alone(tmp_path):
+    found = [run_stage(stage(tmp_path / str(n), settings=n), INPUTS, workers=1, display=DISPLAY) for n in (1, 2)]
+    assert found[0]["output"] == found[1]["output"]
+    assert found[0]["fingerprint"] != found[1]["fingerprint"]
+    assert json.loads((tmp_path / "1" / "stage.json").read_text()) == found[0]

@@ -1,0 +1,87 @@
+"""WARC files are written out; lengths and digests are computed from their bytes."""
+
+import base64
+import gzip
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from paratune.corpus.rows import Lost, Row
+from paratune.corpus.warcs import read_records
+
+SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
+PAGE = b"<p>Uma p\xc3\xa1gina</p>" * 20
+DATE = "2014-01-03T03:03:21Z"
+
+
+def record(url):
+    http = b"HTTP/1.0 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + PAGE
+    head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: {DATE}\r\n"
+    head += f"WARC-Target-URI: {url}\r\nContent-Type: application/http; msgtype=response\r\n"
+    return f"{head}Content-Length: {len(http)}\r\n\r\n".encode() + http + b"\r\n\r\n"
+
+
+def make_warc(path, *, compressed=True):
+    records = [record(url) for url in ("http://a.pt/", "http://b.pt/")]
+    path.write_bytes(b"".join(gzip.compress(each) if compressed else each for each in records))
+    return path
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_captures_are_found_where_they_are(tmp_path, compressed):
+    path = make_warc(tmp_path / "a.warc", compressed=compressed)
+    first, second = read_records(path)
+    digest = base64.b32encode(hashlib.sha1(PAGE).digest()).decode()
+    # Without compression the four bytes between two records are of neither, as in pywb's indexes.
+    whole = len(gzip.compress(record("http://a.pt/"))) if compressed else len(record("http://a.pt/"))
+    length = whole if compressed else whole - 4
+    assert first == Row(
+        *("http://a.pt/", "20140103030321", digest, "text/html; charset=utf-8", 200, 0, length, "a.warc", "a.warc"),
+    )
+    assert (second.url, second.offset) == ("http://b.pt/", whole)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("num_bytes", [30, 60, 150, 180])
+def test_what_comes_before_a_tear_is_kept(tmp_path, compressed, num_bytes):
+    path = make_warc(tmp_path / "a.warc", compressed=compressed)
+    path.write_bytes(path.read_bytes()[:-num_bytes])
+    first, lost = read_records(path)
+    assert first.url == "http://a.pt/"
+    assert isinstance(lost, Lost)
+    assert lost.reason in ("torn record", "damaged WARC")
+
+
+def test_a_file_of_something_else_is_said(tmp_path):
+    (tmp_path / "a.warc").write_bytes(b"<!doctype html>\n" * 50)
+    (lost,) = read_records(tmp_path / "a.warc")
+    assert lost.reason == "damaged WARC"
+    assert "after 0 whole records" in lost.detail
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets")
+def test_iana_is_found_as_pywb_indexed_it():
+    """pywb's own index of the same file: url, timestamp, status, digest, length and offset of each response."""
+    from paratune.corpus.cdx import read_lines
+
+    with (SHARED / "pywb/cdxj/iana.cdxj").open("rb") as file:
+        known = [each for each in read_lines(file, "x") if each.mime != "warc/revisit"]
+    found = [each for each in read_records(SHARED / "pywb/warcs/iana.warc.gz") if isinstance(each, Row)]
+
+    def key(row):
+        return row.offset, row.length, row.url, row.timestamp, row.status, row.digest
+
+    assert len(found) > 40
+    assert sorted(map(key, found)) == sorted(map(key, known))
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets")
+def test_no_file_of_the_test_suites_ends_in_an_error(capfd):
+    paths = [path for path in sorted(SHARED.rglob("*")) if "arc" in path.name and path.is_file()]
+    assert len(paths) > 30
+    for path in paths:
+        list(read_records(path))
