@@ -86,8 +86,11 @@ def find_known_device(name: str) -> Device:
     device = find_device(name)
     if device is None:
         keys = [each.key for each in DEVICES]
+        asked = name.lower().replace("_", "-")
+        kinds = [key for key in keys if asked and key.startswith(f"{asked}-")]
+        meant = f"; there are {', '.join(kinds)}" if kinds else did_you_mean(asked, keys)
         raise ConfigError(
-            f"{name} is no device that is listed{did_you_mean(name.lower().replace('_', '-'), keys)}; listed: "
+            f"{name} is no device that is listed{meant}; listed: "
             f"{', '.join(keys)}; describe another one in a file (docs/plan.md#a-machine-of-your-own) and give its path"
         )
     return device

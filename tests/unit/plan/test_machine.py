@@ -54,6 +54,8 @@ def test_an_unknown_device_is_answered_with_the_known_ones() -> None:
         machine_of("a100-41gb")
     with pytest.raises(ConfigError, match="did you mean v100s"):
         machine_of("v100ss")
+    with pytest.raises(ConfigError, match="there are a100-40gb, a100-80gb, "):
+        machine_of("A100")
 
 
 def write(folder: Path, text: str) -> str:
