@@ -1,0 +1,92 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from paratune.corpus import rate
+from paratune.corpus.rate import RateLimit
+
+ASK = """
+import sys, time
+from pathlib import Path
+from paratune.corpus.rate import RateLimit
+limit = RateLimit(Path(sys.argv[1]), 601)
+for _ in range(6):
+    limit.wait()
+    print(time.monotonic())
+"""
+
+
+def test_processes_share_one_limit(tmp_path):
+    # 601 a minute: 0.1 s apart, so that 18 requests of 3 processes take at least 1.7 s.
+    command = [sys.executable, "-c", ASK, str(tmp_path / "rate")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    moments = sorted(float(each) for process in processes for each in process.communicate(timeout=60)[0].split())
+    assert len(moments) == 18
+    assert all(moment - moments[0] >= 0.1 * n - 0.05 for n, moment in enumerate(moments))
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(rate.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(rate.time, "sleep", clock.sleep)
+    return clock
+
+
+def moments(limit, clock, number):
+    found = []
+    for _ in range(number):
+        limit.wait()
+        found.append(clock.now)
+    return found
+
+
+@pytest.fixture
+def limit(tmp_path):
+    path = tmp_path / "rate"
+    limit = RateLimit(path, 250)
+    limit._lock.acquire()  # its own waiting must not move the clock
+    return limit
+
+
+def test_no_minute_has_more(limit, clock):
+    found = moments(limit, clock, 600)
+    for start in found:
+        assert sum(start <= each < start + 60 for each in found) <= 250
+
+
+def test_idleness_saves_nothing_up(limit, clock):
+    moments(limit, clock, 2)
+    clock.now += 3600
+    first, second = moments(limit, clock, 2)
+    assert second - first == pytest.approx(60 / 249)
+
+
+def test_the_archive_can_hold_all_up(limit, clock):
+    limit.hold(120)
+    assert moments(limit, clock, 1) == [pytest.approx(1120)]
+
+
+@pytest.mark.parametrize("kept", ["", "[]", json.dumps({"boot": "another", "next_s": 5}), '{"next_s": null}'])
+def test_a_file_that_cannot_tell_costs_a_minute(limit, clock, tmp_path, kept):
+    (tmp_path / "rate").write_text(kept)
+    assert moments(limit, clock, 1) == [pytest.approx(1060)]
+
+
+def test_a_limit_below_two_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="per_minute is 1"):
+        RateLimit(tmp_path / "rate", 1)
