@@ -170,5 +170,5 @@ def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune
     finally:
         assert paratune("toy-cluster", "stop", *at).returncode == EXIT_OK
     assert paratune("toy-cluster", "status", *at).returncode == EXIT_FAILED
-    assert [pid for pid in found["daemons"].values() if Path(f"/proc/{pid}").exists()] == []
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found["daemons"].values()), "daemons end")
     shutil.rmtree(at[1])

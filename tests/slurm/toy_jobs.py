@@ -23,9 +23,14 @@ def state_of(job: str) -> str:
 
 
 def release(job: str) -> None:
-    """Let a job that was queued again start now: Slurm holds it back for two minutes."""
+    """Let a job that was queued again start now: Slurm holds it back for two minutes, from when its end is complete."""
     wait_until(lambda: state_of(job) == "PENDING", f"job {job} is queued again")
-    subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=True)
+
+    def has_started() -> bool:
+        subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=False, capture_output=True)
+        return state_of(job) != "PENDING"
+
+    wait_until(has_started, f"job {job} starts again")
 
 
 def text_of(slurm: Path) -> str:
