@@ -46,8 +46,9 @@ def run(world: Path) -> Iterator[Run]:
         return done
 
     yield start
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
+    for left in psutil.process_iter(["cwd"]):
+        if left.info["cwd"] == str(world):
+            left.kill()
 
 
 def evidence(world: Path) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """What a rank is at: noted by the training as it goes on, read by the thread that watches it."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from pathlib import Path
 
 
 class Pulse:
-    """A few plain attributes, each written by the training's thread alone; no lock is taken, so none can be waited for.
+    """A few plain attributes, each written by the training's thread alone; no lock is taken while it trains.
 
     Every sign of progress makes `num_beats` larger: a phase that begins or ends, a batch that is evaluated, some rows
     that are tokenized, a tensor that is written.
@@ -26,6 +27,8 @@ class Pulse:
         """When `doing` or `phase` last changed."""
         self.run_folder: Path | None = None
         """Once it is this run's; evidence goes there."""
+        self.news = threading.Event()
+        """Wakes the watching thread before its time."""
 
     def beat(self) -> None:
         """Note that something went on."""
@@ -36,6 +39,11 @@ class Pulse:
         if doing != self.doing:
             self.doing, self.detail, self.since = doing, "", time.time()
         self.num_beats += 1
+
+    def holds(self, folder: Path) -> None:
+        """Note that the run folder is this run's: from now on the other ranks hear of this one at once."""
+        self.run_folder = folder
+        self.news.set()
 
     def goes_on(self, label: str, done: int, total: int) -> None:
         """Note how far a piece of work is; the same figures twice are no progress."""

@@ -32,8 +32,9 @@ EVIDENCE = "hang"
 """Folder in the run folder."""
 VERDICT_FILE = "hang.json"
 LONGEST_POLL_S, SHORTEST_POLL_S = 5.0, 0.1
-FIRST_SHARE = 1 / 8
-"""Of the time that is allowed, after which a rank begins to write: a run that fails at once leaves no folder behind."""
+FIRST_SHARE, LONGEST_FIRST_S = 1 / 8, 10.0
+"""Of the time that is allowed, and at most, after which a rank begins to write even if its run has no folder yet: a run
+that fails at once leaves none behind."""
 SILENT_POLLS = 4
 """Looks without a sign of a rank's thread from which on it counts as silent."""
 UNHEARD_FACTOR = 4
@@ -81,7 +82,7 @@ class Watchdog:
         self._made: list[Path] = []
         self._is_made = False
         self._shares = world_size > 1
-        self._closed = threading.Event()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -92,7 +93,8 @@ class Watchdog:
 
     def close(self) -> None:
         """Stop watching, and take this rank's file away."""
-        self._closed.set()
+        self._is_closed = True
+        self._pulse.news.set()
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
         self._tidy([self._rank])
@@ -126,7 +128,11 @@ class Watchdog:
         return self._beats / f"rank{rank:04d}.json"
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._poll_s):
+        while True:
+            self._pulse.news.wait(self._poll_s)
+            self._pulse.news.clear()
+            if self._is_closed:
+                return
             self._come_by()
             self._arm()
             self._tell()
@@ -159,13 +165,18 @@ class Watchdog:
     def _tell(self, *, as_evidence: bool = False) -> Beat:
         self._num_written += 1
         beat = beat_now(self._pulse, self._rank, self._world_size, self._num_written, as_evidence=as_evidence)
-        if self._shares and time.monotonic() - self._began >= FIRST_SHARE * self._timeout_s:
+        if self._shares and self._is_due():
             if not self._is_made:
                 self._make_folder()
             with suppress(OSError):
                 write_beat(self._own_file(), beat)
         self._note(beat)
         return beat
+
+    def _is_due(self) -> bool:
+        """Return whether this rank is to be heard: a run that has its folder, or has been long enough at getting it."""
+        first_s = min(FIRST_SHARE * self._timeout_s, LONGEST_FIRST_S)
+        return self._pulse.run_folder is not None or time.monotonic() - self._began >= first_s
 
     def _look(self) -> None:
         for rank in range(self._world_size) if self._shares else ():

@@ -179,7 +179,7 @@ class _Run:
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
         self._memory.holds_folder = True
-        self._pulse.run_folder = self._folder
+        self._pulse.holds(self._folder)
         try:
             log_to_file(self._folder, prepared.place.rank)
             progress = self._progress()

@@ -57,6 +57,18 @@ def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, ca
     assert not (tmp_path / "runs" / HEARTBEATS).exists()
 
 
+def test_a_rank_is_heard_as_soon_as_its_run_has_a_folder(tmp_path):
+    pulse = Pulse()
+    dog = Watchdog(pulse, 1, 2, tmp_path / "runs" / "r", 800.0, end=lambda _: None)  # looks every 5 s
+    dog.start()
+    time.sleep(0.2)
+    assert not (tmp_path / "runs").exists()
+    pulse.holds(tmp_path / "runs" / "r")
+    wait_for(lambda: dog._own_file().exists(), timeout_s=2.0)
+    dog.close()
+    assert not (tmp_path / "runs").exists()
+
+
 def test_one_rank_that_gets_on_is_enough(dogs):
     found, pulses, codes = dogs
     for dog in found:
