@@ -8,7 +8,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from paratune.console import Display, print_json, print_result, set_up_logging
-from paratune.corpus.index import FOLDER, run_index
+from paratune.corpus.index.run import FOLDER, run_index
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import BEGUN_FILE
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean

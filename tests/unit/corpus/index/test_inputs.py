@@ -3,8 +3,8 @@ import zipfile
 
 import pytest
 
-from paratune.corpus import inputs
-from paratune.corpus.inputs import Source, find_files, open_index, sources_of
+from paratune.corpus.index import inputs
+from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
 from paratune.errors import DataError
 
 GIB = 2**30

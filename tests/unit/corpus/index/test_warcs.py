@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import Lost, Row
-from paratune.corpus.warcs import read_records
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
 PAGE = b"<p>Uma p\xc3\xa1gina</p>" * 20
@@ -65,7 +65,7 @@ def test_a_file_of_something_else_is_said(tmp_path):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets")
 def test_iana_is_found_as_pywb_indexed_it():
     """pywb's own index of the same file: url, timestamp, status, digest, length and offset of each response."""
-    from paratune.corpus.cdx import read_lines
+    from paratune.corpus.index.cdx import read_lines
 
     with (SHARED / "pywb/cdxj/iana.cdxj").open("rb") as file:
         known = [each for each in read_lines(file, "x") if each.mime != "warc/revisit"]

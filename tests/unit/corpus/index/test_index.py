@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paratune.console import Display
-from paratune.corpus.index import run_index
+from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Index, read_settings
 from paratune.corpus.stage import parts
 from paratune.errors import ConfigError, DataError
@@ -122,7 +122,7 @@ def test_settings_with_nothing_to_read_are_refused(tmp_path):
         read_settings(path)
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[3] / "configs/corpus").glob("*.yaml")), ids=str)
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[4] / "configs/corpus").glob("*.yaml")), ids=str)
 def test_the_examples_can_be_read(path):
     assert read_settings(path).work
 

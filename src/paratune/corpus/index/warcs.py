@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from paratune.corpus.cdx import base32_digest
+from paratune.corpus.index.cdx import base32_digest
 from paratune.corpus.rows import Found, Lost, Row
 from paratune.errors import DataError, require
 

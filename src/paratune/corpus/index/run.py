@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from paratune.console import Display
-from paratune.corpus.cdx import read_lines
-from paratune.corpus.inputs import Source, find_files, open_index, sources_of
+from paratune.corpus.index.cdx import read_lines
+from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
+from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost
 from paratune.corpus.settings import Corpus, Index
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, is_finished, parts, run_stage
-from paratune.corpus.warcs import read_records
 from paratune.errors import DataError, require_installed
 
 log = logging.getLogger(__name__)
