@@ -1,0 +1,94 @@
+"""The command line. Each command imports what it needs when it is called, so that --help is instant.
+
+Exit codes are those of `paratune.errors`; docs/exit_codes.md lists them.
+"""
+
+import os
+import signal
+import sys
+import time
+
+from cyclopts import App
+from rich.text import Text
+
+from paratune import __version__
+from paratune.cli import cluster, models, planning, records, training
+from paratune.cli.config import config_app
+from paratune.cli.corpus import corpus_app
+from paratune.cli.tokenizer import tokenizer_app
+from paratune.cli.usage import usage_error
+from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError, Stopped
+
+app = App(
+    name="paratune",
+    help="Fine-tune BERT-family models on one device or many: one file, measured, resumable, compared.",
+    version=__version__,
+    help_format="plaintext",
+    error_formatter=lambda error: Text(usage_error(error)),
+)
+_COMMANDS = (
+    *(training.train, training.sweep, training.certify),
+    *(cluster.launch, cluster.jobs, cluster.cancel, cluster.toy_cluster),
+    *(models.evaluate, models.predict, models.fill_mask, models.pseudo_label, models.glue_submit),
+    *(records.report, records.watch, records.compare),
+    *(planning.data, planning.plan, planning.doctor, planning.bundle, planning.unbundle),
+    *(config_app, corpus_app, tokenizer_app),
+)
+for _command in _COMMANDS:
+    app.command(_command)
+
+
+def _let_the_launcher_speak_first(error: ParatuneError) -> None:
+    """Wait, when a rank was lost, until what started this process has seen which one and of what."""
+    from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+
+    if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
+        time.sleep(4 * LAUNCHER_POLL_S)
+
+
+def _leave_trackers_behind(code: int) -> None:
+    """End at once when a tracker did not end in time: what its package does at the interpreter's end may never end."""
+    channel = sys.modules.get("paratune.trackers.channel")
+    if channel is not None and channel.left_behind():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _note_exit_code(code: int) -> None:
+    """Tell the batch script of `paratune launch` what this process ends with."""
+    if "PARATUNE_EXIT_CODES" in os.environ:
+        from paratune.place import note_exit_code
+
+        note_exit_code(code)
+
+
+def main() -> None:
+    """Run the command line and exit with a code of `paratune.errors`."""
+    try:
+        code = app(result_action="return_value")
+        sys.stdout.flush()
+    except ParatuneError as error:
+        from paratune.text import plain_lines
+
+        _let_the_launcher_speak_first(error)
+        # A header or a label of a file may be part of the message, and must not act in the terminal.
+        print(plain_lines(error if isinstance(error, Stopped) else f"error: {error}"), file=sys.stderr)  # noqa: T201
+        code = error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Who read the output has enough of it (`| head`); what Python still holds must not be written at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    except Exception:
+        _note_exit_code(EXIT_FAILED)  # with a traceback
+        raise
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
+        signal.signal(number, signal.SIG_IGN)
+    code = code if isinstance(code, int) else EXIT_OK
+    _note_exit_code(code)
+    _leave_trackers_behind(code)
+    sys.exit(code)

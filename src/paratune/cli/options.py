@@ -1,0 +1,25 @@
+"""Options and arguments that several commands have."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from paratune.errors import ConfigError
+
+Overrides = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative=(), help="section.key=value, on top of the file; may be repeated"),
+]
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="print the result as JSON on stdout")]
+TextColumn = Annotated[str | None, Parameter(help="column of the text")]
+PairColumn = Annotated[str | None, Parameter(help="column of the second text of a pair")]
+LabelColumn = Annotated[str | None, Parameter(help="column of the label, target or answer")]
+StartColumn = Annotated[str | None, Parameter(help="column of the character at which the answer of --label begins")]
+BatchSize = Annotated[int, Parameter(help="samples of one forward pass, if they are the longest; of shorter ones more")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="where to compute")]
+
+
+def some_of(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    if not names:
+        raise ConfigError(f"name at least one of {what}")
+    return names
