@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, did_you_mean
+from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, did_you_mean
 from paratune.text import plain
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: st
 
 
 def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:
-    """Print the plan of a configuration; return the exit code.
+    """Print the plan of a configuration; return the exit code, 1 where there is nothing to advise.
 
     Raises:
         ParatuneError: The configuration, an option, the model or the data is wrong.
@@ -103,11 +103,11 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     if as_json:
         files = {"written": None if written is None else str(write)}
         print_json(plan.as_dict() | files | ({} if aimed is None else {"goal": aimed.as_dict()}))
-        return EXIT_OK
-    for line in (written, probes):
-        if line is not None:
-            print_result(Text(plain(line)))
-    return EXIT_OK
+    else:
+        for line in (written, probes):
+            if line is not None:
+                print_result(Text(plain(line)))
+    return EXIT_FAILED if chosen is None else EXIT_OK
 
 
 def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
@@ -134,7 +134,7 @@ def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
         heading=tuple(heading),
         predictions=tuple(found),
         impossible=tuple(impossible),
-        advice=tuple(plan_advice(found)),
+        advice=tuple(plan_advice(found, all_tried=wanted.strategies == "all")),
         notes=tuple(_notes(job, machine, found)),
         recommended=recommended(found),
         about=about,
@@ -203,11 +203,11 @@ def _whole_numbers(option: str, text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if not (word.isascii() and word.isdigit() and 1 <= int(word) <= _MOST_RANKS):
-            raise ConfigError(f"{option} {text}: {word!r} is not a whole number from 1 on; such as {option} 1,2,4,8")
+            raise ConfigError(f"{option} {text!r}: {word!r} is not a whole number from 1 on; such as {option} 1,2,4,8")
     numbers = [int(word) for word in words]
     twice = [number for number in dict.fromkeys(numbers) if numbers.count(number) > 1]
     if twice:
-        raise ConfigError(f"{option} {text} names {twice[0]} twice; name each once")
+        raise ConfigError(f"{option} {text!r} names {twice[0]} twice; name each once")
     return numbers
 
 

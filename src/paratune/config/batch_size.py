@@ -119,10 +119,11 @@ def _resolved(batch: BatchSize, data_world_size: int, num_micro_batches: int, mu
     micro = min(asked, share)
     if share % micro:
         sizes = divisors(share)
+        whose = "one rank" if data_world_size == 1 else f"each of {data_world_size} ranks"
         near = _either([max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)])
         raise ConfigError(
-            f"batch.micro_batch_size is {micro}, which does not divide the {share} samples that each of "
-            f"{data_world_size} ranks takes of batch.global: {batch.global_}; the nearest that do: {near}"
+            f"batch.micro_batch_size is {micro}, which does not divide the {share} samples that {whose} takes of "
+            f"batch.global: {batch.global_}; the nearest that do: {near}"
         )
     return ResolvedBatch(batch.global_, micro, share // micro)
 

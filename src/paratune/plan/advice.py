@@ -1,6 +1,7 @@
 """What the predictions advise, in words: what to run, what not to bother with, and why a curve will be flat."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from paratune.plan.enumerate import ALL
 from paratune.plan.predict import Prediction, Span, devices
@@ -42,11 +43,16 @@ def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
     return [each for each in timed if _device_seconds(each) <= COSTLY * cheapest]
 
 
-def plan_advice(predictions: Sequence[Prediction]) -> list[str]:
-    """Return sentences, the most useful first; an empty list where there is nothing to say."""
+def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -> list[str]:
+    """Return sentences, the most useful first; an empty list where there is nothing to say.
+
+    Args:
+        predictions: Of all ways that sizes allow.
+        all_tried: Whether these are the ways of all strategies.
+    """
     looks: tuple[Callable[[Sequence[Prediction]], Iterator[str]], ...] = (
         _advised,
-        _what_fits,
+        partial(_what_fits, all_tried=all_tried),
         _fastest,
         _cheapest,
         _micro_batch,
@@ -72,7 +78,7 @@ def _advised(predictions: Sequence[Prediction]) -> Iterator[str]:
     yield f"Run {best.in_words}: {why}."
 
 
-def _what_fits(predictions: Sequence[Prediction]) -> Iterator[str]:
+def _what_fits(predictions: Sequence[Prediction], *, all_tried: bool) -> Iterator[str]:
     fitting = [each for each in predictions if each.fits]
     if any(each.fits is None for each in predictions):
         yield "Whether it fits is not known: the memory of the device is not; give it in a file (--device FILE.yaml)."
@@ -80,7 +86,7 @@ def _what_fits(predictions: Sequence[Prediction]) -> Iterator[str]:
         nearest = max(predictions, key=lambda each: each.room_bytes or 0)
         yield (
             f"Nothing fits. {nearest.label} comes nearest: it lacks {format_bytes(-(nearest.room_bytes or 0))} of "
-            f"{format_bytes(nearest.memory.total)}{_remedies(nearest)}."
+            f"{format_bytes(nearest.memory.total)}{_remedies(nearest, all_tried)}."
         )
     elif fitting:
         least = min(fitting, key=lambda each: (each.setup.num_ranks, _complexity(each)))
@@ -90,13 +96,13 @@ def _what_fits(predictions: Sequence[Prediction]) -> Iterator[str]:
         )
 
 
-def _remedies(nearest: Prediction) -> str:
+def _remedies(nearest: Prediction, all_tried: bool) -> str:
     found = []
     if nearest.setup.activation_checkpointing is None:
         found.append("train.activation_checkpointing: 1")
     if (nearest.largest_micro_batch or 0) > 1 or nearest.setup.micro_batch_size > 1:
         found.append("batch.micro_batch_size: auto")
-    found.append("--strategies all")
+    found.append("more devices, or larger ones" if all_tried else "--strategies all")
     return f"; try {', '.join(found)}"
 
 

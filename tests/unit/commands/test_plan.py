@@ -14,7 +14,7 @@ from paratune.commands import plan
 from paratune.commands.plan import Wanted, plan_command
 from paratune.commands.plan_goal import check_goal
 from paratune.config.load import load_config
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, DataError
+from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, DataError
 
 CONFIG = """\
 task: {kind: classification, labels: [neg, pos]}
@@ -102,11 +102,11 @@ def test_the_table_is_for_people(path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"devices": "0"}, "--devices 0: '0' is not a whole number from 1 on; such as --devices 1,2,4,8"),
-        ({"devices": "1,a"}, "--devices 1,a: 'a' is not a whole number"),
-        ({"devices": ""}, "--devices : '' is not a whole number"),
-        ({"devices": "2,4,2"}, "--devices 2,4,2 names 2 twice"),
-        ({"micro_batch_size": "-1"}, "--micro-batch-size -1: '-1' is not a whole number"),
+        ({"devices": "0"}, "--devices '0': '0' is not a whole number from 1 on; such as --devices 1,2,4,8"),
+        ({"devices": "1,a"}, "--devices '1,a': 'a' is not a whole number"),
+        ({"devices": ""}, "--devices '': '' is not a whole number"),
+        ({"devices": "2,4,2"}, "--devices '2,4,2' names 2 twice"),
+        ({"micro_batch_size": "-1"}, "--micro-batch-size '-1': '-1' is not a whole number"),
         ({"nodes": 0, "max_length": 0}, "--nodes 0: at least 1 is needed; --max-length 0: at least 1 is needed"),
         ({"rows": 5}, "--rows says how many rows there are where data is not read; it goes with --max-length"),
         ({"price": -1.0}, "--price -1.0: a price of a device-hour is a number from 0 on"),
@@ -121,6 +121,22 @@ def test_the_table_is_for_people(path: Path, capsys: pytest.CaptureFixture[str])
 def test_what_means_nothing_is_refused(path: Path, wanted: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         plan_command(path, [], Wanted(**({"device": "t4"} | wanted)), write=None, as_json=True)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"strategies": "ddp", "devices": "1", "micro_batch_size": "3"},  # not possible
+        {"strategies": "single", "devices": "1", "goal": "under 0.1GB"},  # not met
+    ],
+)
+def test_where_nothing_can_be_advised_the_exit_code_says_so(
+    path: Path, wanted: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for as_json in (True, False):
+        code = plan_command(path, [], Wanted(**({"device": "t4"} | wanted)), write=None, as_json=as_json)
+        assert code == EXIT_FAILED
+    assert capsys.readouterr().out
 
 
 def test_without_data_it_is_said_what_to_do(path: Path) -> None:

@@ -35,7 +35,7 @@ def test_resolve_batch(said, ranks, resolved):
         ({"global": 32}, 3, ["batch.global is 32", "3 ranks", "30 or 33"]),
         ({"global": 2}, 4, ["batch.global is 2", "4 ranks", "can: 4"]),
         ({"global": 32, "micro_batch_size": 5}, 2, ["micro_batch_size is 5", "the 16 samples", "4 or 8"]),
-        ({"global": 7, "micro_batch_size": 3}, 1, ["micro_batch_size is 3", "1 or 7"]),
+        ({"global": 7, "micro_batch_size": 3}, 1, ["size is 3", "the 7 samples that one rank takes", "1 or 7"]),
     ],
 )
 def test_what_does_not_divide_is_refused_with_the_nearest_that_does(said, ranks, parts):

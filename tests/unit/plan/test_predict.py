@@ -95,6 +95,8 @@ def test_where_nothing_fits_one_sample_is_shown() -> None:
     assert {(each.setup.micro_batch_size, each.fits, each.largest_micro_batch) for each in found} == {(1, False, None)}
     assert recommended(found) is None
     assert "Nothing fits. zero3 on 4 devices comes nearest: it lacks 256 MiB" in plan_advice(found)[0]
+    assert plan_advice(found)[0].endswith("--strategies all.")
+    assert plan_advice(found, all_tried=True)[0].endswith("more devices, or larger ones.")
 
 
 @pytest.mark.usefixtures("simple")
