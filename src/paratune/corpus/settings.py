@@ -12,6 +12,7 @@ from paratune.config.problems import Place, Problem, failure
 from paratune.config.section import Positive, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
+from paratune.corpus.clean.settings import Clean
 
 MIMES = [
     "text/html",
@@ -55,6 +56,8 @@ class Corpus(Section):
     """Captures of one shard."""
     index: Index = Field(default_factory=Index)
     """Which captures there are, and which are wanted."""
+    clean: Clean = Field(default_factory=Clean)
+    """What is dropped of the documents, and what is changed in them."""
 
 
 def read_settings(path: Path) -> Corpus:
