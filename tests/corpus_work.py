@@ -37,3 +37,8 @@ def dies(each):
 def refuses(each):
     raise DataError(f"input {each} is bad")
     yield
+
+
+def letters(each):
+    """Return each letter of a text as a key; a full stop has none."""
+    return (None if letter == "." else letter.encode() for letter in each)

@@ -1,0 +1,63 @@
+import random
+from pathlib import Path
+
+import pytest
+from corpus_work import letters
+
+from paratune.console import Display
+from paratune.corpus import once
+from paratune.corpus.once import find_repeated, repeated_rows
+
+DISPLAY = Display(speaks=False)
+
+
+def found_in(folder, inputs, workers=1, at_once=1000):
+    find_repeated(folder, inputs, letters, settings=1, source=inputs, workers=workers, display=DISPLAY, at_once=at_once)
+    return [repeated_rows(folder, number) for number in range(len(inputs))]
+
+
+def test_a_repeated_key_names_the_first_of_all_inputs(tmp_path):
+    # "." has no key. c is twice in the second input itself and first in the first one; e is twice in the second.
+    assert found_in(tmp_path, ["abc.", "xcc.ee", "", "a.e"]) == [
+        {},
+        {1: (0, 2), 2: (0, 2), 5: (1, 4)},
+        {},
+        {0: (0, 0), 2: (1, 4)},
+    ]
+
+
+@pytest.mark.parametrize("at_once", [20, 90, 10_000])
+def test_the_pieces_change_nothing(tmp_path, at_once):
+    chance = random.Random(1)
+    inputs = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyzäöü.", k=50)) for _ in range(5)]
+    expected, first = [], {}
+    for shard, text in enumerate(inputs):
+        again = {}
+        for row, letter in enumerate(text):
+            if letter != "." and first.setdefault(letter, (shard, row)) != (shard, row):
+                again[row] = first[letter]
+        expected.append(again)
+    assert found_in(tmp_path, inputs, at_once=at_once) == expected
+
+
+def test_workers_change_no_file(tmp_path):
+    inputs = ["abcab", "bcd", "dea"]
+    for workers in (1, 2):
+        found_in(tmp_path / str(workers), inputs, workers, at_once=4)
+    files = [
+        {path.relative_to(tmp_path / folder): path.read_bytes() for path in (tmp_path / folder).rglob("*.*")}
+        for folder in ("1", "2")
+    ]
+    assert files[0] == files[1]
+    assert Path("ranges/part-00002.parquet") in files[0]
+
+
+def test_equal_keys_of_an_input_reach_the_pieces_once(tmp_path):
+    found_in(tmp_path, ["aaaaaaaa"])
+    (table,) = once.parts(tmp_path / "keys")
+    assert [len(each) for each in once._columns(table, once._Range((), 0, 2**64))] == [1, 1, 1]
+
+
+def test_other_inputs_are_not_taken_for_those_before(tmp_path):
+    assert found_in(tmp_path, ["ab", "a"]) == [{}, {0: (0, 0)}]
+    assert found_in(tmp_path, ["ab", "b"]) == [{}, {0: (0, 1)}]
