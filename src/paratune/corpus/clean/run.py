@@ -13,6 +13,7 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.language import run_language
+from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
 from paratune.errors import CheckpointError
@@ -26,7 +27,10 @@ BEFORE = "3_extract"
 Run = Callable[[Corpus, Path, Path, int, Display], dict[str, Any]]
 """Settings, folder of the stage before, folder of the step, processes, and where progress is shown; gives totals."""
 
-STEPS: list[tuple[str, Run]] = [("language", run_language)]
+STEPS: list[tuple[str, Run]] = [
+    ("language", run_language),
+    ("personal", run_personal),
+]
 """All steps in their order."""
 
 

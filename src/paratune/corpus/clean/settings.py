@@ -1,12 +1,13 @@
 """The settings of the cleaning: a section for each step that has any."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from paratune.config.section import Section, Text
 
 StepName = Literal["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
+PersonalKind = Literal["email", "phone", "nif", "iban"]
 
 
 class Language(Section):
@@ -18,6 +19,17 @@ class Language(Section):
     """Least probability of the language, from 0 to 1."""
 
 
+class Personal(Section):
+    """Which personal data is masked."""
+
+    kinds: Annotated[list[PersonalKind], Field(min_length=1)] = Field(
+        default_factory=lambda: list(get_args(PersonalKind))
+    )
+    """What is masked: addresses of e-mail, telephone numbers, Portuguese tax numbers, bank accounts."""
+    region: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] = "PT"
+    """ISO 3166 code of the country of telephone numbers that are written without one."""
+
+
 class Clean(Section):
     """What is dropped of the documents, and what is changed in them."""
 
@@ -25,3 +37,5 @@ class Clean(Section):
     """Steps to leave out."""
     language: Language = Field(default_factory=Language)
     """Which languages are kept."""
+    personal: Personal = Field(default_factory=Personal)
+    """Which personal data is masked."""

@@ -1,0 +1,156 @@
+"""Personal data in documents, masked: addresses of e-mail, telephone numbers, NIFs and IBANs become a token each.
+
+Telephone numbers are told by libphonenumber, NIFs and IBANs by their check digits (python-stdnum). What is written like
+one of them and is an amount, the number of a law or a part of an address on the web is left as it is.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from paratune.console import Display
+from paratune.corpus.clean.settings import Personal
+from paratune.corpus.clean.step import Document, Shard, read_documents, run_documents
+from paratune.corpus.settings import Corpus
+from paratune.errors import ConfigError, did_you_mean, require
+
+FORMAT = 1
+"""Of the rows: raised when the same input gives others than before."""
+TOKENS = {"email": "<EMAIL>", "phone": "<PHONE>", "nif": "<NIF>", "iban": "<IBAN>"}
+"""What is written instead, by kind."""
+MIN_IBAN = 15
+"""Characters of the shortest, which is Norway's."""
+BEFORE, AFTER = 40, 12
+"""Characters around a number that are looked at."""
+NO_MAX = 2**31
+"""Of numbers in a text that libphonenumber finds to be none, before it gives up."""
+
+_AT = r"(?:@|[ \t]{0,2}[\[(](?:at|arroba)[\])][ \t]{0,2})"
+_DOT = r"(?:\.|[ \t]{0,2}[\[(](?:dot|ponto)[\])][ \t]{0,2})"
+_EMAIL = re.compile(rf"(?<![\w.%+-])\w[\w.%+-]{{0,63}}{_AT}(?:[\w-]{{1,63}}{_DOT}){{1,8}}[a-z]{{2,24}}(?!\w)", re.I)
+_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?!\w)")
+_GROUPED = r"\d{3}[ .]?\d{3}[ .]?\d{3}"
+_NIF_WORDS = r"(?:\bN\.?I\.?F\b|\bN\.?I\.?P\.?C\b|\bcontribuinte|identificação\s+fiscal|\bVAT\b|pessoa\s+colec?tiva)"
+_NAMED_NIF = re.compile(rf"{_NIF_WORDS}[^\d\n]{{0,20}}?(?P<number>(?:PT ?)?{_GROUPED})(?!\d)", re.I)
+_BARE_NIF = re.compile(r"(?<![\w.,/+-])(?P<number>(?:PT ?)?(?:[1235689]\d|45)\d{7})(?![\w/]|[.,-]\d)")
+_PHONE_WORD = re.compile(r"\b(?:tel|telef|telefone|telefax|fax|tlm|tlf|telem[oó]ve(?:l|is)|contac?tos?|ligue)\b", re.I)
+_MONEY_BEFORE = re.compile(r"(?:[€$£]|\bEUR|\bUSD)\s?$")
+_MONEY_AFTER = re.compile(
+    r"\s?(?:[€$£%]|(?:EUR|USD|euros?|escudos|contos|reais|d[oó]lares|libras|habitantes|pessoas|milh[oõ]es|k[gm])\b)",
+    re.I,
+)
+_REFERENCE_BEFORE = re.compile(
+    r"(?:\bn\.?\s?[ºo°]\.?|\bref(?:er[eê]ncia|\.)?|\bprocesso|\blei|\bISBN|\bISSN|\bid)[ :]*$", re.I
+)
+_GOES_ON = re.compile(r",\d|/(?:19|20)\d\d(?!\d)")
+_LINK = re.compile(r"(?:://|\bwww\.)\S*$")
+
+Span = tuple[int, int]
+
+
+def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+    """Run the step: documents without personal data, with how much of it there was.
+
+    Raises:
+        ConfigError: The region is not one that has telephone numbers.
+        MissingDependency: phonenumbers or python-stdnum is not installed.
+    """
+    options = corpus.clean.personal
+    regions = require("phonenumbers", extra="corpus").SUPPORTED_REGIONS
+    require("stdnum", extra="corpus")
+    if options.region not in regions:
+        hint = did_you_mean(options.region, regions)
+        raise ConfigError(
+            f"clean.personal.region: {options.region} is not known{hint}; two letters, as ISO 3166 has them"
+        )
+    versions = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
+    settings = {**options.model_dump(), "format": FORMAT, **versions}
+    return run_documents(folder, before, mask_documents, options, settings, workers=workers, display=display)
+
+
+def mask_documents(shard: Shard) -> Iterator[Document]:
+    """Yield the documents of a shard with what is personal in text and title masked."""
+    options: Personal = shard.options
+    for document in read_documents(shard.path):
+        text, num_masked = mask(document["text"], options)
+        if document["title"]:
+            title, more = mask(document["title"], options)
+            document, num_masked = {**document, "title": title}, num_masked + more
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        yield {**document, "text": text, "sha256": sha256, "num_masked": num_masked}
+
+
+def mask(text: str, options: Personal) -> tuple[str, int]:
+    """Return a text with what is personal in it replaced by tokens, and how many there are."""
+    found: list[tuple[Span, str]] = []
+    for kind, find in _FINDERS:
+        if kind in options.kinds:
+            for start, end in find(text, options):
+                if all(end <= other[0] or other[1] <= start for other, _ in found):
+                    found.append(((start, end), TOKENS[kind]))
+    pieces, position = [], 0
+    for (start, end), token in sorted(found):
+        pieces += [text[position:start], token]
+        position = end
+    return "".join([*pieces, text[position:]]), len(found)
+
+
+def _emails(text: str, _: Personal) -> Iterator[Span]:
+    for match in _EMAIL.finditer(text):
+        yield match.span()
+
+
+def _ibans(text: str, _: Personal) -> Iterator[Span]:
+    is_valid: Callable[[str], bool] = require("stdnum.iban", extra="corpus").is_valid
+    for match in _IBAN.finditer(text):
+        # Words in capitals may follow: the longest beginning that is one.
+        for end in range(match.end(), match.start() + MIN_IBAN - 1, -1):
+            if is_valid(text[match.start() : end]):
+                yield match.start(), match.start() + len(text[match.start() : end].rstrip())
+                break
+
+
+def _phones(text: str, options: Personal) -> Iterator[Span]:
+    module = require("phonenumbers", extra="corpus")
+    for match in module.PhoneNumberMatcher(text, options.region, max_tries=NO_MAX):
+        before, after = _around(text, match.start, match.end)
+        if _GOES_ON.match(after) or _is_amount(before, after) or _LINK.search(before):
+            continue
+        is_named = _PHONE_WORD.search(before) is not None
+        # With points it may as well be a large number, or that of a version.
+        if is_named or not ("." in match.raw_string or _REFERENCE_BEFORE.search(before)):
+            yield match.start, match.end
+
+
+def _nifs(text: str, _: Personal, pattern: re.Pattern[str]) -> Iterator[Span]:
+    is_valid: Callable[[str], bool] = require("stdnum.pt.nif", extra="corpus").is_valid
+    for match in pattern.finditer(text):
+        start, end = match.span("number")
+        before, after = _around(text, start, end)
+        is_other = pattern is _BARE_NIF and (
+            _is_amount(before, after) or _REFERENCE_BEFORE.search(before) or _LINK.search(before)
+        )
+        if not is_other and is_valid(match["number"]):
+            yield start, end
+
+
+def _around(text: str, start: int, end: int) -> tuple[str, str]:
+    return text[max(0, start - BEFORE) : start], text[end : end + AFTER]
+
+
+def _is_amount(before: str, after: str) -> bool:
+    return bool(_MONEY_BEFORE.search(before) or _MONEY_AFTER.match(after))
+
+
+_FINDERS: list[tuple[str, Callable[[str, Personal], Iterator[Span]]]] = [
+    ("iban", _ibans),
+    ("email", _emails),
+    ("nif", partial(_nifs, pattern=_NAMED_NIF)),
+    ("phone", _phones),
+    ("nif", partial(_nifs, pattern=_BARE_NIF)),
+]
+"""In the order of their claims: nine digits are a telephone number unless they are called a NIF."""

@@ -1,0 +1,149 @@
+import hashlib
+import time
+
+import pytest
+from corpus_documents import document, extracted, kept
+
+from paratune.console import Display
+from paratune.corpus.clean.personal import mask, run_personal
+from paratune.corpus.clean.settings import Clean, Personal
+from paratune.corpus.settings import Corpus
+from paratune.errors import ConfigError
+
+DISPLAY = Display(speaks=False)
+ALL = Personal()
+
+
+def masked(text, **options):
+    return mask(text, Personal(**options))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Escreva para maria.silva+aviso@correio.exemplo.pt.", "Escreva para <EMAIL>."),
+        ("<joão_99@exemplo.com.br>, obrigado", "<<EMAIL>>, obrigado"),
+        ("geral [at] exemplo [ponto] pt", "<EMAIL>"),
+        ("secretaria(arroba)exemplo.pt", "<EMAIL>"),
+        ("@primeiro_ministro disse", "@primeiro_ministro disse"),
+        ("custa 3 @ 5 euros", "custa 3 @ 5 euros"),
+    ],
+)
+def test_addresses_of_email(text, expected):
+    assert masked(text) == expected
+
+
+# The plan of ANACOM: 2 for places (21, 22: two digits), 91, 92, 93 and 96 mobile, 30 nomadic, 80 free of charge.
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("912345678", "912 345 678", "91 234 56 78", "213 456 789", "21 345 67 89", "253-123-456", "(21) 345 67 89"),
+        *("+351 912 345 678", "+351912345678", "(+351) 21 345 67 89", "00351 213456789", "+351 253 123 456"),
+        *("300 123 456", "800 200 300", "+55 11 91234-5678", "+34 912 345 678"),
+    ],
+)
+def test_telephone_numbers(number):
+    assert masked(f"Ligue-nos, {number}, ou venha cá.") == "Ligue-nos, <PHONE>, ou venha cá."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Tel./Fax: 213.456.789", "Tel./Fax: <PHONE>"),
+        ("telefone n.º 213456789", "telefone n.º <PHONE>"),
+        ("Tel. 213 456 789 / 213 456 780", "Tel. <PHONE> / <PHONE>"),
+    ],
+)
+def test_a_word_before_it_makes_a_number_a_telephone_number(text, expected):
+    assert masked(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Em 25/12/2014, às 21:30, 2014-01-03 e 3.1.2014.",
+        "Capturado em 20140103030321.",
+        "ISBN 972-0-04567-8, ISBN 978-972-0-04567-8, ISBN 9720045678 e ISSN 0874-1234.",
+        "Custa 12,50 €, 1.234,56 euros, 1 234 567,89 EUR ou 234 567 890 euros.",
+        "A dívida é de € 213 456 789, e o PIB de 212.345.678 contos.",
+        "Viviam ali 212.345.678 ou 234 567 890 habitantes.",
+        "Decreto-Lei n.º 48/95, processo n.º 213456789/2012, ref. 912345678.",
+        "Veja http://exemplo.pt/artigo/912345678 e www.exemplo.pt/213456789.",
+        "O código postal é 1000-001 Lisboa; a porta, 213.",
+        "O IP 192.168.100.200 e a versão 2.13.4567.89 falharam 100 000 000 vezes.",
+        "De 1999 a 2004 (págs. 213-456) e no volume 21.",
+    ],
+)
+def test_other_numbers_are_left_as_they_are(text):
+    assert mask(text, ALL) == (text, 0)
+
+
+# 501 964 843: the documentation of python-stdnum. 123 456 789: 9*1 + 8*2 + 7*3 + 6*4 + 5*5 + 4*6 + 3*7 + 2*8 = 156,
+# 156 mod 11 = 2, and 11 - 2 = 9 is the last digit. 234 567 899: 9*2 + 8*3 + 7*4 + 6*5 + 5*6 + 4*7 + 3*8 + 2*9 = 200,
+# 200 mod 11 = 2, 9: it could be a telephone number of Leiria (23x) too, and its neighbours fail.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("NIF 123456789", "NIF <NIF>"),
+        ("NIF: 501 964 843.", "NIF: <NIF>."),
+        ("Contribuinte n.º 123.456.789", "Contribuinte n.º <NIF>"),
+        ("número de identificação fiscal PT501964843", "número de identificação fiscal <NIF>"),
+        ("NIPC 234567899", "NIPC <NIF>"),
+        ("o titular, 123456789, declara", "o titular, <NIF>, declara"),
+        ("NIF 123456788", "NIF 123456788"),
+        ("os 123456789 euros", "os 123456789 euros"),
+        ("são 123 456 789", "são 123 456 789"),
+    ],
+)
+def test_tax_numbers_by_their_check_digit(text, expected):
+    assert masked(text) == expected
+
+
+def test_ibans_by_their_check_digits():
+    # PT50 0002 ...: the example of the Portuguese structure in the registry of ISO 13616; GB82: that of Wikipedia.
+    assert masked("IBAN PT50 0002 0123 1234 5678 9015 4 BANCO") == "IBAN <IBAN> BANCO"
+    assert masked("PT50000201231234567890154; GB82 WEST 1234 5698 7654 32") == "<IBAN>; <IBAN>"
+    assert masked("PT51 0002 0123 1234 5678 9015 4", kinds=["iban"]) == "PT51 0002 0123 1234 5678 9015 4"
+
+
+def test_only_the_kinds_that_are_named_are_masked():
+    text = "a@b.pt, 912 345 678, NIF 123456789"
+    assert masked(text, kinds=["email"]) == "<EMAIL>, 912 345 678, NIF 123456789"
+    assert masked(text, kinds=["nif"]) == "a@b.pt, 912 345 678, NIF <NIF>"
+
+
+def test_numbers_without_a_country_are_those_of_the_region():
+    assert masked("Ligue (11) 3123-4567.", region="BR") == "Ligue <PHONE>."
+    assert masked("Ligue (11) 3123-4567.") == "Ligue (11) 3123-4567."
+
+
+def test_documents_are_counted_and_hashed_anew(tmp_path):
+    plain = document("Nada a esconder.", 0, title="Olá")
+    telling = document("Para a@b.pt ou 912 345 678.", 1, title="Casa de c@d.pt")
+    corpus = Corpus(work=str(tmp_path), clean=Clean())
+    folder = tmp_path / "4_clean" / "7_personal"
+    totals = run_personal(corpus, extracted(tmp_path, [plain, telling]), folder, 1, DISPLAY)
+    assert (totals["kept"], totals["dropped"]) == (2, {})
+    first, second = kept(folder)[0]
+    assert first == plain | {"num_masked": 0}
+    assert (second["text"], second["title"], second["num_masked"]) == (
+        "Para <EMAIL> ou <PHONE>.",
+        "Casa de <EMAIL>",
+        3,
+    )
+    assert second["sha256"] == hashlib.sha256(b"Para <EMAIL> ou <PHONE>.").hexdigest()
+
+
+def test_a_region_that_is_not_known_is_refused(tmp_path):
+    corpus = Corpus(work=str(tmp_path), clean=Clean(personal=Personal(region="XY")))
+    with pytest.raises(ConfigError, match=r"clean\.personal\.region: XY"):
+        run_personal(corpus, extracted(tmp_path, ["a"]), tmp_path / "4_clean" / "7_personal", 1, DISPLAY)
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "a." * 100_000, "a@" * 100_000, "1 " * 100_000, "A1" * 100_000, "NIF " * 50_000]
+)
+def test_hostile_texts_take_no_longer_than_others(text):
+    start = time.process_time()
+    mask(text, ALL)
+    assert time.process_time() - start < 10
