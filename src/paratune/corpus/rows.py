@@ -98,4 +98,25 @@ SENTENCE_SCHEMA = pa.schema(
     ]
 )
 """A sentence of a document; `position` counts from 0 in it, perplexity is the n-gram model's, null if unknown."""
+STORED_DOCUMENT_SCHEMA = pa.schema(
+    [
+        *DOCUMENT_SCHEMA,
+        ("host", pa.string()),
+        ("year", pa.int32()),
+        ("num_characters", pa.int32()),
+        ("num_words", pa.int32()),
+        ("split", pa.string()),
+    ]
+)
+"""A document of the finished corpus: what it was, and
+
+host: of the URL, in lower case, without a leading "www."; null where the URL has none.
+year: of the capture.
+num_words: separated by white space.
+split: train or validation, by the SHA-256 of the text alone.
+"""
+STORED_SENTENCE_SCHEMA = pa.schema(
+    [*SENTENCE_SCHEMA, *((name, pa.string()) for name in ("url", "timestamp", "digest", "split"))]
+)
+"""A sentence of the finished corpus, with the capture and the split of its document."""
 DROPPED_SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "url", "reason", "detail")])

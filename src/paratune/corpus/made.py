@@ -1,0 +1,69 @@
+"""What a work folder holds: the stages that are finished, in their order, with their totals."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paratune.corpus.shard import dropped_file, part_file
+from paratune.corpus.stage import STAGE_FILE
+from paratune.errors import CheckpointError
+from paratune.records import read_json
+from paratune.text import plain
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished stage, or a step of one."""
+
+    name: str
+    """`index`, or of a step `index/read`."""
+    folder: Path
+    totals: dict[str, Any]
+    """As in stage.json."""
+    is_stale: bool
+    """Whether it was made from what the stages before it kept at an earlier time."""
+
+    @property
+    def parts(self) -> list[Path]:
+        """The tables of what it kept."""
+        return [self.folder / part_file(number) for number in range(self.totals["shards"])]
+
+    @property
+    def dropped(self) -> list[Path]:
+        """The tables of what it dropped."""
+        return [self.folder / dropped_file(number) for number in range(self.totals["shards"])]
+
+
+def finished_stages(work: Path) -> list[Made]:
+    """Return the finished stages of a work folder; the steps of a stage stand before it.
+
+    Raises:
+        CheckpointError: There are none, or a record is damaged.
+    """
+    folders = [path.parent for pattern in ("[0-9]_*", "[0-9]_*/*") for path in work.glob(f"{pattern}/{STAGE_FILE}")]
+    found: list[Made] = []
+    outputs: list[str] = []
+    for folder in sorted(folders, key=lambda each: _order(each.relative_to(work))):
+        totals = read_json(folder / STAGE_FILE)
+        if "fingerprint" not in totals:  # sums its steps up
+            continue
+        # The first reads files, which have no fingerprint of ours.
+        source = json.dumps(totals["input"])
+        is_first = folder.relative_to(work).parts[0].startswith("1_")
+        is_stale = not is_first and not any(output in source for output in outputs)
+        if not is_stale:
+            outputs.append(totals["output"])
+        found.append(Made(_name(folder.relative_to(work)), folder, totals, is_stale))
+    if not found:
+        raise CheckpointError(f"{plain(work)} holds no finished stage of a corpus; run paratune corpus CONFIG first")
+    return found
+
+
+def _order(folder: Path) -> tuple[str, bool, str]:
+    return folder.parts[0], len(folder.parts) == 1, folder.name
+
+
+def _name(folder: Path) -> str:
+    """Return `clean/language` for 4_clean/2_language."""
+    return "/".join(part.partition("_")[2] if part[0].isdigit() else part for part in folder.parts)

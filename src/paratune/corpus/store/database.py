@@ -1,0 +1,95 @@
+"""One database of the whole corpus, for questions in SQL: it holds its own copies, and can be moved and read anywhere.
+
+documents, sentences   all columns of the tables of the store
+dropped                stage, id, url, reason, detail of all that was dropped
+stages                 position, stage, kept, dropped, in their order
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from paratune.corpus.made import Made
+from paratune.errors import require
+
+FILE = "corpus.duckdb"
+MEMORY = "1GiB"
+"""Most memory of one connection; what takes more goes through files."""
+_STORAGE = "v1.4.0"
+"""The oldest DuckDB that can read the file."""
+
+
+@contextlib.contextmanager
+def connection(scratch: Path) -> Iterator[Any]:
+    """Open DuckDB in memory, so that it asks no network, by one thread and with little memory.
+
+    Args:
+        scratch: A folder for what does not fit in memory; made when it is needed, and deleted.
+
+    Raises:
+        MissingDependency: DuckDB is not installed.
+    """
+    duckdb = require("duckdb", extra="corpus")
+    settings = {
+        "threads": 1,
+        "memory_limit": MEMORY,
+        "temp_directory": str(scratch),
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+    }
+    with duckdb.connect(":memory:", config=settings) as opened:
+        opened.execute("SET enable_progress_bar = false")
+        try:
+            yield opened
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made]) -> None:
+    """Write the database, whole or not at all.
+
+    Args:
+        folder: That of the store.
+        documents: Its tables of documents.
+        sentences: Those of sentences; the table is left out when there are none.
+        stages: All that are finished.
+    """
+    aside = folder / f".{FILE}.tmp"
+    aside.unlink(missing_ok=True)
+    with connection(folder / f".{FILE}.scratch") as db:
+        db.execute(f"ATTACH {quoted(aside)} AS corpus (STORAGE_VERSION '{_STORAGE}', ROW_GROUP_SIZE 16384)")
+        db.execute("SET force_compression = 'zstd'")
+        db.execute("USE corpus")
+        for name, tables in (("documents", documents), ("sentences", sentences)):
+            if tables:
+                db.execute(f"CREATE TABLE {name} AS SELECT * FROM {parquet(tables)}")
+        _write_stages(db, stages)
+        db.execute("USE memory")
+        db.execute("DETACH corpus")
+    aside.replace(folder / FILE)
+
+
+def _write_stages(db: Any, stages: Sequence[Made]) -> None:
+    db.execute("CREATE TABLE stages (position INTEGER, stage VARCHAR, kept BIGINT, dropped BIGINT)")
+    db.execute("CREATE TABLE dropped (stage VARCHAR, id VARCHAR, url VARCHAR, reason VARCHAR, detail VARCHAR)")
+    for position, each in enumerate(stages):
+        counts = [each.totals["kept"], sum(each.totals["dropped"].values())]
+        db.execute("INSERT INTO stages VALUES (?, ?, ?, ?)", [position, each.name, *counts])
+        if counts[1]:
+            db.execute(
+                f"INSERT INTO dropped SELECT ?, id, url, reason, detail FROM {parquet(each.dropped)}", [each.name]
+            )
+
+
+def parquet(tables: Sequence[Path]) -> str:
+    """Return the SQL for the rows of tables in their order; a name that looks like a pattern still means that file."""
+    return f"read_parquet([{', '.join(map(quoted, tables))}])"
+
+
+def quoted(value: Any) -> str:
+    """Return a text of SQL, for names of files, which cannot be parameters."""
+    text = str(value).replace("'", "''")
+    return f"'{text}'"

@@ -1,0 +1,138 @@
+"""The last stage: tables with provenance, one database, and the texts that training reads.
+
+WORK/6_store/documents/      a stage of its own, see `paratune.corpus.stage`: part-00000.parquet, ...
+WORK/6_store/sentences/      another
+WORK/6_store/texts/          see `paratune.corpus.store.texts`
+WORK/6_store/corpus.duckdb   see `paratune.corpus.store.database`
+WORK/6_store/stage.json      totals; written last
+"""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from paratune.console import Display
+from paratune.corpus.clean.run import output_folder
+from paratune.corpus.made import finished_stages
+from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
+from paratune.corpus.settings import Corpus
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, parts, run_stage
+from paratune.corpus.store import database, texts
+from paratune.corpus.store.tables import Documents, Sentences, stored_documents, stored_sentences
+from paratune.errors import CheckpointError, ConfigError, require_installed
+from paratune.records import read_json, write_json
+
+log = logging.getLogger(__name__)
+
+FOLDER = "6_store"
+DOCUMENTS, SENTENCES = "documents", "sentences"
+BEFORE_SENTENCES = "5_sentences"
+FORMAT = 1
+"""Of what is written: raised when the same input gives other files than before."""
+
+
+def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+    """Run the stage, or return what it found before.
+
+    Returns:
+        stage, kept (documents), sentences, dropped (nothing), texts (their number by split) and output.
+
+    Raises:
+        ConfigError: Sentences are to be exported and there are none.
+        CheckpointError: A stage before it is not finished, or the folder cannot be written.
+        MissingDependency: The database is wanted and DuckDB is not installed.
+    """
+    if corpus.store.database:
+        require_installed("duckdb", extra="corpus")
+    work = Path(corpus.work)
+    folder = work / FOLDER
+    if corpus.store.unit == SENTENCES and not _has_sentences(work):
+        raise ConfigError("store.unit: sentences, and the corpus has none; set store.unit: documents")
+    _begin(folder)
+    documents = _documents(corpus, workers, display)
+    sentences = _sentences(corpus, documents, workers, display) if _has_sentences(work) else None
+    made = _fingerprint(corpus, [documents, sentences])
+    if (folder / STAGE_FILE).exists() and read_json(folder / STAGE_FILE)["made"] == made:
+        log.info("store: done before")
+        return dict(read_json(folder / STAGE_FILE))
+    (folder / STAGE_FILE).unlink(missing_ok=True)
+    try:
+        counts = _write_forms(corpus, folder, has_sentences=sentences is not None)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}; change work") from error
+    totals = {
+        "stage": "store",
+        "made": made,
+        "shards": documents["shards"],
+        "kept": documents["kept"],
+        "sentences": None if sentences is None else sentences["kept"],
+        "dropped": {},
+        "texts": counts,
+        "output": documents["output"],
+    }
+    write_json(folder / STAGE_FILE, totals)
+    return totals
+
+
+def _begin(folder: Path) -> None:
+    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
+        raise CheckpointError(f"{folder} holds other files; choose another work")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change work") from error
+    write_json(folder / BEGUN_FILE, {"format": FORMAT})
+
+
+def _has_sentences(work: Path) -> bool:
+    return (work / BEFORE_SENTENCES / STAGE_FILE).exists()
+
+
+def _documents(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+    before = output_folder(corpus)
+    inputs = [Documents(table, corpus.store.validation) for table in parts(before)]
+    settings = {"validation": corpus.store.validation, "format": FORMAT}
+    folder = Path(corpus.work) / FOLDER / DOCUMENTS
+    source = read_json(before / STAGE_FILE)["output"]
+    stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, stored_documents, settings, source)
+    return run_stage(stage, inputs, workers=workers, display=display)
+
+
+def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display: Display) -> dict[str, Any]:
+    work = Path(corpus.work)
+    before, folder = work / BEFORE_SENTENCES, work / FOLDER
+    tables, beside = parts(before), parts(folder / DOCUMENTS)
+    if len(tables) != len(beside):
+        raise CheckpointError(f"{before} was made of other documents; run the stage sentences again")
+    inputs = [Sentences(*pair) for pair in zip(tables, beside, strict=True)]
+    source = [read_json(before / STAGE_FILE)["output"], documents["output"]]
+    stage = Stage(
+        "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
+    )
+    return run_stage(stage, inputs, workers=workers, display=display)
+
+
+def _fingerprint(corpus: Corpus, tables: list[dict[str, Any] | None]) -> str:
+    """Return the SHA-256 of what texts and database are made of."""
+    outputs = [each and each["output"] for each in tables]
+    stages = [[each.name, each.totals["output"]] for each in finished_stages(Path(corpus.work))]
+    made = [FORMAT, corpus.store.model_dump(mode="json"), outputs, stages]
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+def _write_forms(corpus: Corpus, folder: Path, *, has_sentences: bool) -> dict[str, int]:
+    """Write texts and database; return the number of texts by split."""
+    documents = parts(folder / DOCUMENTS)
+    sentences = parts(folder / SENTENCES) if has_sentences else []
+    tables = documents if corpus.store.unit == DOCUMENTS else sentences
+    log.info("store: writes the texts and the database")
+    counts = texts.write_texts(folder, tables, unit=corpus.store.unit, formats=corpus.store.exports)
+    for split, count in counts.items():
+        if not count and corpus.store.exports:
+            log.warning("store: no text is in the split %s; it has no file", split)
+    (folder / database.FILE).unlink(missing_ok=True)
+    if corpus.store.database:
+        database.write_database(folder, documents, sentences, finished_stages(Path(corpus.work)))
+    return counts

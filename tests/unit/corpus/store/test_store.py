@@ -1,0 +1,218 @@
+"""The stage `store`: expected values are written out, or read back by pyarrow, DuckDB and paratune's own readers."""
+
+import hashlib
+import shutil
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from corpus_documents import content, document, dropped, extracted, kept
+
+from paratune.console import Display
+from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, Lost
+from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import write_shard
+from paratune.corpus.stage import Stage, begin, finish
+from paratune.corpus.store import run
+from paratune.corpus.store.tables import host_of, split_of
+from paratune.data.read import read_table
+from paratune.data.texts import iterate_texts
+from paratune.errors import CheckpointError, ConfigError, DataError
+
+DISPLAY = Display(speaks=False)
+STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
+
+
+def corpus(work, **store):
+    return Corpus.model_validate({"work": str(work), "clean": {"skip": STEPS}, "store": store})
+
+
+def sentences(work, *shards, source="x"):
+    """Write a finished stage of sentences, pairs of document and text; the first shard also drops one."""
+    folder = work / "5_sentences"
+    stage = Stage("sentences", folder, SENTENCE_SCHEMA, list, {}, source)
+    begin(stage)
+    for position, shard in enumerate(shards):
+        rows = [
+            {"document_id": name, "position": at, "text": text, "sha256": "", "perplexity": None}
+            for at, (name, text) in enumerate(shard)
+        ]
+        write_shard(
+            folder, position, SENTENCE_SCHEMA, [*rows, *([] if position else [Lost("u", "short", "2 words", "d0")])]
+        )
+    finish(stage, len(shards))
+
+
+def made(work, *, workers=1, **store):
+    return run.run_store(corpus(work, **store), workers, DISPLAY)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://www.Publico.pt:80/a?b", "publico.pt"),
+        ("https://user@blogs.sapo.pt/x", "blogs.sapo.pt"),
+        ("mailto:a@b.pt", None),
+        ("http://[::1/", None),
+        ("www.a.pt/x", None),
+    ],
+)
+def test_hosts(url, host):
+    assert host_of(url) == host
+
+
+def test_the_split_is_the_share_of_the_first_52_bits():
+    # 0.8000... of 16**13 in hexadecimal is 0.5 exactly.
+    assert split_of("8" + "0" * 63, 0.5) == "train"
+    assert split_of("7" + "f" * 63, 0.5) == "validation"
+    assert split_of("0" * 64, 0.0) == "train"
+    hashes = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(4000)]
+    share = sum(split_of(each, 0.1) == "validation" for each in hashes) / 4000
+    assert share == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / 4000) ** 0.5)  # four standard deviations
+
+
+def test_documents_keep_their_columns_and_gain_some(tmp_path):
+    extracted(tmp_path, [document("Bom dia.\nOlá  a todos", url="http://www.a.pt/1", timestamp="20090102000000")])
+    totals = made(tmp_path, validation=0.0)
+    table = pq.read_table(tmp_path / "6_store/documents/part-00000.parquet")
+    assert table.schema.names == STORED_DOCUMENT_SCHEMA.names
+    (row,) = table.to_pylist()
+    assert (row["host"], row["year"], row["num_characters"], row["num_words"], row["split"]) == (
+        *("a.pt", 2009, 21, 5),
+        "train",
+    )
+    assert row["sha256"] == hashlib.sha256("Bom dia.\nOlá  a todos".encode()).hexdigest()
+    assert (totals["kept"], totals["sentences"], totals["texts"]) == (1, None, {"train": 1, "validation": 0})
+
+
+def test_sentences_know_their_capture(tmp_path):
+    extracted(tmp_path, ["Um texto.", "Dois."], ["Três. Quatro."])
+    sentences(tmp_path, [("d0", "Um texto."), ("d1", "Dois.")], [("d2", "Três."), ("d2", "Quatro.")])
+    assert made(tmp_path)["sentences"] == 4
+    rows = [row for shard in kept(tmp_path / "6_store/sentences") for row in shard]
+    assert [(row["url"], row["text"], row["position"]) for row in rows] == [
+        *(("http://a.pt/0", "Um texto.", 0), ("http://a.pt/1", "Dois.", 1)),
+        *(("http://a.pt/2", "Três.", 0), ("http://a.pt/2", "Quatro.", 1)),
+    ]
+    by_document = {row["id"]: row["split"] for shard in kept(tmp_path / "6_store/documents") for row in shard}
+    assert all(row["split"] == by_document[row["document_id"]] for row in rows)
+
+
+def test_sentences_of_other_documents_are_refused(tmp_path):
+    extracted(tmp_path, ["Um texto."])
+    sentences(tmp_path, [("d7", "Um texto.")])
+    with pytest.raises(DataError, match="d7 is not a document of"):
+        made(tmp_path)
+    shutil.rmtree(tmp_path / "5_sentences")
+    sentences(tmp_path, [("d0", "Um texto.")], [])
+    with pytest.raises(CheckpointError, match="run the stage sentences again"):
+        made(tmp_path)
+    shutil.rmtree(tmp_path / "5_sentences")
+    with pytest.raises(ConfigError, match=r"store\.unit: sentences, and the corpus has none"):
+        made(tmp_path, unit="sentences")
+
+
+TEXTS = ["Um, dois.\n\nTrês.", 'Com "aspas" e\nduas linhas', "ção"]
+
+
+def test_texts_are_read_by_training_and_by_the_tokenizer(tmp_path):
+    extracted(tmp_path, TEXTS[:2], TEXTS[2:])
+    made(tmp_path, validation=0.0, exports=["parquet", "jsonl", "text"])
+    folder = tmp_path / "6_store/texts"
+    assert sorted(path.name for path in folder.iterdir()) == ["train.jsonl", "train.parquet", "train.txt"]
+    for name in ("train.parquet", "train.jsonl"):
+        assert read_table(str(folder / name))["text"].to_pylist() == TEXTS
+        assert list(iterate_texts([str(folder / name)], "text")) == TEXTS
+    # Within a document blank lines are between documents, and so they are left out.
+    paragraphs = read_table(f"{folder / 'train.txt'}#paragraphs")["text"].to_pylist()
+    assert paragraphs == [text.replace("\n\n", "\n") for text in TEXTS]
+
+
+def test_each_split_has_a_file(tmp_path):
+    extracted(tmp_path, [f"texto {number}" for number in range(40)])
+    counts = made(tmp_path, validation=0.5)["texts"]
+    assert sum(counts.values()) == 40
+    assert min(counts.values()) > 5
+    for split, count in counts.items():
+        found = pq.read_table(tmp_path / f"6_store/texts/{split}.parquet")
+        expected = [row for row in kept(tmp_path / "6_store/documents")[0] if row["split"] == split]
+        assert found.num_rows == count
+        assert found.to_pylist() == [{"id": row["id"], "text": row["text"]} for row in expected]
+
+
+def test_sentences_can_be_exported(tmp_path):
+    extracted(tmp_path, ["Um texto. Dois."])
+    sentences(tmp_path, [("d0", "Um\ntexto."), ("d0", "Dois.")])
+    made(tmp_path, validation=0.0, unit="sentences", exports=["text"])
+    assert (tmp_path / "6_store/texts/train.txt").read_text() == "Um texto.\nDois.\n"
+
+
+def test_any_number_of_workers_gives_the_same_files(tmp_path):
+    for workers in (1, 3):
+        work = tmp_path / str(workers)
+        extracted(work, *([f"texto {shard} {number}" for number in range(30)] for shard in range(4)))
+        made(work, workers=workers, validation=0.3, exports=["parquet", "jsonl", "text"])
+    one, three = (content(tmp_path / name / "6_store") for name in ("1", "3"))
+    # The database is no table of bytes: DuckDB decides where its blocks go.
+    del one["corpus.duckdb"], three["corpus.duckdb"]
+    assert one == three
+
+
+def test_what_is_done_is_not_done_again_and_what_changed_is(tmp_path):
+    extracted(tmp_path, TEXTS)
+    first = made(tmp_path, validation=0.0)
+    mark = tmp_path / "6_store/texts/mark"
+    mark.touch()
+    assert made(tmp_path, validation=0.0) == first
+    assert mark.exists()
+    made(tmp_path, validation=0.0, exports=["jsonl"], database=False)
+    assert [path.name for path in (tmp_path / "6_store/texts").iterdir()] == ["train.jsonl"]
+    assert not (tmp_path / "6_store/corpus.duckdb").exists()
+    assert (tmp_path / "6_store/documents/stage.json").exists()
+
+
+def test_an_interrupted_export_is_made_again(tmp_path):
+    extracted(tmp_path, TEXTS)
+    made(tmp_path)
+    before = content(tmp_path / "6_store")
+    (tmp_path / "6_store/stage.json").unlink()
+    shutil.move(tmp_path / "6_store/texts", tmp_path / "6_store/.texts.tmp")
+    (tmp_path / "6_store/corpus.duckdb").rename(tmp_path / "6_store/.corpus.duckdb.tmp")
+    made(tmp_path)
+    after = content(tmp_path / "6_store")
+    assert {name for name in after if "duckdb" not in name} == {name for name in before if "duckdb" not in name}
+    assert sorted(after) == sorted(before)
+
+
+def test_the_database_can_be_moved_and_asked_anywhere(tmp_path, monkeypatch):
+    work = tmp_path / "it's [a] work*"
+    extracted(work, TEXTS[:1], TEXTS[1:])
+    sentences(work, [("d0", "Um.")], [("d1", "Dois."), ("d2", "Três.")])
+    made(work)
+    moved = tmp_path / "moved.duckdb"
+    shutil.move(work / "6_store/corpus.duckdb", moved)
+    shutil.rmtree(work)
+    monkeypatch.chdir("/")
+    with duckdb.connect(str(moved), read_only=True) as db:
+        assert db.sql("SELECT text FROM documents").fetchall() == [(text,) for text in TEXTS]
+        assert db.sql("SELECT url, text FROM sentences WHERE document_id = 'd1'").fetchall() == [
+            ("http://a.pt/1", "Dois.")
+        ]
+        assert db.sql("SELECT * FROM dropped").fetchall() == [("sentences", "d0", "u", "short", "2 words")]
+        assert db.sql("SELECT stage, kept, dropped FROM stages ORDER BY position").fetchall() == [
+            *(("extract", 3, 0), ("sentences", 3, 1), ("store/documents", 3, 0), ("store/sentences", 3, 0)),
+        ]
+
+
+def test_other_files_are_not_touched(tmp_path):
+    extracted(tmp_path, TEXTS)
+    (tmp_path / "6_store").mkdir()
+    (tmp_path / "6_store/mine.txt").touch()
+    with pytest.raises(CheckpointError, match="6_store holds other files"):
+        made(tmp_path)
+
+
+def test_nothing_is_dropped_here(tmp_path):
+    extracted(tmp_path, TEXTS)
+    made(tmp_path)
+    assert dropped(tmp_path / "6_store/documents") == []
