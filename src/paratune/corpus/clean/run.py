@@ -14,6 +14,7 @@ from typing import Any
 from paratune.console import Display
 from paratune.corpus.clean.language import run_language
 from paratune.corpus.clean.personal import run_personal
+from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
 from paratune.errors import CheckpointError
@@ -29,6 +30,7 @@ Run = Callable[[Corpus, Path, Path, int, Display], dict[str, Any]]
 
 STEPS: list[tuple[str, Run]] = [
     ("language", run_language),
+    ("quality", run_quality),
     ("personal", run_personal),
 ]
 """All steps in their order."""

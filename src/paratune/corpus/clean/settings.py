@@ -4,10 +4,37 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from paratune.config.section import Section, Text
+from paratune.config.section import NonNegative, Positive, Section, Text
 
 StepName = Literal["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
 PersonalKind = Literal["email", "phone", "nif", "iban"]
+Limit = NonNegative | None
+STOP_WORDS = [
+    *("a", "ao", "as", "com", "como", "da", "das", "de", "do", "dos", "e", "em", "entre", "foi", "já", "mais", "mas"),
+    *(
+        "na",
+        "nas",
+        "no",
+        "nos",
+        "não",
+        "o",
+        "os",
+        "ou",
+        "para",
+        "pela",
+        "pelo",
+        "por",
+        "que",
+        "se",
+        "sem",
+        "ser",
+        "seu",
+    ),
+    *("sua", "são", "também", "um", "uma", "à", "é"),
+]
+"""Of Portuguese."""
+TOP_NGRAMS: list[Limit] = [0.2, 0.18, 0.16]
+REPEATED_NGRAMS: list[Limit] = [0.15, 0.14, 0.13, 0.12, 0.11, 0.1]
 
 
 class Language(Section):
@@ -17,6 +44,59 @@ class Language(Section):
     """ISO 639-1 codes of the languages to keep."""
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Least probability of the language, from 0 to 1."""
+
+
+class Quality(Section):
+    """What is asked of a document. A limit that is null asks nothing. Shares are from 0 to 1.
+
+    Sources: G is Rae et al., Gopher, 2021, Table A1 and appendix A.1.1; F is Penedo et al., FineWeb, 2024, section 3.6;
+    C4 is Raffel et al., T5, 2020, section 2.2; R is Laurençon et al., ROOTS, 2022, whose limits are set per language.
+    """
+
+    min_words: Positive | None = 50
+    """Least words, of what is between white space and more than punctuation (G)."""
+    max_words: Positive | None = 100_000
+    """Most words (G)."""
+    min_word_length: Limit = 3
+    """Least mean length of a word in characters (G)."""
+    max_word_length: Limit = 10
+    """Most mean length of a word in characters (G)."""
+    max_symbols: Limit = 0.1
+    """Most hash signs for a word, and most ellipses for a word (G)."""
+    max_bullet_lines: Limit = 0.9
+    """Largest share of lines that begin with a bullet or a dash (G)."""
+    max_ellipsis_lines: Limit = 0.3
+    """Largest share of lines that end with an ellipsis (G)."""
+    min_alphabetic_words: Limit = 0.8
+    """Least share of words with a letter (G)."""
+    min_letters: Limit = 0.6
+    """Least share of letters among the characters, white space aside (R)."""
+    stop_words: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: list(STOP_WORDS))
+    """The most frequent words of the language, in lower case; Portuguese ones by default."""
+    min_stop_words: Positive | None = 2
+    """How many different ones must be there (G)."""
+    min_stop_word_share: Limit = 0.1
+    """Least share of them among the words (R)."""
+    forbidden: list[Text] = Field(default_factory=lambda: ["lorem ipsum", "{"])
+    """What must not stand anywhere, whatever its case (C4)."""
+    min_punctuated_lines: Limit = 0.12
+    """Least share of lines that end with a mark of punctuation: tables and menus have none (F)."""
+    max_short_lines: Limit = 0.67
+    """Largest share of lines of at most 30 characters: lists (F)."""
+    max_lines_per_word: Limit = 0.3
+    """Most line breaks for a word (F)."""
+    max_repeated_lines: Limit = 0.3
+    """Largest share of lines that have come before (G)."""
+    max_repeated_line_characters: Limit = 0.2
+    """Largest share of characters in such lines (G)."""
+    max_top_ngrams: Annotated[list[Limit], Field(min_length=3, max_length=3)] = Field(
+        default_factory=lambda: list(TOP_NGRAMS)
+    )
+    """Largest shares of characters in the most frequent sequence of 2, 3 and 4 words (G)."""
+    max_repeated_ngrams: Annotated[list[Limit], Field(min_length=6, max_length=6)] = Field(
+        default_factory=lambda: list(REPEATED_NGRAMS)
+    )
+    """Largest shares of characters in sequences of 5 to 10 words that have come before (G)."""
 
 
 class Personal(Section):
@@ -37,5 +117,7 @@ class Clean(Section):
     """Steps to leave out."""
     language: Language = Field(default_factory=Language)
     """Which languages are kept."""
+    quality: Quality = Field(default_factory=Quality)
+    """What is asked of a document."""
     personal: Personal = Field(default_factory=Personal)
     """Which personal data is masked."""

@@ -27,8 +27,12 @@ def texts(num_shards=3, num_texts=4):
     ]
 
 
+OFF = ["lines", "variety", "quality", "duplicates", "decontaminate"]
+
+
 def make_corpus(work, **options):
-    return Corpus(work=str(work), clean=Clean(**options))
+    """Return settings with two steps, the language and what is personal, unless others are said."""
+    return Corpus(work=str(work), clean=Clean(**{"skip": OFF} | options))
 
 
 def test_the_chain_keeps_what_its_steps_keep(tmp_path):
@@ -52,7 +56,7 @@ def test_a_step_that_is_skipped_takes_no_part(tmp_path):
     extracted(tmp_path, *texts())
     run_clean(make_corpus(tmp_path), 1, DISPLAY)
     (language,) = (tmp_path / "4_clean").glob("*_language")
-    without = make_corpus(tmp_path, skip=["language"])
+    without = make_corpus(tmp_path, skip=[*OFF, "language"])
     totals = run_clean(without, 1, DISPLAY)
     assert "language" not in totals["steps"]
     assert totals["kept"] == 12
@@ -61,8 +65,7 @@ def test_a_step_that_is_skipped_takes_no_part(tmp_path):
 
 def test_without_any_step_the_documents_are_those_of_the_extraction(tmp_path):
     extracted(tmp_path, *texts())
-    steps = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
-    corpus = make_corpus(tmp_path, skip=steps)
+    corpus = make_corpus(tmp_path, skip=[*OFF, "language", "personal"])
     assert output_folder(corpus) == tmp_path / "3_extract"
     assert run_clean(corpus, 1, DISPLAY)["kept"] == 12
 
@@ -95,9 +98,10 @@ import sys
 from pathlib import Path
 from paratune.console import Display
 from paratune.corpus.clean.run import run_clean
+from paratune.corpus.clean.settings import Clean
 from paratune.corpus.settings import Corpus
 if __name__ == "__main__":
-    run_clean(Corpus(work=sys.argv[1]), 2, Display(speaks=False))
+    run_clean(Corpus(work=sys.argv[1], clean=Clean(skip=sys.argv[2:])), 2, Display(speaks=False))
 """
 
 
@@ -108,7 +112,7 @@ def test_a_chain_that_is_killed_goes_on_and_gives_the_same(tmp_path):
     run_clean(make_corpus(tmp_path / "whole"), 1, DISPLAY)
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    process = subprocess.Popen([sys.executable, script, tmp_path / "killed"], start_new_session=True)
+    process = subprocess.Popen([sys.executable, script, tmp_path / "killed", *OFF], start_new_session=True)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "killed" / "4_clean").glob("*/counts-*")) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,0 +1,213 @@
+"""Which documents are running text: figures of each, held against limits. The first that is passed is the reason."""
+
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from paratune.console import Display
+from paratune.corpus.clean.settings import Quality
+from paratune.corpus.clean.step import Document, Shard, lost, read_documents, run_documents
+from paratune.corpus.rows import Lost
+from paratune.corpus.settings import Corpus
+
+FORMAT = 1
+"""Of the rows: raised when the same input gives others than before."""
+SHORT_LINE = 30
+"""Characters that a line has at most to be a short one."""
+BULLETS = ("•", "-", "–", "*", "·")
+ELLIPSES = ("...", "…")
+ENDS = (".", "!", "?", ";", ":", "…", '"', "»", "”", "'", "’", ")")
+"""With which a line of running text ends."""
+_STRIPPED = string.punctuation + "«»“”‘’…–—·•ºª"
+
+
+class Page:
+    """A text, with what several figures need of it."""
+
+    def __init__(self, text: str, options: Quality) -> None:
+        self.text, self.options = text, options
+        self.pieces = text.split()
+        """What stands between white space."""
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Pieces that are more than punctuation."""
+        return [piece for piece in self.pieces if not all(map(_is_punctuation, piece))]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines that are not blank."""
+        return [line for line in self.text.split("\n") if line.strip()]
+
+    @cached_property
+    def stop_words(self) -> Counter[str]:
+        """How often each of the stop words is there."""
+        wanted = frozenset(self.options.stop_words)
+        return Counter(word for piece in self.words if (word := piece.strip(_STRIPPED).lower()) in wanted)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A figure, and what it is held against."""
+
+    reason: str
+    measure: Callable[[Page], float]
+    least: float | None = None
+    most: float | None = None
+
+
+def run_quality(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+    """Run the step: documents that are running text."""
+    options = corpus.clean.quality
+    settings = {**options.model_dump(), "format": FORMAT}
+    return run_documents(folder, before, keep_running_text, options, settings, workers=workers, display=display)
+
+
+def keep_running_text(shard: Shard) -> Iterator[Document | Lost]:
+    """Yield the documents of a shard that pass all rules, and of the others the first that they do not."""
+    rules = rules_of(shard.options)
+    for document in read_documents(shard.path):
+        found = fault(document["text"], shard.options, rules)
+        yield document if found is None else lost(document, *found)
+
+
+def fault(text: str, options: Quality, rules: Sequence[Rule]) -> tuple[str, str] | None:
+    """Return the reason against a text, with the figure and its limit; None if there is none."""
+    page = Page(text, options)
+    if not page.words:
+        return "empty", "no word"
+    lower = text.lower()
+    for each in options.forbidden:
+        if each.lower() in lower:
+            return "forbidden text", each
+    for rule in rules:
+        value = rule.measure(page)
+        if rule.least is not None and value < rule.least:
+            return rule.reason, f"{value:.4g}, at least {rule.least:g}"
+        if rule.most is not None and value > rule.most:
+            return rule.reason, f"{value:.4g}, at most {rule.most:g}"
+    return None
+
+
+def rules_of(options: Quality) -> list[Rule]:
+    """Return the rules that these options ask for, those first that take least time."""
+    o = options
+    rules = [
+        Rule("words", num_words, o.min_words, o.max_words),
+        Rule("word length", mean_word_length, o.min_word_length, o.max_word_length),
+        Rule("hash signs", hashes_per_word, most=o.max_symbols),
+        Rule("ellipses", ellipses_per_word, most=o.max_symbols),
+        Rule("bullet lines", bullet_lines, most=o.max_bullet_lines),
+        Rule("ellipsis lines", ellipsis_lines, most=o.max_ellipsis_lines),
+        Rule("alphabetic words", alphabetic_words, o.min_alphabetic_words),
+        Rule("letters", letters, o.min_letters),
+        Rule("stop words", lambda page: len(page.stop_words), o.min_stop_words),
+        Rule("stop word share", stop_word_share, o.min_stop_word_share),
+        Rule("punctuated lines", punctuated_lines, o.min_punctuated_lines),
+        Rule("short lines", short_lines, most=o.max_short_lines),
+        Rule("lines per word", lines_per_word, most=o.max_lines_per_word),
+        Rule("repeated lines", repeated_lines, most=o.max_repeated_lines),
+        Rule("repeated line characters", repeated_line_characters, most=o.max_repeated_line_characters),
+    ]
+    for n, limit in enumerate(o.max_top_ngrams, start=2):
+        rules.append(Rule(f"top {n}-gram", partial(top_ngram, n=n), most=limit))
+    for n, limit in enumerate(o.max_repeated_ngrams, start=5):
+        rules.append(Rule(f"repeated {n}-grams", partial(repeated_ngrams, n=n), most=limit))
+    return [rule for rule in rules if rule.least is not None or rule.most is not None]
+
+
+def num_words(page: Page) -> float:
+    return len(page.words)
+
+
+def mean_word_length(page: Page) -> float:
+    """Return the mean length of a word, in characters."""
+    return sum(map(len, page.words)) / len(page.words)
+
+
+def hashes_per_word(page: Page) -> float:
+    return page.text.count("#") / len(page.pieces)
+
+
+def ellipses_per_word(page: Page) -> float:
+    return sum(map(page.text.count, ELLIPSES)) / len(page.pieces)
+
+
+def bullet_lines(page: Page) -> float:
+    """Return the share of lines that begin with a bullet."""
+    return sum(line.lstrip().startswith(BULLETS) for line in page.lines) / len(page.lines)
+
+
+def ellipsis_lines(page: Page) -> float:
+    """Return the share of lines that end with an ellipsis."""
+    return sum(line.rstrip().endswith(ELLIPSES) for line in page.lines) / len(page.lines)
+
+
+def alphabetic_words(page: Page) -> float:
+    """Return the share of pieces with a letter."""
+    return sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces)
+
+
+def letters(page: Page) -> float:
+    """Return the share of letters among all characters that are not white space."""
+    return sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces))
+
+
+def stop_word_share(page: Page) -> float:
+    return page.stop_words.total() / len(page.words)
+
+
+def punctuated_lines(page: Page) -> float:
+    """Return the share of lines that end as running text does."""
+    return sum(line.rstrip().endswith(ENDS) for line in page.lines) / len(page.lines)
+
+
+def short_lines(page: Page) -> float:
+    return sum(len(line) <= SHORT_LINE for line in page.lines) / len(page.lines)
+
+
+def lines_per_word(page: Page) -> float:
+    return page.text.count("\n") / len(page.pieces)
+
+
+def repeated_lines(page: Page) -> float:
+    """Return the share of lines that have come before."""
+    return 1 - len(set(page.lines)) / len(page.lines)
+
+
+def repeated_line_characters(page: Page) -> float:
+    """Return the share of characters in lines that have come before."""
+    once = sum(map(len, set(page.lines)))
+    return (sum(map(len, page.lines)) - once) / len(page.text)
+
+
+def top_ngram(page: Page, n: int) -> float:
+    """Return the share of characters in the most frequent sequence of n pieces, 0 if none is there twice."""
+    found = Counter(zip(*(page.pieces[k:] for k in range(n)), strict=False))
+    ngram, count = found.most_common(1)[0] if found else ((), 0)
+    # Of short texts a single sequence is a large share, and repeats nothing.
+    return 0.0 if count < 2 else (sum(map(len, ngram)) + n - 1) * count / len(page.text)
+
+
+def repeated_ngrams(page: Page, n: int) -> float:
+    """Return the share of characters in sequences of n pieces that have come before, none counted twice."""
+    seen: set[tuple[str, ...]] = set()
+    pieces, position, num_characters = page.pieces, 0, 0
+    while position <= len(pieces) - n:
+        ngram = tuple(pieces[position : position + n])
+        if ngram in seen:
+            num_characters += sum(map(len, ngram))
+            position += n
+        else:
+            seen.add(ngram)
+            position += 1
+    return num_characters / len(page.text)
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"

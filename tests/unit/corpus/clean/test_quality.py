@@ -1,0 +1,177 @@
+import random
+
+import pytest
+from corpus_documents import dropped, extracted, kept
+
+from paratune.console import Display
+from paratune.corpus.clean import quality
+from paratune.corpus.clean.quality import Page, fault, rules_of, run_quality
+from paratune.corpus.clean.settings import Clean, Quality
+from paratune.corpus.settings import Corpus
+
+DISPLAY = Display(speaks=False)
+PROSE = """A cidade acordou com chuva, e as escolas ficaram fechadas durante toda a manhã de ontem.
+O presidente da câmara disse que os serviços de limpeza trabalham desde a madrugada para abrir as estradas principais.
+Nas aldeias do norte, porém, muitas famílias continuam sem luz, e não se sabe quando é que a avaria será reparada.
+Os bombeiros pedem a todos que não saiam de casa sem necessidade, pelo menos até ao fim da tarde."""
+
+
+def value(figure, text, **more):
+    return figure(Page(text, Quality()), **more)
+
+
+def found(text, **options):
+    return fault(text, Quality(**options), rules_of(Quality(**options)))
+
+
+@pytest.mark.parametrize(
+    ("figure", "text", "expected"),
+    [
+        # "—" is no word: 3 remain, of 1, 4 and 5 characters with their marks.
+        (quality.num_words, "A casa — azul.", 3),
+        (quality.mean_word_length, "A casa — azul.", 10 / 3),
+        (quality.hashes_per_word, "# um ##dois três", 3 / 4),
+        (quality.ellipses_per_word, "um... dois… três", 2 / 3),
+        (quality.bullet_lines, "• um\n\n  - dois\ntrês – 3", 2 / 3),
+        (quality.ellipsis_lines, "um...\ndois… \ntrês.\nquatro", 2 / 4),
+        (quality.alphabetic_words, "1,50 € no dia 3.º", 3 / 5),
+        # o, ã, o of 6 characters.
+        (quality.letters, "o 12 ão.", 3 / 6),
+        # De, «o e que of 5 words.
+        (quality.stop_word_share, "De manhã «o rapaz» que", 3 / 5),
+        (quality.punctuated_lines, "Sim.\nNão »\nTalvez", 2 / 3),
+        # 30 characters, and 31.
+        (quality.short_lines, "x" * 30 + "\n" + "x" * 31, 1 / 2),
+        (quality.lines_per_word, "um dois\ntrês\nquatro", 2 / 4),
+        (quality.repeated_lines, "a\nb\na\na", 2 / 4),
+        # "sim" again, of 3 + 1 + 4 + 1 + 3 characters.
+        (quality.repeated_line_characters, "sim\nnada\nsim", 3 / 12),
+    ],
+)
+def test_figures(figure, text, expected):
+    assert value(figure, text) == pytest.approx(expected)
+
+
+def test_sequences_of_words():
+    text = "um dois um dois três um dois"
+    # "um dois" thrice, 7 characters each, of 28.
+    assert value(quality.top_ngram, text, n=2) == pytest.approx(21 / 28)
+    # "um dois" at the second and the third time, without the space between: 12 of 28.
+    assert value(quality.repeated_ngrams, text, n=2) == pytest.approx(12 / 28)
+    assert value(quality.top_ngram, "um", n=2) == value(quality.repeated_ngrams, "um", n=5) == 0
+
+
+def vocabulary_texts():
+    """Texts of few words, so that they repeat themselves, some more than others."""
+    draw = random.Random(7)
+    words = [
+        "#",
+        "de",
+        "a",
+        "que",
+        "12",
+        "casa",
+        "cidade.",
+        "não",
+        "chuva",
+        "—",
+        "anticonstitucional",
+        "verde...",
+        "rua,",
+    ]
+    for size in (3, 6, 10, 13) * 30:
+        chosen = draw.sample(words, size)
+        lines = [" ".join(draw.choices(chosen, k=draw.randint(2, 14))) for _ in range(draw.randint(4, 20))]
+        yield "\n".join([*lines, *draw.choices(lines, k=draw.randint(0, 4))])
+
+
+def test_repetitions_are_those_of_datatrove():
+    from datatrove.pipeline.filters import gopher_repetition_filter as theirs
+
+    for text in vocabulary_texts():
+        words, lines = text.split(), text.split("\n")
+        for n in (2, 3, 4):
+            ngrams = theirs.get_n_grams(words, n)
+            expected = theirs.find_top_duplicate(ngrams) / len(text) if len(set(ngrams)) < len(ngrams) else 0
+            assert value(quality.top_ngram, text, n=n) == pytest.approx(expected)
+        for n in range(5, 11):
+            expected = theirs.find_all_duplicate(words, n) / len(text)
+            assert value(quality.repeated_ngrams, text, n=n) == pytest.approx(expected)
+        num_lines, num_characters = theirs.find_duplicates(lines)
+        assert value(quality.repeated_lines, text) == pytest.approx(num_lines / len(lines))
+        assert value(quality.repeated_line_characters, text) == pytest.approx(num_characters / len(text))
+
+
+REASONS = {
+    "gopher_short_doc": "words",
+    "gopher_below_avg_threshold": "word length",
+    "gopher_above_avg_threshold": "word length",
+    "gopher_too_many_hashes": "hash signs",
+    "gopher_too_many_ellipsis": "ellipses",
+    "gopher_too_many_end_ellipsis": "ellipsis lines",
+    "gopher_below_alpha_threshold": "alphabetic words",
+    "gopher_enough_stop_words": "stop words",
+}
+
+
+def test_what_is_dropped_is_what_datatrove_drops(monkeypatch):
+    from datatrove.data import Document
+    from datatrove.pipeline.filters import gopher_quality_filter as theirs
+
+    # Theirs splits words with a model of the language, which is not at question here.
+    monkeypatch.setattr(theirs, "split_into_words", lambda text, _: text.split())
+    stop_words = ["de", "a", "que", "não"]
+    their_filter = theirs.GopherQualityFilter(stop_words=stop_words)
+    only_gopher = {name: None for name in Quality.model_fields if name.startswith(("min_", "max_"))}
+    only_gopher |= dict.fromkeys(("max_top_ngrams", "max_repeated_ngrams"))
+    only_gopher["max_top_ngrams"], only_gopher["max_repeated_ngrams"] = [None] * 3, [None] * 6
+    names = ("words", "word_length", "symbols", "ellipsis_lines", "alphabetic_words", "stop_words", "bullet_lines")
+    defaults = Quality()
+    for name in Quality.model_fields:
+        if name.startswith(("min_", "max_")) and name[4:] in names:
+            only_gopher[name] = getattr(defaults, name)
+    seen = set()
+    for text in vocabulary_texts():
+        answer = their_filter.filter(Document(text=text, id="0"))
+        expected = None if answer is True else REASONS[answer[1]]
+        reason = found(text, **only_gopher, stop_words=stop_words)
+        assert (reason and reason[0]) == expected
+        seen.add(expected)
+    assert len(seen) >= 6
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ("empty", "no word")),
+        ("— ... !", ("empty", "no word")),
+        ("Nada a dizer.", ("words", "3, at least 50")),
+        (f"{PROSE} Lorem Ipsum dolor.", ("forbidden text", "lorem ipsum")),
+        ("O presidente não volta. " * 20, ("top 2-gram", "0.5, at most 0.2")),
+        (f"{PROSE}\n" * 2, ("repeated lines", "0.5, at most 0.3")),
+        (
+            "\n".join(f"Não sei como a receita número {n} se faz na casa dela" for n in range(8)),
+            ("punctuated lines", "0, at least 0.12"),
+        ),
+    ],
+)
+def test_a_fault_has_its_figure_and_its_limit(text, expected):
+    assert found(text) == expected
+
+
+def test_running_text_has_none():
+    assert found(PROSE) is None
+
+
+def test_a_limit_that_is_null_asks_nothing():
+    assert found("Nada a dizer de novo sobre a escola.", min_words=None) is None
+    assert found(f"{PROSE}\n" * 2, max_repeated_lines=None)[0] == "repeated line characters"
+
+
+def test_documents_are_dropped_with_reason_and_figure(tmp_path):
+    corpus = Corpus(work=str(tmp_path), clean=Clean())
+    folder = tmp_path / "4_clean" / "4_quality"
+    totals = run_quality(corpus, extracted(tmp_path, [PROSE, "Nada a dizer."]), folder, 1, DISPLAY)
+    assert (totals["kept"], totals["dropped"]) == (1, {"words": 1})
+    assert [row["text"] for row in kept(folder)[0]] == [PROSE]
+    assert dropped(folder) == [{"id": "d1", "url": "http://a.pt/1", "reason": "words", "detail": "3, at least 50"}]
