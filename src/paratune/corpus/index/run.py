@@ -5,6 +5,7 @@ done by one.
 """
 
 import base64
+import hashlib
 import logging
 import re
 import shutil
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from paratune.console import Display
@@ -20,6 +22,7 @@ from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
 from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost
+from paratune.corpus.runs import RunWriter, merge, repeats
 from paratune.corpus.settings import Corpus, Index
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, is_finished, parts, run_stage
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "1_index"
 READ_FOLDER = "read"
+SCRATCH_FOLDER = "digests"
+"""Of the digests while they are sorted; deleted when they are."""
 FORMAT = 1
 """Of the rows: raised when the same input gives others than before."""
 
@@ -146,13 +151,16 @@ def _essence(mime: str) -> str:
 
 def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:
     """Write shards of so many rows, of each digest the first; return how many."""
-    found = _once(_rows(tables)) if unique else _rows(tables)
+    scratch = stage.folder / SCRATCH_FOLDER
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    found = _once(_rows(tables), _later(tables, scratch)) if unique else _rows(tables)
     number = 0
     following = next(found, None)
     while following is not None or number == 0:
         shard = _Even(following, found, rows)
         write_shard(stage.folder, number, stage.schema, shard)
         following, number = shard.following, number + 1
+    shutil.rmtree(scratch, ignore_errors=True)
     return number
 
 
@@ -182,22 +190,41 @@ def _rows(tables: Sequence[Path]) -> Iterator[Any]:
                 yield from batch.to_pylist()
 
 
-def _once(rows: Iterator[dict[str, Any]]) -> Iterator[Any]:
-    seen: set[bytes] = set()
-    for row in rows:
-        digest = row["digest"]
-        key = _key(digest) if digest is not None else None
-        if key is not None and key in seen:
-            yield Lost(row["url"], "duplicate", digest)
-            continue
-        if key is not None:
-            seen.add(key)
-        yield row
+def _once(rows: Iterator[dict[str, Any]], later: Iterator[int]) -> Iterator[Any]:
+    """Yield rows, and `Lost` for those whose numbers are in `later`, which is in order."""
+    duplicate = next(later, None)
+    for number, row in enumerate(rows):
+        if number == duplicate:
+            yield Lost(row["url"], "duplicate", row["digest"])
+            duplicate = next(later, None)
+        else:
+            yield row
 
 
-def _key(digest: str) -> bytes:
-    """Return a digest in as few bytes as it has."""
+def _later(tables: Sequence[Path], scratch: Path) -> Iterator[int]:
+    """Yield the numbers of the rows whose digest an earlier one has, in order; sorted on disk, however many."""
+    scratch.mkdir()
+    number = 0
+    with RunWriter(scratch, 0) as digests:
+        for path in tables:
+            with pq.ParquetFile(path) as table:
+                for batch in table.iter_batches(columns=["digest"]):
+                    found = batch.column(0).to_pylist()
+                    keyed = [(*_key(each), at) for at, each in enumerate(found, start=number) if each is not None]
+                    digests.add(*np.array(keyed, np.uint64).reshape(-1, 3).T)
+                    number += len(found)
+    with RunWriter(scratch, 1) as numbers:
+        for repeated in repeats(merge([scratch / name for name in digests.names])):
+            numbers.add(repeated, 0, 0)
+    for block in merge([scratch / name for name in numbers.names]):
+        yield from block["high"].tolist()
+
+
+def _key(digest: str) -> tuple[int, int]:
+    """Return 128 bits of a digest, the same for all ways to write it."""
     try:
-        return base64.b32decode(digest)
+        raw = base64.b32decode(digest)
     except ValueError:
-        return digest.encode()
+        raw = digest.encode()
+    hashed = hashlib.blake2b(raw, digest_size=16).digest()
+    return int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:], "little")

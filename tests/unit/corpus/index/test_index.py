@@ -1,3 +1,5 @@
+import base64
+import hashlib
 import json
 import os
 import signal
@@ -154,3 +156,19 @@ def test_a_killed_command_goes_on_to_the_same_files(tmp_path):
     _, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
     assert content(tmp_path / "whole/1_index") == content(tmp_path / "killed/1_index")
+
+
+def test_a_digest_is_the_same_however_it_is_written_and_the_order_is_that_of_the_files(tmp_path):
+    # The SHA-1 of "a", as base32 and as hexadecimal digits, in files of which the first has the later captures.
+    hexadecimal = hashlib.sha1(b"a").hexdigest()
+    base32 = base64.b32encode(bytes.fromhex(hexadecimal)).decode()
+    lines = [line(9), line(5, digest=hexadecimal), line(1, digest=base32), line(0), line(9)]
+    corpus = make_corpus(tmp_path, files={"b.cdx": lines[:2], "a.cdx": lines[2:]})
+    run_index(corpus, 1, DISPLAY)
+    assert urls(corpus) == [["http://a.pt/9", "http://a.pt/5", "http://a.pt/0"]]
+    dropped = pq.read_table(tmp_path / "work/1_index/dropped-00000.parquet").to_pylist()
+    assert [(each["url"], each["reason"]) for each in dropped] == [
+        ("http://a.pt/1", "duplicate"),
+        ("http://a.pt/9", "duplicate"),
+    ]
+    assert not (tmp_path / "work/1_index/digests").exists()
