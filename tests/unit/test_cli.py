@@ -72,7 +72,7 @@ def test_a_tracker_that_was_left_behind_does_not_hold_the_end_up():
     assert "nowhere does not exist" in done.stderr
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 
 

@@ -1,13 +1,18 @@
-"""`paratune corpus`."""
+"""`paratune corpus`: making a corpus, and looking into it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from paratune.cli.options import Json
 
 corpus_app = App(name="corpus")
+
+Language = Annotated[str | None, Parameter(help="ISO 639-1 code, such as pt")]
+Variety = Annotated[str | None, Parameter(help="such as pt-PT")]
+Year = Annotated[int | None, Parameter(help="of the capture")]
+Host = Annotated[str | None, Parameter(help="with all below it")]
 
 
 @corpus_app.default
@@ -25,3 +30,68 @@ def corpus(
     from paratune.commands.corpus import corpus_command
 
     return corpus_command(config, only=only, workers=workers, as_json=json)
+
+
+@corpus_app.command
+def stats(path: Path, *, json: Json = False) -> int:
+    """Show what each stage kept and dropped, and languages, years, hosts and lengths of what is left.
+
+    PATH is the configuration of a corpus, or its work folder.
+    """
+    from paratune.commands.corpus_look import stats_command
+
+    return stats_command(path, as_json=json)
+
+
+@corpus_app.command
+def sample(
+    path: Path,
+    *,
+    num: Annotated[int, Parameter(name=["--num", "-n"], help="texts to show")] = 10,
+    seed: Annotated[int, Parameter(help="the same gives the same texts")] = 0,
+    unit: Annotated[Literal["documents", "sentences"], Parameter(help="of the finished corpus")] = "documents",
+    stage: Annotated[
+        str | None, Parameter(help="by which the texts were kept or dropped, such as clean/quality")
+    ] = None,
+    dropped: Annotated[bool, Parameter(negative=(), help="of what was dropped")] = False,
+    reason: Annotated[str | None, Parameter(help="of what was dropped for it")] = None,
+    language: Language = None,
+    variety: Variety = None,
+    year: Year = None,
+    host: Host = None,
+    json: Json = False,
+) -> int:
+    """Show texts of a corpus at random, or what a stage dropped and why.
+
+    PATH is the configuration of a corpus, or its work folder.
+    """
+    from paratune.commands.corpus_look import sample_command
+    from paratune.corpus.store.look import Wanted
+
+    wanted = Wanted(unit, stage, language, variety, year, host)
+    return sample_command(path, wanted, dropped=dropped, reason=reason, num=num, seed=seed, as_json=json)
+
+
+@corpus_app.command
+def search(
+    path: Path,
+    *words: str,
+    regex: Annotated[bool, Parameter(negative=(), help="WORDS are regular expressions, as RE2 has them")] = False,
+    limit: Annotated[int, Parameter(help="most texts to show")] = 20,
+    unit: Annotated[Literal["documents", "sentences"], Parameter(help="of the finished corpus")] = "documents",
+    stage: Annotated[str | None, Parameter(help="whose texts, instead of the finished corpus")] = None,
+    language: Language = None,
+    variety: Variety = None,
+    year: Year = None,
+    host: Host = None,
+    json: Json = False,
+) -> int:
+    """Show the first texts in which all of WORDS stand, whatever their case and accents, with url and time.
+
+    A quoted phrase is found as it is. PATH is the configuration of a corpus, or its work folder.
+    """
+    from paratune.commands.corpus_look import search_command
+    from paratune.corpus.store.look import Wanted
+
+    wanted = Wanted(unit, stage, language, variety, year, host)
+    return search_command(path, words, wanted, is_regex=regex, limit=limit, as_json=json)

@@ -11,6 +11,9 @@ from paratune.errors import CheckpointError
 from paratune.records import read_json
 from paratune.text import plain
 
+PATTERNS = ("[0-9]_*", "[0-9]_*/[0-9]_*", "1_index/read", "6_store/documents", "6_store/sentences")
+"""Where stages and steps are that keep and drop rows; other folders are what a stage works with."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -41,7 +44,7 @@ def finished_stages(work: Path) -> list[Made]:
     Raises:
         CheckpointError: There are none, or a record is damaged.
     """
-    folders = [path.parent for pattern in ("[0-9]_*", "[0-9]_*/*") for path in work.glob(f"{pattern}/{STAGE_FILE}")]
+    folders = [path.parent for pattern in PATTERNS for path in work.glob(f"{pattern}/{STAGE_FILE}")]
     found: list[Made] = []
     outputs: list[str] = []
     for folder in sorted(folders, key=lambda each: _order(each.relative_to(work))):

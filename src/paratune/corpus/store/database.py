@@ -22,18 +22,19 @@ _STORAGE = "v1.4.0"
 
 
 @contextlib.contextmanager
-def connection(scratch: Path) -> Iterator[Any]:
-    """Open DuckDB in memory, so that it asks no network, by one thread and with little memory.
+def connection(scratch: Path, *, threads: int = 1) -> Iterator[Any]:
+    """Open DuckDB in memory, so that it asks no network and holds little.
 
     Args:
         scratch: A folder for what does not fit in memory; made when it is needed, and deleted.
+        threads: Which change nothing of a result.
 
     Raises:
         MissingDependency: DuckDB is not installed.
     """
     duckdb = require("duckdb", extra="corpus")
     settings = {
-        "threads": 1,
+        "threads": threads,
         "memory_limit": MEMORY,
         "temp_directory": str(scratch),
         "autoinstall_known_extensions": False,

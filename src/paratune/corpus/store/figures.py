@@ -1,0 +1,139 @@
+"""Figures of a corpus: what each stage kept and dropped, and what is in the documents and sentences that are left."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paratune.corpus.made import Made, finished_stages
+from paratune.corpus.store.database import connection, parquet
+
+SCRATCH = ".corpus.scratch"
+THREADS = min(4, os.cpu_count() or 1)
+"""That read tables; each holds a piece of one in memory."""
+MOST_HOSTS = 50
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_GROUPS = ("language", "variety", "year", "mime", "extractor", "charset", "licence", "split")
+"""Columns of documents whose values are counted; hosts beside them."""
+_DUPLICATE = "duplicate"
+
+
+def corpus_figures(work: Path) -> dict[str, Any]:
+    """Return the figures of what is finished in a work folder.
+
+    Returns:
+        funnel: for each stage in its order stage, shards, kept, dropped (by reason), is_stale.
+        documents: num, num_characters, num_words, num_masked, num_hosts; by_language and so on, for each value its
+            num and num_words, the commonest first (years in their order); words: how long they are, see `spread`; null
+            before the store is finished.
+        sentences: num, words, perplexity (see `spread`, null when unknown); null where there are none.
+        duplicates: for each reason that says so stage, reason, num.
+
+    Raises:
+        CheckpointError: There is no finished stage, or a record is damaged.
+        MissingDependency: DuckDB is not installed.
+    """
+    stages = finished_stages(work)
+    by_name = {each.name: each for each in stages}
+    documents, sentences = by_name.get("store/documents"), by_name.get("store/sentences")
+    with connection(work / SCRATCH, threads=THREADS) as db:
+        return {
+            "funnel": [_step(each) for each in stages],
+            "documents": _documents(db, documents.parts) if documents and documents.parts else None,
+            "sentences": _sentences(db, sentences.parts) if sentences and sentences.parts else None,
+            "duplicates": _duplicates(stages),
+        }
+
+
+def _step(each: Made) -> dict[str, Any]:
+    totals = each.totals
+    known = {key: totals[key] for key in ("shards", "kept", "dropped")}
+    return {"stage": each.name, **known, "is_stale": each.is_stale}
+
+
+def _duplicates(stages: Sequence[Made]) -> list[dict[str, Any]]:
+    return [
+        {"stage": each.name, "reason": reason, "num": count}
+        for each in stages
+        for reason, count in each.totals["dropped"].items()
+        if _DUPLICATE in reason or _DUPLICATE in each.name
+    ]
+
+
+def _documents(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
+    source = parquet(tables)
+    names = ("num", "num_characters", "num_words", "num_masked", "num_hosts")
+    (found,) = db.execute(
+        "SELECT count(*), coalesce(sum(num_characters), 0)::BIGINT, coalesce(sum(num_words), 0)::BIGINT, "
+        f"sum(num_masked)::BIGINT, count(DISTINCT host) FROM {source}"
+    ).fetchall()
+    groups = {f"by_{name}": _by(db, source, name) for name in _GROUPS}
+    counts = dict(db.execute(f"SELECT num_words, count(*) FROM {source} GROUP BY 1").fetchall())
+    return {
+        **dict(zip(names, found, strict=True)),
+        **groups,
+        "by_host": _by(db, source, "host", most=MOST_HOSTS),
+        "words": spread(counts),
+    }
+
+
+def _by(db: Any, source: str, column: str, *, most: int | None = None) -> list[dict[str, Any]]:
+    """Return the values of a column with their documents and words, the commonest first."""
+    order = "1" if column == "year" else "2 DESC, 1"
+    limit = "" if most is None else f" LIMIT {most}"
+    rows = db.execute(
+        f"SELECT {column}, count(*), sum(num_words)::BIGINT FROM {source} GROUP BY 1 ORDER BY {order}{limit}"
+    )
+    return [{"value": value, "num": num, "num_words": words} for value, num, words in rows.fetchall()]
+
+
+def _sentences(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
+    source = parquet(tables)
+    # A sentence has one blank between its words.
+    words = "length(text) - length(replace(text, ' ', '')) + 1"
+    counts = dict(db.execute(f"SELECT {words}, count(*) FROM {source} GROUP BY 1").fetchall())
+    # To half a per cent: exact ones would be held all at once.
+    known = db.execute(
+        f"SELECT round(ln(perplexity), 2), count(*) FROM {source} WHERE perplexity > 0 GROUP BY 1"
+    ).fetchall()
+    return {
+        "num": sum(counts.values()),
+        "words": spread(counts),
+        "perplexity": spread({math.exp(value): count for value, count in known}) if known else None,
+    }
+
+
+def spread(counts: Mapping[float, int]) -> dict[str, Any]:
+    """Return how a quantity is spread, from how often each value occurs.
+
+    Returns:
+        mean; quantiles: the least value that so large a share does not exceed, by the share ("0.5" is the median);
+        histogram: [from, below, num], bounds doubling. None and empty without values.
+    """
+    num = sum(counts.values())
+    if not num:
+        return {"mean": None, "quantiles": {}, "histogram": []}
+    ordered = sorted(counts.items())
+    return {
+        "mean": sum(value * count for value, count in ordered) / num,
+        "quantiles": {f"{share:g}": _quantile(ordered, share * num) for share in QUANTILES},
+        "histogram": _histogram(ordered),
+    }
+
+
+def _quantile(ordered: Sequence[tuple[float, int]], rank: float) -> float:
+    seen = 0
+    for value, count in ordered:
+        seen += count
+        if seen >= rank and seen:
+            return value
+    return ordered[-1][0]
+
+
+def _histogram(ordered: Iterable[tuple[float, int]]) -> list[list[float]]:
+    bins: Counter[int] = Counter()
+    for value, count in ordered:
+        bins[max(0, math.floor(math.log2(value)) + 1) if value >= 1 else 0] += count
+    return [[0 if each == 0 else 2 ** (each - 1), 2**each, bins[each]] for each in range(min(bins), max(bins) + 1)]

@@ -1,0 +1,168 @@
+"""Tables of a corpus, from its figures: what each stage kept and dropped, and what is in what is left."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from paratune.report.tabular import Column, Entry, Table
+from paratune.text import plain
+from paratune.units import NOT_AVAILABLE, format_number, format_share
+
+GROUPS = {
+    "by_language": "Languages",
+    "by_variety": "Varieties",
+    "by_year": "Years",
+    "by_host": "Hosts",
+    "by_mime": "MIME types",
+    "by_extractor": "Extractors",
+    "by_charset": "Charsets",
+    "by_licence": "Licences",
+    "by_split": "Splits",
+}
+"""Groups of documents, by their key in the figures."""
+_MOST_REASONS = 12
+
+
+def corpus_tables(found: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a corpus that have something to say.
+
+    Args:
+        found: As `paratune.corpus.store.figures.corpus_figures` has it.
+    """
+    tables = [funnel_table(found["funnel"]), reasons_table(found["funnel"])]
+    if found["duplicates"]:
+        tables.append(_duplicates(found["duplicates"]))
+    documents = found["documents"]
+    if documents is not None and documents["num"]:
+        tables.append(_totals(documents, found["sentences"]))
+        tables += _groups(documents)
+    tables += lengths_tables(found)
+    return [table for table in tables if table.lines]
+
+
+def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what each stage kept of what it read."""
+    columns = (
+        Column("Stage", is_text=True),
+        Column("Read", "num_read"),
+        Column("Kept", "num_kept"),
+        Column("Dropped", "num_dropped"),
+        Column("Kept (%)", "kept_percent"),
+    )
+    lines = []
+    for each in funnel:
+        dropped = sum(each["dropped"].values())
+        read = each["kept"] + dropped
+        share = each["kept"] / read if read else None
+        name = f"{each['stage']} (of an earlier run)" if each["is_stale"] else each["stage"]
+        counts = [_count(number) for number in (read, each["kept"], dropped)]
+        percent = None if share is None else 100 * share
+        lines.append((Entry(name), *counts, Entry(format_share(share), percent)))
+    notes = []
+    if any(each["stage"] == "sentences" for each in funnel):
+        notes.append("Rows are captures, then documents, and sentences in the stages of that name.")
+    if any(each["is_stale"] for each in funnel):
+        notes.append(
+            "Stages of an earlier run were made from what the stages before them kept then; run the corpus again."
+        )
+    return Table("funnel", "What each stage kept", columns, tuple(lines), tuple(notes))
+
+
+def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
+    """Return why rows were dropped, the commonest reasons of each stage."""
+    columns = (
+        Column("Stage", is_text=True),
+        Column("Reason", is_text=True),
+        Column("Dropped", "num_dropped"),
+        Column("Of what it read (%)", "percent"),
+    )
+    lines = []
+    for each in funnel:
+        read = each["kept"] + sum(each["dropped"].values())
+        ordered = sorted(each["dropped"].items(), key=lambda item: (-item[1], item[0]))
+        for reason, count in ordered[:_MOST_REASONS]:
+            share = count / read
+            lines.append(
+                (Entry(each["stage"]), Entry(plain(reason)), _count(count), Entry(format_share(share), 100 * share))
+            )
+        if len(ordered) > _MOST_REASONS:
+            left = sum(count for _, count in ordered[_MOST_REASONS:])
+            name = f"{len(ordered) - _MOST_REASONS} more reasons"
+            lines.append((Entry(each["stage"]), Entry(name), _count(left), Entry(format_share(left / read))))
+    return Table("reasons", "Why rows were dropped", columns, tuple(lines))
+
+
+def _duplicates(duplicates: Sequence[Mapping[str, Any]]) -> Table:
+    columns = (Column("Stage", is_text=True), Column("Reason", is_text=True), Column("Dropped", "num_dropped"))
+    lines = tuple((Entry(each["stage"]), Entry(plain(each["reason"])), _count(each["num"])) for each in duplicates)
+    return Table("duplicates", "Duplicates", columns, lines)
+
+
+def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -> Table:
+    columns = (Column("Of the finished corpus", is_text=True), Column("Number", "num"))
+    counts = [
+        ("Documents", documents["num"]),
+        ("Words", documents["num_words"]),
+        ("Characters", documents["num_characters"]),
+        ("Hosts", documents["num_hosts"]),
+        ("Masked pieces of personal data", documents["num_masked"]),
+        ("Sentences", None if sentences is None else sentences["num"]),
+    ]
+    lines = tuple((Entry(name), _count(number)) for name, number in counts)
+    return Table("totals", "The finished corpus", columns, lines)
+
+
+def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
+    for key, title in GROUPS.items():
+        groups = documents[key]
+        if not any(each["value"] is not None for each in groups):
+            continue
+        columns = (
+            Column("", "value", is_text=True),
+            Column("Documents", "num_documents"),
+            Column("Documents (%)", "documents_percent"),
+            Column("Words", "num_words"),
+        )
+        lines = tuple(_group(each, documents["num"]) for each in groups)
+        notes: tuple[str, ...] = ()
+        if key == "by_host" and len(groups) < documents["num_hosts"]:
+            notes = (f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}.",)
+        yield Table(key, title, columns, lines, notes)
+
+
+def _group(each: Mapping[str, Any], num_documents: int) -> tuple[Entry, ...]:
+    share = each["num"] / num_documents
+    name = NOT_AVAILABLE if each["value"] is None else plain(each["value"])
+    return Entry(name), _count(each["num"]), Entry(format_share(share), 100 * share), _count(each["num_words"])
+
+
+def lengths_tables(found: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield how long documents and sentences are, and how perplexed a model is by sentences."""
+    spreads = [
+        ("Documents (words)", found["documents"] and found["documents"]["words"]),
+        ("Sentences (words)", found["sentences"] and found["sentences"]["words"]),
+        ("Sentences (perplexity)", found["sentences"] and found["sentences"]["perplexity"]),
+    ]
+    known = [(name, each) for name, each in spreads if each and each["quantiles"]]
+    if not known:
+        return
+    shares = list(known[0][1]["quantiles"])
+    names = {"0": "least", "0.5": "median", "1": "most"}
+    columns = (
+        Column("", "what", is_text=True),
+        Column("Mean", "mean"),
+        *(Column(names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares),
+    )
+    lines = tuple(
+        (Entry(name), *(_number(value) for value in (each["mean"], *each["quantiles"].values())))
+        for name, each in known
+    )
+    note = "A quantile is the least value that so large a share does not exceed; of perplexity to half a per cent."
+    yield Table("lengths", "Lengths", columns, lines, (note,))
+
+
+def _count(number: int | None) -> Entry:
+    return Entry(NOT_AVAILABLE if number is None else f"{number:,}", number)
+
+
+def _number(value: float) -> Entry:
+    return Entry(format_number(value, 4), value)
