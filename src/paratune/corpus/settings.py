@@ -13,6 +13,7 @@ from paratune.config.section import Positive, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
 from paratune.corpus.clean.settings import Clean
+from paratune.corpus.sentences.settings import Sentences
 from paratune.corpus.store.settings import Store
 
 MIMES = [
@@ -59,6 +60,8 @@ class Corpus(Section):
     """Which captures there are, and which are wanted."""
     clean: Clean = Field(default_factory=Clean)
     """What is dropped of the documents, and what is changed in them."""
+    sentences: Sentences = Field(default_factory=Sentences)
+    """Which sentences are kept, and what says how well they read."""
     store: Store = Field(default_factory=Store)
     """In which forms the finished corpus is kept."""
 

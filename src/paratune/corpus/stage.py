@@ -17,7 +17,7 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -102,8 +102,13 @@ def run_stage(stage: Stage, inputs: Sequence[Any], *, workers: int, display: Dis
     return finish(stage, len(inputs))
 
 
-def begin(stage: Stage) -> None:
-    """Make the folder of a stage; what is there of other settings or another input is deleted, which is said."""
+def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
+    """Make the folder of a stage; what is there of other settings or another input is deleted, which is said.
+
+    Args:
+        stage: Which.
+        keep: Names of folders in it that are stages of their own, and know by themselves what they rest on.
+    """
     path = stage.folder / BEGUN_FILE
     if stage.folder.exists() and not path.exists() and any(stage.folder.iterdir()):
         raise CheckpointError(f"{stage.folder} holds other files; choose another work")
@@ -113,12 +118,21 @@ def begin(stage: Stage) -> None:
                 aside.unlink(missing_ok=True)
             return
         log.info("%s: the settings or the input are not what they were; made anew", stage.name)
-        shutil.rmtree(stage.folder)
+        _empty(stage.folder, keep)
     try:
         stage.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"{stage.folder} cannot be made: {error.strerror}; change work") from error
     write_json(path, {"fingerprint": fingerprint(stage)})
+
+
+def _empty(folder: Path, keep: Collection[str]) -> None:
+    # Last of all the file that says whose folder it is: who is killed before finds it as it was.
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == BEGUN_FILE):
+        if path.is_dir() and path.name not in keep:
+            shutil.rmtree(path)
+        elif not path.is_dir() and (path.name != BEGUN_FILE or not keep):
+            path.unlink()
 
 
 def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Sentences: split, each kept once, and how well each reads to a language model."""

@@ -1,0 +1,89 @@
+"""The sentences of a text, line by line, and which of them look like one.
+
+Blingfire splits. It knows most abbreviations; what it takes for an end and is none in Portuguese is joined again.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from paratune.corpus.sentences.settings import Sentences
+from paratune.errors import require
+
+_ABBREVIATIONS = """
+    sr sra srs sras srª sr.ª dr dra drs dras dr.ª drª prof profa profs prof.ª profª eng enga eng.ª engª eng.º engº
+    arq arqa arq.ª arqª arq.º exmo exma exmos exmas ex.mo ex.ma sto sta st pe fr mons cón gen ten maj sarg alm
+    pres dep séc sécs cap caps art arts al pág págs fig figs vol vols n nº n.º núm cf p.ex ex ed coord org trad av trav
+    lg urb tel telef telm ref aprox máx mín vs i.e e.g op cit
+    """.split()  # noqa: SIM905 - a list of so many would be long
+"""Words that stand before a name or a number: the full stop after one does not end a sentence."""
+_OPENING = "\"'«“‘„(\\[—–\\-*•¿¡"
+_CLOSING = "\"'»”’“)\\]"
+_NUMERAL = re.compile(r"\(?(?:\d{1,3}|[ivxlIVXL]{1,5}|[a-zA-Z])[.)]")
+_BEGINS = re.compile(rf"[{_OPENING}\s]*(?:[^\W\d_]|\d)")
+_ENDS = re.compile(rf"[.!?…][{_CLOSING}\s]*$")
+_OPENING_MARKS = re.compile(rf"[{_OPENING}]+")
+_HAS_LETTER = re.compile(r"[^\W_]")
+
+
+@cache
+def _splitter() -> Any:
+    return require("blingfire", extra="corpus").text_to_sentences
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    """Yield the sentences of a text; none goes over the end of a line, and each has single spaces."""
+    split = _splitter()
+    for line in text.split("\n"):
+        if words := line.split():
+            yield from _joined(split(" ".join(words)).split("\n"))
+
+
+def _joined(pieces: list[str]) -> Iterator[str]:
+    """Yield the pieces of a line, those joined that belong together."""
+    held = ""
+    for piece in pieces:
+        if held and not _belongs(held, piece):
+            yield held
+            held = piece
+        else:
+            held = f"{held} {piece}" if held else piece
+    if held:
+        yield held
+
+
+def _belongs(before: str, after: str) -> bool:
+    """Return whether two pieces are one sentence."""
+    if after[:1].islower() or _NUMERAL.fullmatch(before):
+        return True
+    last = _OPENING_MARKS.sub("", before.rsplit(" ", 1)[-1])
+    return last.endswith(".") and last[:-1].lower() in _ABBREVIATIONS
+
+
+def reason_against(sentence: str, settings: Sentences) -> str | None:
+    """Return why something is not kept as a sentence, or None: the first of these that holds.
+
+    few words, many words: fewer than `min_words`, more than `max_words`; a word has a letter or a digit in it.
+    few letters: of the characters that are no space less than `min_letters` are letters.
+    capitals: of the letters more than `max_capitals` are capitals.
+    no beginning: it does not begin with a capital, a letter of a script without them, or a digit, perhaps after marks.
+    no end: it does not end with . ! ? or …, perhaps before closing marks.
+    """
+    num_words = sum(1 for word in sentence.split() if _HAS_LETTER.search(word))
+    if num_words < settings.min_words:
+        return "few words"
+    if num_words > settings.max_words:
+        return "many words"
+    letters = [letter for letter in sentence if letter.isalpha()]
+    if len(letters) < settings.min_letters * sum(not letter.isspace() for letter in sentence):
+        return "few letters"
+    if sum(map(str.isupper, letters)) > settings.max_capitals * len(letters):
+        return "capitals"
+    if settings.whole:
+        begun = _BEGINS.match(sentence)
+        if begun is None or sentence[begun.end() - 1].islower():
+            return "no beginning"
+        if _ENDS.search(sentence) is None:
+            return "no end"
+    return None

@@ -1,0 +1,97 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sentence_documents import DISPLAY, make_corpus, name, sentence
+
+from paratune.corpus.sentences.clean import half_of, of_files
+from paratune.corpus.sentences.run import run_sentences
+from paratune.corpus.sentences.settings import CleanPart, Sentences
+from paratune.errors import DataError
+from paratune.records import read_json
+
+CERTAIN = (40, 43, 76, 79)
+
+
+def learnt(tmp_path, work="work"):
+    return read_json(tmp_path / work / "5_sentences/model/model.json")["models"]
+
+
+def words_of_model(tmp_path, number, work="work"):
+    text = (tmp_path / work / f"5_sentences/model/ngram-{number}.arpa").read_text()
+    return {line.split("\t")[1] for line in text.split("\\1-grams:\n")[1].split("\n\n")[0].split("\n")}
+
+
+def test_each_half_of_the_corpus_teaches_a_model(tmp_path):
+    shards = [[f"A palavra{letter} dorme na cama." for letter in "abcdefgh"]]
+    run_sentences(make_corpus(tmp_path, shards), 1, DISPLAY)
+    words = [
+        {f"palavra{letter}" for n, letter in enumerate("abcdefgh") if half_of(f"0-{n}") == half} for half in (0, 1)
+    ]
+    assert all(words)
+    for half in (0, 1):
+        assert {word for word in words_of_model(tmp_path, half) if word.startswith("palavra")} == words[half]
+
+
+def test_the_best_documents_are_those_whose_language_is_most_certain(tmp_path):
+    # 6 words a sentence; half of 72 is enough for 6 sentences of each half. Four documents are quite certain.
+    texts = [(sentence(n), 0.99 if n in CERTAIN else 0.8 if n % 2 else 0.5) for n in range(80)]
+    for pick in ("best", "first"):
+        clean = {"max_words": 72, "pick": pick}
+        run_sentences(make_corpus(tmp_path, [texts[:50], texts[50:]], pick, clean=CleanPart(**clean)), 1, DISPLAY)
+    for half in (0, 1):
+        numbers = [n for n in range(80) if half_of(f"{n // 50}-{n % 50}") == half]
+        best = [n for n in numbers if n in CERTAIN]
+        best += [n for n in numbers if n % 2 and n not in CERTAIN][: 6 - len(best)]
+        for pick, expected in (("first", numbers[:6]), ("best", sorted(best))):
+            words = words_of_model(tmp_path, half, pick)
+            assert [n for n in numbers if f"x{name(n)}" in words] == expected, (half, pick)
+
+
+def test_a_sentence_that_stands_twice_is_learnt_once(tmp_path):
+    run_sentences(make_corpus(tmp_path, [[sentence(n % 40) for n in range(80)]]), 1, DISPLAY)
+    assert sum(each["num_sentences"] for each in learnt(tmp_path)) == 40
+
+
+def test_files_teach_one_model(tmp_path):
+    (tmp_path / "a.txt").write_text(f"{sentence(1)} {sentence(2)}\nsem fim\n{sentence(1)}\n")
+    pq.write_table(pa.table({"text": [sentence(3), None], "other": [1, 2]}), tmp_path / "b.parquet")
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "*.parquet")]
+    run_sentences(make_corpus(tmp_path, [[sentence(7)]], clean=CleanPart(files=files)), 1, DISPLAY)
+    assert [each["num_sentences"] for each in learnt(tmp_path)] == [3]
+
+
+def test_no_more_is_read_of_files_than_wanted(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(sentence(n) for n in range(50)))
+    settings = Sentences(clean=CleanPart(files=["unused"], max_words=20))
+    found = list(of_files([tmp_path / "a.txt"], settings))
+    assert [len(each) for each in found] == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.csv", r"a\.csv is neither"), ("a.parquet", "has no column text"), ("b.txt", "means no file")]
+)
+def test_files_that_teach_nothing_are_named(tmp_path, name, said):
+    (tmp_path / "a.csv").touch()
+    pq.write_table(pa.table({"texto": ["a"]}), tmp_path / "a.parquet")
+    corpus = make_corpus(tmp_path, [[sentence(1)]], clean=CleanPart(files=[str(tmp_path / name)]))
+    with pytest.raises(DataError, match=said):
+        run_sentences(corpus, 1, DISPLAY)
+
+
+def test_files_without_a_sentence_or_in_another_encoding_are_refused(tmp_path):
+    for content, said in (
+        ("só isto\n".encode(), "is fit to learn from"),
+        ("Não é.\n".encode("latin-1"), "cannot be read"),
+    ):
+        (tmp_path / "a.txt").write_bytes(content)
+        corpus = make_corpus(tmp_path, [[sentence(1)]], clean=CleanPart(files=[str(tmp_path / "a.txt")]))
+        with pytest.raises(DataError, match=said):
+            run_sentences(corpus, 1, DISPLAY)
+
+
+def test_a_corpus_too_small_for_two_halves_has_no_perplexities(tmp_path, caplog):
+    totals = run_sentences(make_corpus(tmp_path, [[sentence(1)]]), 1, DISPLAY)
+    assert totals["kept"] == 1
+    assert learnt(tmp_path) == []
+    assert "name texts in sentences.clean.files" in caplog.text
+    assert read_json(tmp_path / "work/5_sentences/perplexity.json")["num_unknown"] == 1

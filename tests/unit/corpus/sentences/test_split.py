@@ -1,0 +1,82 @@
+import pytest
+
+from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.split import reason_against, sentences_of
+
+WHOLE = [
+    "O Sr. Silva e a Sra. Costa chegaram com o Dr. Sousa.",
+    "A Dra. Ana Costa saiu às 10.30 h.",
+    "A Eng.ª Maria e o Prof. Doutor J. M. Sousa moram na Av. da República, n.º 5, r/c Dto. em Lisboa.",
+    "Ver o n.º 3 do art. 5.º da Lei n.º 12/2004, de 30 de Março.",
+    "Cf. o cap. 3 e a fig. 12.",
+    "Há frutos, p. ex. maçãs e peras.",
+    "Também há legumes, p.ex. couves.",
+    "O 1.º classificado ganhou ao 25.º e à 2.ª equipa.",
+    "O valor de pi é 3.14159 e a casa custa 1.234,56 euros.",
+    "Veja www.exemplo.pt/pagina.html?x=1.",
+    "Bem... não sei.",
+    "Talvez…",
+    "Quem sabe?!",
+    '"Vou-me embora."',
+    "«Não venhas tarde.»",
+    "— Olá — disse ele.",
+    "O Arq. Siza nasceu no séc. XX em Matosinhos.",
+    "A S.A. fechou e os EUA e a U.E. assinaram.",
+    "1. Introdução.",
+    "A igreja do Sto. António e da Sta. Maria é velha.",
+    "Disse: «Como estás?» e sorriu.",
+]
+
+
+def test_a_hard_sample_in_portuguese():
+    assert list(sentences_of(" ".join(WHOLE))) == WHOLE
+
+
+@pytest.mark.parametrize("sentence", WHOLE)
+def test_each_sentence_stays_whole_before_another(sentence):
+    assert list(sentences_of(f"{sentence} Depois choveu.")) == [sentence, "Depois choveu."]
+
+
+def test_no_sentence_goes_over_a_line_and_spaces_are_single():
+    assert list(sentences_of("Um título\n\n  O  gato\tdorme. O cão \u00a0 não.\r\n")) == [
+        "Um título",
+        "O gato dorme.",
+        "O cão não.",
+    ]
+
+
+def test_odd_characters_end_nothing():
+    found = list(sentences_of("Um \U0001f600 gato. Um \x00 cão.\nUma \ufeff ave."))
+    assert len(found) == 3
+    assert list(sentences_of("")) == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "reason"),
+    [
+        ("O gato dorme.", "few words"),
+        ("O gato dorme - .", "few words"),  # marks are no words
+        ("O gato " + "dorme " * 120 + "bem.", "many words"),
+        ("O gato dorme 123456789 123456789.", "few letters"),  # 10 letters, 19 others
+        ("TODOS OS DIREITOS RESERVADOS ao autor.", "capitals"),
+        ("o gato dorme na cama.", "no beginning"),
+        ("; O gato dorme na cama.", "no beginning"),
+        ("O gato dorme na cama", "no end"),
+        ("O gato dorme na cama:", "no end"),
+        ("O gato dorme na cama.", None),
+        ("«O gato dorme na cama!»", None),
+        ("— O gato dorme na cama…", None),
+        ("(O gato dorme na cama?)", None),
+        ("3 gatos dormem na cama.", None),
+        ("Élio dorme na cama.", None),
+    ],
+)
+def test_what_looks_like_a_sentence(sentence, reason):
+    assert reason_against(sentence, Sentences()) == reason
+
+
+def test_the_rule_follows_the_settings():
+    assert reason_against("o gato dorme", Sentences(min_words=3, whole=False)) is None
+    assert reason_against("O gato dorme na cama.", Sentences(max_words=4)) == "many words"
+    assert reason_against("O gato 12345678 dorme na cama.", Sentences(min_letters=0.7)) == "few letters"
+    assert reason_against("A UE e os EUA.", Sentences(max_capitals=0.9)) is None
