@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
@@ -26,6 +26,8 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     from paratune.plan.score import COLUMNS, Score, row_texts, scored
     from paratune.report.prediction_rows import measured_step_ms
     from paratune.report.read import read_runs
+    from paratune.report.tabular import table_of_texts
+    from paratune.report.tabular_terminal import rich_table
 
     found = read_runs([run for folder in folders for run in runs_of(folder)])
     runs = []
@@ -36,12 +38,9 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     if as_json:
         print_json(score.as_dict())
         return EXIT_OK
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number < 2 else "right", overflow="fold")
-    for each in score.runs:
-        table.add_row(*(Text(plain(text)) for text in row_texts(each)))
-    print_result(table)
+    table = table_of_texts("score", "", COLUMNS, map(row_texts, score.runs), 2)
+    for part in rich_table(table, Console().width):
+        print_result(part)
     for line in score.lines():
         print_result(Text(plain(line)))
     return EXIT_OK
