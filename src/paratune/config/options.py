@@ -38,6 +38,8 @@ class Option:
     """Whether null is one of them."""
     sections: tuple[type[Section], ...]
     """For a section: the class, or the classes among which its `kind` chooses. Empty for a plain value."""
+    listed: bool = False
+    """Whether it is a list of such sections."""
 
     @property
     def by_kind(self) -> bool:
@@ -85,13 +87,24 @@ def find_key(key: Any, section: type[Section], prefix: str = "") -> str | None:
 
 
 def _option(key: str, field: FieldInfo) -> Option:
-    sections = tuple(
-        each for each in _members(field.annotation) if isinstance(each, type) and issubclass(each, Section)
-    )
-    allowed = "a mapping of options" if sections else describe(field.annotation, tuple(field.metadata))
+    listed = get_origin(field.annotation) is list
+    inner = get_args(field.annotation)[0] if listed else field.annotation
+    sections = tuple(each for each in _members(inner) if isinstance(each, type) and issubclass(each, Section))
+    allowed = f"a {'list of mappings' if listed else 'mapping'} of options"
+    if not sections:
+        allowed = describe(field.annotation, tuple(field.metadata))
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     nullable = type(None) in _members(field.annotation) or field.annotation is Any
-    return Option(key, _one_line(field.description), field.is_required(), default, allowed, nullable, sections)
+    return Option(
+        key,
+        _one_line(field.description),
+        field.is_required(),
+        default,
+        allowed,
+        nullable,
+        sections,
+        listed and bool(sections),
+    )
 
 
 def _one_line(text: str | None) -> str:

@@ -114,7 +114,9 @@ def _section(
     good: dict[str, Any] = {}
     for key, option in options.items():
         dotted = f"{path}.{key}" if path else key
-        if option.sections:
+        if option.listed:
+            good[key] = _sections(option, values.get(key), dotted, found)
+        elif option.sections:
             has_default = option.nullable or (option.by_kind and not option.required)
             if values.get(key) is not None or not has_default:
                 good[key] = _subsection(option, values.get(key), dotted, found)
@@ -136,6 +138,15 @@ def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, found: F
         found.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted)
     elif option.required and dotted not in found.bad:
         found.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted)
+
+
+def _sections(option: Option, value: Any, path: str, found: Findings) -> list[dict[str, Any]]:
+    if value is None:
+        value = option.default or []
+    if not isinstance(value, list):
+        found.add(f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen", path)
+        return []
+    return [_subsection(option, each, f"{path}[{number}]", found) for number, each in enumerate(value)]
 
 
 def _subsection(option: Option, value: Any, path: str, found: Findings) -> dict[str, Any]:

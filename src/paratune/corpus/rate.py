@@ -5,6 +5,7 @@ Arquivo.pt blocks addresses that ask more often than it allows, for good: what c
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,35 +31,48 @@ class RateLimit:
         # Of moments so far apart no 60 seconds hold more than `per_minute`, the first and the last one included.
         self._spacing_s = WINDOW_S / (per_minute - 1)
 
-    def wait(self) -> None:
-        """Return when a request may be sent."""
-        with self._lock:
-            moment = max(time.monotonic(), self._next())
-            # Kept before it is used: who is killed here loses a request, and sends none too many.
-            self._keep(moment + self._spacing_s)
-        while (left := moment - time.monotonic()) > 0:
-            time.sleep(left)
+    def wait(self, sleep: Callable[[float], object] | None = None) -> None:
+        """Return when a request may be sent.
+
+        Args:
+            sleep: Instead of `time.sleep`; may raise, to end the waiting.
+        """
+        is_held = True
+        while is_held:
+            with self._lock:
+                next_s, held_s = self._read()
+                moment = max(time.monotonic(), next_s, held_s)
+                # Kept before it is used: who is killed here loses a request, and sends none too many.
+                self._keep(moment + self._spacing_s, held_s)
+            while (left := moment - time.monotonic()) > 0:
+                (sleep or time.sleep)(left)
+            # The archive may have asked everyone to wait since this moment was dealt out.
+            is_held = self._read()[1] > moment
 
     def hold(self, seconds: float) -> None:
-        """Deal out no moment for so many seconds, which the archive asked for (Retry-After)."""
+        """Let nobody send a request for so many seconds, which the archive asked for (Retry-After)."""
         with self._lock:
-            self._keep(max(time.monotonic() + seconds, self._next()))
+            next_s, held_s = self._read()
+            self._keep(next_s, max(time.monotonic() + seconds, held_s))
 
-    def _next(self) -> float:
-        """Return the first free moment of the monotonic clock; a whole window away when the file cannot tell."""
+    def _read(self) -> tuple[float, float]:
+        """Return the first free moment of the monotonic clock, and until when nobody may ask.
+
+        The first is a whole window away when the file cannot tell.
+        """
         try:
             kept: Any = json.loads(self._path.read_bytes())
             if kept["boot"] == _boot_id():
-                return float(kept["next_s"])
+                return float(kept["next_s"]), float(kept["held_s"])
         except FileNotFoundError:
-            return 0.0
+            return 0.0, 0.0
         except (ValueError, KeyError, TypeError):
             pass  # torn by a power cut, or of another program
-        return time.monotonic() + WINDOW_S
+        return time.monotonic() + WINDOW_S, 0.0
 
-    def _keep(self, next_s: float) -> None:
+    def _keep(self, next_s: float, held_s: float) -> None:
         aside = self._path.with_name(f"{self._path.name}.tmp")
-        aside.write_text(json.dumps({"boot": _boot_id(), "next_s": next_s}))
+        aside.write_text(json.dumps({"boot": _boot_id(), "next_s": next_s, "held_s": held_s}))
         aside.replace(self._path)
 
 

@@ -13,8 +13,10 @@ from paratune.config.section import Positive, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
 from paratune.corpus.clean.settings import Clean
+from paratune.corpus.index.settings import Server
 from paratune.corpus.sentences.settings import Sentences
 from paratune.corpus.store.settings import Store
+from paratune.corpus.web.settings import Network
 
 MIMES = [
     "text/html",
@@ -37,6 +39,8 @@ class Index(Section):
     """CDX, CDXJ or JSON-lines indexes, also .gz, and ZIPs of them; paths or patterns (`index/*.cdxj.gz`)."""
     warcs: list[Text] = Field(default_factory=list)
     """WARC or ARC files, also .gz; paths or patterns."""
+    servers: list[Server] = Field(default_factory=list)
+    """Servers that are asked: CDX servers, and the searches of Arquivo.pt."""
     mimes: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: list(MIMES))
     """MIME types to keep, as the index declares them."""
     statuses: Annotated[list[int], Field(min_length=1)] = Field(default_factory=lambda: [200])
@@ -56,6 +60,8 @@ class Corpus(Section):
     """Processes that work on shards at the same time; they change nothing of the result."""
     rows_per_shard: Positive = 10_000
     """Captures of one shard."""
+    network: Network = Field(default_factory=Network)
+    """How archives on the network are asked."""
     index: Index = Field(default_factory=Index)
     """Which captures there are, and which are wanted."""
     clean: Clean = Field(default_factory=Clean)
@@ -82,11 +88,23 @@ def read_settings(path: Path) -> Corpus:
     values, findings = validate_as(Corpus, found, "a corpus")
     problems += findings.problems
     corpus = None if problems else Corpus.model_validate(values)
-    if corpus is not None and not corpus.index.files and not corpus.index.warcs:
-        problems.append(Problem("index has nothing to read; name index.files, index.warcs or both", ("index",)))
+    problems += [] if corpus is None else _check(corpus)
     if corpus is None or problems:
         raise failure(path, [_placed(problem, tree.places, path.name) for problem in problems], path.name)
     return corpus
+
+
+def _check(corpus: Corpus) -> list[Problem]:
+    """Return what is wrong between sections."""
+    problems = []
+    index = corpus.index
+    if not (index.files or index.warcs or index.servers):
+        what = "index has nothing to read; name index.files, index.warcs or index.servers"
+        problems.append(Problem(what, ("index",)))
+    if index.servers and corpus.network.contact is None:
+        what = "network.contact is required where the network is asked: an address of mail or a page, for the archive"
+        problems.append(Problem(what, ("network",)))
+    return problems
 
 
 def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
@@ -94,5 +112,5 @@ def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
         return problem
     key = problem.keys[0]
     while key and key not in places:
-        key = re.sub(r"\.?[^.\[]*\]?$", "", key)
+        key = re.sub(r"(\[[0-9]+\]|\.?[^.\[\]]+)$", "", key)
     return Problem(problem.message, problem.keys, places.get(key, Place(file, 1)))

@@ -90,3 +90,15 @@ def test_a_file_that_cannot_tell_costs_a_minute(limit, clock, tmp_path, kept):
 def test_a_limit_below_two_is_refused(tmp_path):
     with pytest.raises(ValueError, match="per_minute is 1"):
         RateLimit(tmp_path / "rate", 1)
+
+
+def test_moments_that_were_dealt_out_before_are_held_up_too(limit, clock, tmp_path):
+    limit.wait()
+
+    def sleep(seconds):
+        clock.now += seconds
+        if clock.now < 1100:  # meanwhile another is asked to come back later
+            limit.hold(120)
+
+    limit.wait(sleep)
+    assert clock.now >= 1120

@@ -1,4 +1,8 @@
-"""Lines of capture indexes, in three dialects: CDX with 9 to 11 fields, CDXJ, and JSON lines of a CDX server."""
+"""Lines of capture indexes: CDX with 9 to 11 fields, CDXJ, and what CDX servers answer.
+
+Servers answer JSON lines (pywb), an array of arrays, one a line (OpenWayback, the Internet Archive), or text of
+7 fields (those two, when they are not asked for JSON).
+"""
 
 import base64
 import json
@@ -14,10 +18,15 @@ LETTERS = {"b": "timestamp", "a": "url", "m": "mime", "s": "status", "k": "diges
     "g": "filename"
 }
 """What the letters of a CDX header line mean (https://archive.org/web/researcher/cdx_legend.php)."""
-BY_NUM_FIELDS = {9: "N b a m s k r V g", 10: "N b a m s k r M V g", 11: "N b a m s k r M S V g"}
+BY_NUM_FIELDS = {7: "N b a m s k S", 9: "N b a m s k r V g", 10: "N b a m s k r M V g", 11: "N b a m s k r M S V g"}
 """The fields of a file without a header line, by their number."""
-ALIASES = {"url": ("url", "original"), "mime": ("mime", "mimetype"), "status": ("status", "statuscode")}
-"""Names of fields in JSON: those of pywb and those of OpenWayback."""
+ALIASES = {
+    "url": ("url", "original", "originalURL"),
+    "timestamp": ("timestamp", "tstamp"),
+    "mime": ("mime", "mimetype", "mimeType"),
+    "status": ("status", "statuscode", "statusCode"),
+}
+"""Names of fields in JSON: those of pywb, of OpenWayback, and of the searches of Arquivo.pt."""
 
 
 def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
@@ -28,6 +37,7 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
         source: Its name, for the rows.
     """
     header: list[str] | None = None
+    columns: list[str] | None = None
     for number, raw in enumerate(_raw_lines(file), start=1):
         if raw is None:
             yield _unreadable(source, number, f"longer than {MAX_LINE_BYTES} bytes")
@@ -39,7 +49,12 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
         if not line.strip() or line.startswith("!"):  # ! begins the metadata of a CDXJ file
             continue
         try:
-            yield _row(_fields(line, header), source)
+            if not line.startswith("["):
+                yield row_of(_fields(line, header), source)
+            elif columns is None:
+                columns = _array(line)
+            else:
+                yield row_of(_by_column(columns, _array(line)), source)
         except ValueError as error:
             yield _unreadable(source, number, f"{error}: {line[:200]}")
 
@@ -80,23 +95,51 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
         return {"timestamp": words[1], **_json_fields(line.split(" ", 2)[2])}
     letters = header or BY_NUM_FIELDS.get(len(words), "").split()
     if not letters:
-        raise ValueError(f"{len(words)} fields, where CDX has 9 to 11, CDXJ 2 before {{...}}, and JSON is one object")
+        raise ValueError(
+            f"{len(words)} fields, where CDX has 7, 9, 10 or 11, CDXJ 2 before {{...}}, and JSON an object"
+        )
     if len(words) != len(letters):
         raise ValueError(f"{len(words)} fields, where the header line names {len(letters)}")
     return {LETTERS[letter]: word for letter, word in zip(letters, words, strict=True) if letter in LETTERS}
 
 
 def _json_fields(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError("brackets are nested too deep") from None
+    value = _json(text)
     if not isinstance(value, dict):
         raise ValueError("JSON that is no object")
     return {str(key): item for key, item in value.items()}
 
 
-def _row(fields: Mapping[str, Any], source: str) -> Row:
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deep") from None
+
+
+def _array(line: str) -> list[Any]:
+    """Return one line of an array of arrays: the brackets of the outer one are on its first and last line."""
+    text = line.strip().rstrip(",")
+    text = text[1:] if text.startswith("[[") else text
+    value = _json(text[:-1] if text.endswith("]]") else text)
+    if not isinstance(value, list):
+        raise ValueError("JSON that is no array")
+    return value
+
+
+def _by_column(columns: list[str], values: list[Any]) -> Mapping[str, Any]:
+    if len(values) != len(columns):
+        raise ValueError(f"{len(values)} fields, where the first line names {len(columns)}")
+    return {str(column): value for column, value in zip(columns, values, strict=True)}
+
+
+def row_of(fields: Mapping[str, Any], source: str) -> Row:
+    """Return the row that fields by name make; `source` is the name of where they were found.
+
+    Raises:
+        ValueError: There is no url or timestamp, or a number is none.
+    """
+
     def text(name: str) -> str | None:
         value = next((fields[key] for key in ALIASES.get(name, (name,)) if key in fields), None)
         return None if value is None or str(value) in ("", "-") else str(value)

@@ -1,7 +1,7 @@
-"""The first stage: which captures there are. Read and filtered file by file, then each digest once, in even shards.
+"""The first stage: which captures there are. Read and filtered input by input, then each digest once, in even shards.
 
-A file is read by one process: `1_index/read` has a shard of each. What follows needs them all in their order, and is
-done by one.
+An input is a file, or a query to a server; one process reads it: `1_index/read` has a shard of each. What follows needs
+them all in their order, and is done by one.
 """
 
 import base64
@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ import pyarrow.parquet as pq
 from paratune.console import Display
 from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
+from paratune.corpus.index.servers import Query, queries_of, read_query
 from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost
 from paratune.corpus.runs import RunWriter, merge, repeats
-from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, is_finished, parts, run_stage
+from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, require_installed
 
 log = logging.getLogger(__name__)
@@ -42,10 +44,11 @@ FORMAT = 1
 class _Input:
     """What one process reads."""
 
-    source: Source
+    source: Source | Query
     mimes: tuple[str, ...]
     statuses: tuple[int, ...]
     max_bytes: int
+    network: Network
 
 
 def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
@@ -55,10 +58,11 @@ def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         Its totals, as in stage.json; those of `read`, which is a part of it, are added.
 
     Raises:
-        DataError: A file is missing, damaged or hostile.
+        DataError: A file is missing, damaged or hostile, or a server answers what is none.
+        Unavailable: A server does not answer.
         CheckpointError: The folder cannot be written.
     """
-    inputs, ignored = _inputs(corpus.index)
+    inputs, ignored = _inputs(corpus)
     folder = Path(corpus.work) / FOLDER
     kept = {"mimes": corpus.index.mimes, "statuses": corpus.index.statuses, "format": FORMAT}
     read = Stage("read", folder / READ_FOLDER, INDEX_SCHEMA, read_input, kept, [_identity(each) for each in inputs])
@@ -91,10 +95,11 @@ def _keep_read(folder: Path) -> Path | None:
     return aside if aside.exists() else None
 
 
-def _inputs(index: Index) -> tuple[list[_Input], list[str]]:
+def _inputs(corpus: Corpus) -> tuple[list[_Input], list[str]]:
     """Return what there is to read, in its order, and the names of what lies beside it in ZIPs."""
+    index = corpus.index
     max_bytes = int(index.max_unpacked_gib * 2**30)
-    sources: list[Source] = []
+    sources: list[Source | Query] = []
     ignored: list[str] = []
     for path in find_files(index.files, "index.files"):
         found, others = sources_of(path, max_bytes)
@@ -104,12 +109,15 @@ def _inputs(index: Index) -> tuple[list[_Input], list[str]]:
     if warcs:
         require_installed("warcio", extra="corpus")
     sources += [Source(path, "warc") for path in warcs]
+    sources += [query for server in index.servers for query in queries_of(server)]
     wanted = tuple(_essence(each) for each in index.mimes)
-    return [_Input(each, wanted, tuple(index.statuses), max_bytes) for each in sources], ignored
+    return [_Input(each, wanted, tuple(index.statuses), max_bytes, corpus.network) for each in sources], ignored
 
 
 def _identity(each: _Input) -> list[Any]:
-    """Return what tells whether a file is still the same."""
+    """Return what tells whether a file is still the same, or a query."""
+    if isinstance(each.source, Query):
+        return ["server", *astuple(each.source)]
     try:
         found = each.source.path.stat()
     except OSError as error:
@@ -118,13 +126,16 @@ def _identity(each: _Input) -> list[Any]:
 
 
 def read_input(each: _Input) -> Iterator[Found]:
-    """Yield the captures of one file that are wanted, and why others are not."""
+    """Yield the captures of one input that are wanted, and why others are not."""
     for found in _read(each):
         reason = None if isinstance(found, Lost) else _unwanted(found.mime, found.status, each)
         yield found if isinstance(found, Lost) or reason is None else Lost(found.url, *reason)
 
 
 def _read(each: _Input) -> Iterator[Found]:
+    if isinstance(each.source, Query):
+        yield from read_query(each.source, each.network, each.max_bytes)
+        return
     if each.source.kind == "warc":
         yield from read_records(each.source.path)
         return
@@ -137,9 +148,11 @@ def _unwanted(mime: str | None, status: int | None, each: _Input) -> tuple[str, 
     kind = _essence(mime or "")
     if kind == "warc/revisit":
         return "revisit", "the document is in another record"
-    if kind not in each.mimes:
+    # A search may say neither; its answers are documents, and what they are is seen when they are fetched.
+    is_search = isinstance(each.source, Query) and each.source.per_request is not None
+    if kind not in each.mimes and not (is_search and mime is None):
         return "mime", mime or "n/a"
-    if status not in each.statuses:
+    if status not in each.statuses and not (is_search and status is None):
         return "status", "n/a" if status is None else str(status)
     return None
 

@@ -62,7 +62,7 @@ def test_what_is_not_known_is_none():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("a b c", "line 1: 3 fields, where CDX has 9 to 11"),
+        ("a b c", "line 1: 3 fields, where CDX has 7, 9, 10 or 11"),
         (LINE_11.replace("20140103030321", "2014"), "the timestamp is 2014, not 14 digits"),
         (LINE_11.replace(" 200 ", " OK "), "the status is OK, not a whole number up to 999"),
         (LINE_11.replace(" 333 ", " -1 "), "the offset is -1"),

@@ -120,7 +120,7 @@ def test_the_settings_say_what_is_wrong_where(tmp_path):
 def test_settings_with_nothing_to_read_are_refused(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("work: w\n")
-    with pytest.raises(ConfigError, match=r"name index\.files, index\.warcs or both"):
+    with pytest.raises(ConfigError, match=r"name index\.files, index\.warcs or index\.servers"):
         read_settings(path)
 
 

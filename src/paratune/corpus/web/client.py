@@ -1,0 +1,285 @@
+"""A client for one archive: in its limits, patient with its refusals, and deaf to whoever would send it elsewhere.
+
+A connection is opened to the host of the settings and to no other: addresses of captures are parts of paths, and where
+an answer points to is for the caller to read, never followed here. Proxies of the environment are not used.
+"""
+
+import http.client
+import io
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+from paratune import __version__
+from paratune.corpus.rate import RateLimit
+from paratune.corpus.web.settings import Network
+from paratune.errors import ParatuneError
+
+CHUNK_BYTES = 1 << 16
+TRY_AGAIN = (429, 500, 502, 503, 504)
+LONGEST_WAIT_S = 300.0
+"""Between two tries, where the archive names no time."""
+MEMENTO = "Memento-Datetime"
+"""Header of what was captured (RFC 7089): the status beside it is that of the page, not that of the archive."""
+
+
+class Unavailable(ParatuneError):
+    """The archive did not give an answer, however often it was asked."""
+
+    def __init__(self, detail: str, *, is_out: bool = True) -> None:
+        """Keep what happened; `is_out` says that it concerns all that is asked of the archive, not this alone."""
+        super().__init__(detail)
+        self.is_out = is_out
+
+
+class TooLarge(ParatuneError):
+    """An answer has more bytes than are taken."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an archive answered."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+    """Transfer encoding undone, content encoding not. Empty when it went into a file."""
+
+
+class Client:
+    """Asks one archive; threads may share it, each has its own connection. Left by `with`, it closes them."""
+
+    def __init__(self, endpoint: str, network: Network, limit: RateLimit) -> None:
+        """Ask nothing yet.
+
+        Args:
+            endpoint: Address of the service, http or https.
+            network: How to ask.
+            limit: That of all who ask this archive.
+        """
+        parts = urlsplit(endpoint)
+        self.origin = f"{parts.scheme}://{parts.netloc}"
+        """Scheme, host and port of all that is asked."""
+        self._host, self._port, self._is_tls = parts.hostname or "", parts.port, parts.scheme == "https"
+        self._network, self._limit = network, limit
+        self._agent = f"paratune/{__version__} (+{network.contact})"
+        self._mine = threading.local()
+        self._connections: list[http.client.HTTPConnection] = []
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for connection in self._connections:
+            connection.close()
+
+    def stop(self) -> None:
+        """Let no thread wait any longer; whoever does gets `Unavailable`."""
+        self._stopped.set()
+
+    def ask(
+        self,
+        target: str,
+        *,
+        max_bytes: int,
+        headers: Mapping[str, str] | None = None,
+        into: BinaryIO | None = None,
+    ) -> Answer:
+        """Send a request and return the answer, whatever its status, but for those that are to be tried again.
+
+        Args:
+            target: Path and query, as they are sent.
+            max_bytes: Most bytes of a body.
+            headers: Of the request, beside the usual ones.
+            into: An empty file that takes the body, instead of memory.
+
+        Raises:
+            Unavailable: No answer after all tries.
+            TooLarge: The body has more bytes.
+        """
+        wait_s, problem, is_out = self._network.first_wait_s, "", False
+        number = 0
+        while number < self._network.tries:
+            self._limit.wait(self._sleep)
+            body = _Body(into, max_bytes)
+            try:
+                status, received = self._once(target, headers or {}, body)
+            except _Stale:
+                continue  # by a new connection, so not for ever
+            except (OSError, http.client.HTTPException) as error:
+                problem, is_out = f"{type(error).__name__}: {error}", isinstance(error, _NoConnection)
+            else:
+                if status not in TRY_AGAIN or MEMENTO in received:
+                    return Answer(status, received, body.content())
+                problem, is_out = f"HTTP {status}", status == 429
+                self._hold(status, received, wait_s)
+            number += 1
+            if number < self._network.tries:
+                self._sleep(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+        tries = f"{self._network.tries} tries" if self._network.tries > 1 else "one try"
+        raise Unavailable(f"{self.origin}: {problem} after {tries}", is_out=is_out)
+
+    def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
+        """Let everyone wait as long as the archive asks for."""
+        asked_s = retry_after_s(headers.get("Retry-After"))
+        if asked_s is not None and asked_s > self._network.max_hold_s:
+            raise Unavailable(
+                f"{self.origin}: HTTP {status}, come back in {asked_s:.0f} s; start the same command again then",
+                is_out=True,
+            )
+        if asked_s is not None or status == 429:
+            self._limit.hold(wait_s if asked_s is None else asked_s)
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise Unavailable(f"{self.origin}: the command ends", is_out=True)
+
+    def _once(self, target: str, headers: Mapping[str, str], body: "_Body") -> tuple[int, http.client.HTTPMessage]:
+        until = time.monotonic() + self._network.deadline_s
+        connection, is_new = self._connection()
+        connection.response_class = cast(Any, lambda sock, **more: _timed_response(sock, until, self._network, more))
+        sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **headers}
+        try:
+            try:
+                connection.request("GET", target, headers=sent)
+                response = connection.getresponse()
+            except ConnectionError as error:
+                raise error if is_new else _Stale from None
+            with closing(response):
+                _read(response, body)
+        except BaseException:
+            connection.close()
+            raise
+        return response.status, response.headers
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        """Return this thread's connection, opened when it is not, and whether it was opened now.
+
+        Raises:
+            _NoConnection: It cannot be opened.
+        """
+        connection: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            make: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+            more: dict[str, Any] = {}
+            if self._is_tls:
+                make, more = http.client.HTTPSConnection, {"context": ssl.create_default_context()}
+            connection = make(self._host, self._port, timeout=self._network.timeout_s, **more)
+            self._mine.connection = connection
+            self._connections.append(connection)
+        is_new = connection.sock is None
+        if is_new:
+            try:
+                connection.connect()
+            except OSError as error:
+                raise _NoConnection(str(error)) from error
+        return connection, is_new
+
+
+class _NoConnection(OSError):
+    """The archive cannot be reached."""
+
+
+class _Stale(Exception):
+    """The archive closed a connection that was kept from the request before."""
+
+
+class _Body:
+    """Takes the bytes of a body, until they are too many."""
+
+    def __init__(self, into: BinaryIO | None, max_bytes: int) -> None:
+        self._file = into if into is not None else io.BytesIO()
+        self._is_kept = into is None
+        self._max, self.num_bytes = max_bytes, 0
+        self._file.seek(0)
+        self._file.truncate()
+
+    def expect(self, num_bytes: int) -> None:
+        if num_bytes > self._max:
+            raise TooLarge(f"{num_bytes} bytes; allowed: {self._max}")
+
+    def add(self, chunk: bytes) -> None:
+        self.num_bytes += len(chunk)
+        if self.num_bytes > self._max:
+            raise TooLarge(f"more than {self._max} bytes")
+        self._file.write(chunk)
+
+    def content(self) -> bytes:
+        return cast(io.BytesIO, self._file).getvalue() if self._is_kept else b""
+
+
+def _read(response: http.client.HTTPResponse, body: _Body) -> None:
+    expected = response.length
+    if expected is not None:
+        body.expect(expected)
+    while chunk := response.read1(CHUNK_BYTES):
+        body.add(chunk)
+    if expected is not None and body.num_bytes < expected:
+        raise ConnectionError(f"cut after {body.num_bytes} of {expected} bytes")
+
+
+def _timed_response(sock: Any, until: float, network: Network, more: Mapping[str, Any]) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(cast(Any, _TimedSocket(sock, until, network)), **more)
+
+
+@dataclass(frozen=True)
+class _TimedSocket:
+    """What a response reads from: a socket with a deadline for the answer as a whole, headers included."""
+
+    sock: Any
+    until: float
+    network: Network
+
+    def makefile(self, _: str) -> BinaryIO:
+        return io.BufferedReader(_Timed(self.sock, self.until, self.network))
+
+
+class _Timed(io.RawIOBase):
+    def __init__(self, sock: Any, until: float, network: Network) -> None:
+        # The file keeps the socket open until it is closed itself, also when the connection lets go of it.
+        self._sock, self._file = sock, sock.makefile("rb", buffering=0)
+        self._until, self._network = until, network
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"the answer takes longer than {self._network.deadline_s:g} s")
+        self._sock.settimeout(min(left, self._network.timeout_s))
+        try:
+            return int(self._file.readinto(buffer) or 0)
+        except TimeoutError:
+            if time.monotonic() >= self._until:
+                raise TimeoutError(f"the answer takes longer than {self._network.deadline_s:g} s") from None
+            raise TimeoutError(f"silence of {self._network.timeout_s:g} s") from None
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def retry_after_s(value: str | None) -> float | None:
+    """Return the seconds that a Retry-After header names, by number or by date; None where it names none."""
+    if value is None:
+        return None
+    if value.strip().isascii() and value.strip().isdigit():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

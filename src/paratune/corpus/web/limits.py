@@ -1,0 +1,34 @@
+"""The one limit of each archive, kept by all processes of a user."""
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from paratune.corpus.rate import RateLimit
+from paratune.corpus.web.client import Client
+from paratune.corpus.web.settings import Network
+from paratune.errors import CheckpointError
+
+
+def client_of(endpoint: str, network: Network) -> Client:
+    """Return a client for a service of an archive, which keeps the limit together with all others of its host.
+
+    Raises:
+        CheckpointError: The folder of the limits cannot be made.
+    """
+    folder = limit_folder(network)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; name network.limit_folder") from error
+    host = re.sub(r"[^a-z0-9.-]", "_", urlsplit(endpoint).netloc.lower())
+    return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))
+
+
+def limit_folder(network: Network) -> Path:
+    """Return the folder of the limits: one for all corpora, since an archive counts addresses and not folders."""
+    if network.limit_folder is not None:
+        return Path(network.limit_folder)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "paratune" / "limits"

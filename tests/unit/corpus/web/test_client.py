@@ -1,0 +1,232 @@
+import itertools
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from archive import network, stand_in
+
+from paratune.corpus.web.client import Client, TooLarge, Unavailable, retry_after_s
+from paratune.corpus.web.limits import client_of, limit_folder
+
+OK = (200, {}, b"yes")
+
+
+@pytest.fixture
+def server():
+    with stand_in() as server:
+        yield server
+
+
+def ask(server, tmp_path, target="/x", *, max_bytes=1000, **options):
+    with client_of(f"{server.url}/x", network(tmp_path, **options)) as client:
+        return client.ask(target, max_bytes=max_bytes)
+
+
+def test_a_request_says_who_asks(server, tmp_path):
+    server.answers["/x"] = [OK]
+    answer = ask(server, tmp_path)
+    assert (answer.status, answer.body) == (200, b"yes")
+    agent = server.log[0][2]["User-Agent"]
+    assert agent.startswith("paratune/")
+    assert "me@uni.pt" in agent
+
+
+def test_a_connection_is_used_again(server, tmp_path):
+    ports = []
+    server.answers["/x"] = [OK]
+    original = server.process_request
+    server.process_request = lambda request, address: (ports.append(address), original(request, address))
+    with client_of(server.url, network(tmp_path)) as client:
+        for _ in range(3):
+            client.ask("/x", max_bytes=10)
+    assert len(ports) == 1
+
+
+def test_a_connection_that_was_closed_meanwhile_costs_no_try(server, tmp_path):
+    def then_hang_up(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    server.answers["/x"] = [then_hang_up]
+    with client_of(server.url, network(tmp_path, tries=1)) as client:
+        assert [client.ask("/x", max_bytes=10).body for _ in range(3)] == [b"ok"] * 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(server, tmp_path, status):
+    server.answers["/x"] = [(status, {}, b""), (status, {}, b""), OK]
+    assert ask(server, tmp_path).body == b"yes"
+    assert len(server.log) == 3
+
+
+def test_waits_grow(server, tmp_path):
+    server.answers["/x"] = [(502, {}, b"")]
+    with pytest.raises(Unavailable, match="HTTP 502 after 4 tries"):
+        ask(server, tmp_path, tries=4, first_wait_s=0.1)
+    moments = [moment for moment, _, _ in server.log]
+    waits = [after - before for before, after in itertools.pairwise(moments)]
+    # 0.1, 0.2 and 0.4 s, each no less.
+    assert all(wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4), strict=True))
+
+
+def test_an_archived_error_is_an_answer(server, tmp_path):
+    server.answers["/x"] = [(503, {"Memento-Datetime": "Sun, 26 Jan 2014 20:06:24 GMT"}, b"was down")]
+    assert ask(server, tmp_path).status == 503
+    assert len(server.log) == 1
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_holds_everyone_up(server, tmp_path, form):
+    # A date has whole seconds: 2.5 s from now is 1.5 to 2.5 s away.
+    value = "1" if form == "seconds" else format_datetime(datetime.now(UTC) + timedelta(seconds=2.5), usegmt=True)
+    server.answers |= {"/x": [(429, {"Retry-After": value}, b""), OK], "/y": [OK]}
+
+    def ask_another():
+        while not server.log:
+            time.sleep(0.001)
+        time.sleep(0.3)  # by then the refusal has been read
+        for _ in range(2):
+            ask(server, tmp_path, "/y")
+
+    thread = threading.Thread(target=ask_another)
+    thread.start()
+    assert ask(server, tmp_path).body == b"yes"
+    thread.join()
+    first = server.log[0][0]
+    assert len(server.log) == 4
+    assert all(moment - first >= 0.9 for moment, _, _ in server.log[1:])
+
+
+def test_a_long_retry_after_ends_the_command(server, tmp_path):
+    server.answers["/x"] = [(429, {"Retry-After": "7200"}, b"")]
+    with pytest.raises(Unavailable, match="come back in 7200 s") as found:
+        ask(server, tmp_path)
+    assert found.value.is_out
+    assert len(server.log) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [(None, None), ("7", 7.0), ("-1", None), ("soon", None), ("٣", None), ("", None)]
+)
+def test_retry_after_is_read(value, seconds):
+    assert retry_after_s(value) == seconds
+
+
+def test_a_date_that_has_passed_is_no_wait():
+    assert retry_after_s("Sun, 06 Nov 1994 08:49:37 GMT") == 0.0
+
+
+def half(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")
+
+
+def half_of_chunks(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+
+
+def nothing(handler):
+    pass
+
+
+@pytest.mark.parametrize("cut", [half, half_of_chunks, nothing])
+def test_a_cut_connection_is_tried_again_and_gives_no_half_body(server, tmp_path, cut):
+    server.answers["/x"] = [cut, OK]
+    assert ask(server, tmp_path).body == b"yes"
+
+
+def test_a_body_that_is_always_cut_is_given_up(server, tmp_path):
+    server.answers["/x"] = [half]
+    with pytest.raises(Unavailable, match="cut after 10 of 100 bytes after 2 tries") as found:
+        ask(server, tmp_path, tries=2)
+    assert not found.value.is_out
+
+
+def drip(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    drip_bytes(handler)
+
+
+def drip_headers(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    drip_bytes(handler)
+
+
+def drip_bytes(handler):
+    for _ in range(100):
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("slow", [drip, drip_headers])
+def test_a_body_that_drips_has_a_deadline(server, tmp_path, slow):
+    # A byte each 0.05 s is never a silence of 5 s, and the whole would take 5 s.
+    server.answers["/x"] = [slow]
+    with pytest.raises(Unavailable, match=r"longer than 0\.5 s"):
+        ask(server, tmp_path, tries=1, deadline_s=0.5)
+
+
+def test_silence_is_given_up(server, tmp_path):
+    server.answers["/x"] = [lambda handler: time.sleep(1)]
+    with pytest.raises(Unavailable, match=r"silence of 0\.2 s"):
+        ask(server, tmp_path, tries=1, timeout_s=0.2)
+
+
+def endless(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in range(10_000):
+        handler.wfile.write(b"x" * 10_000)
+
+
+def test_bodies_have_a_size_limit(server, tmp_path):
+    server.answers |= {"/long": [(200, {}, b"x" * 1001)], "/endless": [endless]}
+    server.answers["/says"] = [(200, {"Content-Length": str(500 << 20)}, b"")]
+    for target, said in (("/long", "1001 bytes"), ("/endless", "more than 1000"), ("/says", "524288000 bytes")):
+        with pytest.raises(TooLarge, match=said):
+            ask(server, tmp_path, target)
+    assert len(server.log) == 3
+
+
+def test_redirects_are_not_followed(server, tmp_path):
+    with stand_in() as elsewhere:
+        server.answers["/x"] = [(302, {"Location": f"{elsewhere.url}/x"}, b"")]
+        assert ask(server, tmp_path).headers["Location"] == f"{elsewhere.url}/x"
+        assert (len(server.log), elsewhere.log) == (1, [])
+
+
+def test_proxies_of_the_environment_are_not_used(server, tmp_path, monkeypatch):
+    with stand_in() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        server.answers["/x"] = [OK]
+        assert ask(server, tmp_path).body == b"yes"
+        assert proxy.log == []
+
+
+def test_an_archive_that_is_not_there_is_out(tmp_path):
+    with stand_in() as server:
+        url = server.url
+    with (
+        pytest.raises(Unavailable, match="refused after 2 tries") as found,
+        client_of(url, network(tmp_path, tries=2)) as client,
+    ):
+        client.ask("/x", max_bytes=1)
+    assert found.value.is_out
+
+
+def test_a_stopped_client_waits_no_longer(server, tmp_path):
+    server.answers["/x"] = [(503, {"Retry-After": "600"}, b"")]
+    with client_of(server.url, network(tmp_path)) as client:
+        threading.Timer(0.2, client.stop).start()
+        with pytest.raises(Unavailable, match="the command ends"):
+            client.ask("/x", max_bytes=1)
+
+
+def test_the_limit_is_that_of_the_host_and_not_of_the_corpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shared = network(tmp_path, limit_folder=None)
+    assert limit_folder(shared) == tmp_path / "paratune/limits"
+    first, second = client_of("https://arquivo.pt/textsearch", shared), client_of("https://arquivo.pt/cdx", shared)
+    assert isinstance(first, Client)
+    assert first._limit._path == second._limit._path == tmp_path / "paratune/limits/arquivo.pt"
