@@ -102,6 +102,29 @@ def why_wrong(num_processes: int, environ: Mapping[str, str] = os.environ) -> st
     return _wrong_accelerate(environ) or _wrong_in_a_job(num_processes, environ) or _wrong_in_a_step(environ)
 
 
+def why_no_sweep(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return why a matrix cannot be run from this process, and what to do; None when it can.
+
+    Its runs are made one after the other, in processes of this machine.
+    """
+    if is_srun(environ):
+        tasks = environ["SLURM_STEP_NUM_TASKS"]
+        return (
+            f"srun started paratune sweep {tasks} times, and one is meant, which starts the processes of its runs "
+            "itself (nproc:): leave out srun, or say srun --ntasks=1"
+        )
+    if "RANK" in environ and environ.get("WORLD_SIZE") not in (None, "1"):
+        return "paratune sweep starts its processes itself (nproc:); leave out torchrun"
+    nodes = _count(environ, "SLURM_NNODES")
+    if "SLURM_JOB_ID" in environ and "SLURM_STEP_ID" not in environ and nodes > 1:
+        return (
+            f"Slurm gave this job {nodes} nodes, and paratune sweep makes its runs on one machine: #SBATCH --nodes=1; "
+            "or paratune launch MATRIX --site SITE --array, which submits each run by itself, on as many nodes as it "
+            "wants"
+        )
+    return None
+
+
 def idle_tasks(num_processes: int, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return what to say when Slurm gave this node more tasks than processes were started; None when it did not."""
     if "RANK" in environ or "SLURM_STEP_ID" in environ or num_processes > 1:

@@ -11,6 +11,7 @@ from paratune.launcher import (
     launcher,
     srun_meeting,
     tasks_here,
+    why_no_sweep,
     why_wrong,
 )
 
@@ -156,3 +157,24 @@ def test_tasks_without_srun_are_spoken_of():
     assert "4 tasks, and this is one process, without srun" in (idle_tasks(1, environ) or "")
     assert idle_tasks(4, environ) is None
     assert idle_tasks(1, {**STEP, "SLURM_NTASKS": "4"}) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({}, None),
+        (BATCH, None),
+        # One task of srun on one node of two: it has all that it asks for.
+        ({**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NUM_NODES": "1"}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        (
+            {**BATCH, "SLURM_NNODES": "2"},
+            "2 nodes, and paratune sweep makes its runs on one machine: #SBATCH",
+        ),
+        (STEP, "srun started paratune sweep 4 times, and one is meant"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}, "leave out torchrun"),
+    ],
+)
+def test_a_matrix_is_run_from_one_process_of_one_machine(environ: dict[str, str], says: str | None):
+    found = why_no_sweep(environ)
+    assert found is None if says is None else says in str(found)

@@ -12,7 +12,7 @@ from paratune.commands.sweep_plan import counts, show_invalid, show_list, show_p
 from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, LaunchError, Stopped
 from paratune.launch.one import OneByOne
-from paratune.place import place_from_environment
+from paratune.launcher import why_no_sweep
 from paratune.records import SUMMARY_FILE, read_json
 from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
 from paratune.report.sweep.export import as_dict
@@ -47,8 +47,8 @@ def sweep_command(
     Raises:
         ParatuneError: The file or a cell is wrong, the folder is in use or holds other runs, or a signal came.
     """
-    if place_from_environment().world_size > 1:
-        raise LaunchError("paratune sweep starts its processes itself (nproc:); leave out torchrun")
+    if not (dry_run or as_list) and (reason := why_no_sweep()):
+        raise LaunchError(reason)
     if dry_run and as_list:
         raise ConfigError("--list writes what it lists and --dry-run writes nothing; say one of them")
     matrix = all_probes(read_matrix(path)) if probe else read_matrix(path)
