@@ -38,6 +38,16 @@ lost_nodes() {
     timeout 20 srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" true >/dev/null 2>&1 || echo "$node"
   done
 }
+hung() {
+  # What stood still once may have met a fault that passes; what does so again has one of its own.
+  hangs=0
+  [ "$restarts" = 0 ] || hangs=$(cat "$folder/$job.hangs" 2>/dev/null || echo 0)
+  if [ "$hangs" -lt "$max_hang_requeues" ]; then
+    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it stood still"
+  else
+    say "it stood still: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
+  fi
+}
 job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p'; }
 
 why=
@@ -49,6 +59,7 @@ if [ "$code" != 0 ]; then
     lost=$(lost_nodes | tr '\\n' ' ')
     [ -n "$lost" ] && why="lost $lost"
   fi
+  [ -z "$why" ] && [ "$code" = 10 ] && hung
 fi
 # A job that was cancelled is to stay so; one that Slurm takes the nodes from is queued again by Slurm itself.
 if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
@@ -176,7 +187,7 @@ def _names(job: Job) -> Iterator[str]:
     yield f"folder={shlex.quote(str(job.folder))}"
     yield f'job="{number}"'
     yield "restarts=${SLURM_RESTART_COUNT:-0}"
-    yield f"max_requeues={job.site.max_requeues}"
+    yield f"max_requeues={job.site.max_requeues} max_hang_requeues={job.site.max_hang_requeues}"
     yield f"processes={job.num_processes}"
 
 

@@ -115,7 +115,9 @@ class Site(Section):
     save_before_s: Annotated[int, Field(ge=0, le=65535)] = 300
     """Seconds before the end of its time at which a run saves and is queued again; 0 for no warning."""
     max_requeues: Count = 100
-    """How often a run is queued again, at most, after a signal or the loss of a node."""
+    """How often a run is queued again, at most, after a signal, the loss of a node or a standstill."""
+    max_hang_requeues: Count = 1
+    """How often that is, at most, after a standstill (exit code 10) with all nodes there; 0: never."""
 
 
 def read_site(path: Path) -> Site:

@@ -18,7 +18,7 @@
 folder=/home/me/work/runs/sst2/slurm
 job="$SLURM_JOB_ID"
 restarts=${SLURM_RESTART_COUNT:-0}
-max_requeues=100
+max_requeues=100 max_hang_requeues=1
 processes=8
 
 say() { echo "$(date +%FT%T) $*"; }
@@ -106,6 +106,16 @@ lost_nodes() {
     timeout 20 srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" true >/dev/null 2>&1 || echo "$node"
   done
 }
+hung() {
+  # What stood still once may have met a fault that passes; what does so again has one of its own.
+  hangs=0
+  [ "$restarts" = 0 ] || hangs=$(cat "$folder/$job.hangs" 2>/dev/null || echo 0)
+  if [ "$hangs" -lt "$max_hang_requeues" ]; then
+    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it stood still"
+  else
+    say "it stood still: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
+  fi
+}
 job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
 
 why=
@@ -117,6 +127,7 @@ if [ "$code" != 0 ]; then
     lost=$(lost_nodes | tr '\n' ' ')
     [ -n "$lost" ] && why="lost $lost"
   fi
+  [ -z "$why" ] && [ "$code" = 10 ] && hung
 fi
 # A job that was cancelled is to stay so; one that Slurm takes the nodes from is queued again by Slurm itself.
 if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then

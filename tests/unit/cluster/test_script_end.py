@@ -38,6 +38,8 @@ def end(
     state: str = "RUNNING",
     restarts: int | None = None,
     max_requeues: int = 2,
+    hangs: int | None = None,
+    max_hang_requeues: int = 1,
 ) -> tuple[int, bool, str]:
     """Run the script; return its exit code, whether it asked for its next start, and what it left in JOB.exit."""
     programs = here / "bin"
@@ -46,9 +48,12 @@ def end(
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (here / "slurm").mkdir()
+    if hangs is not None:
+        (here / "slurm" / "7.hangs").write_text(f"{hangs}\n")
+    site = Site(nodes=2, max_requeues=max_requeues, max_hang_requeues=max_hang_requeues)
     job = Job("a", Site(nodes=2), (Run("a", here / "c.yaml"),), here / "slurm", here)
     script = here / "job.sh"
-    script.write_text(script_text(replace(job, site=Site(nodes=2, max_requeues=max_requeues))))
+    script.write_text(script_text(replace(job, site=site)))
     done = subprocess.run(
         ["bash", str(script)],
         env={
@@ -84,7 +89,6 @@ def test_a_run_that_ends_well_ends_well(tmp_path: Path):
         ("rank0:1 rank1:5", 1),
         ("rank0:5 rank1:5", 5),
         ("rank0:5", 5),
-        ("rank0:10 rank1:5", 10),  # it stood still
         ("", 1),  # what srun says, where no rank has a word
     ],
 )
@@ -127,3 +131,36 @@ def test_a_lost_node_is_no_failure_of_the_run(tmp_path: Path):
 
 def test_a_run_that_stood_still_because_a_node_was_lost_goes_on_elsewhere(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:10", lost="n2")[1:] == (True, "requeued")
+
+
+@pytest.mark.parametrize(
+    ("restarts", "hangs", "most", "is_queued"),
+    [
+        (None, None, 1, True),
+        (1, 1, 1, False),  # for the second time
+        (1, None, 1, True),  # its first start was ended by a signal
+        (1, 1, 2, True),
+        (None, None, 0, False),
+        (None, 3, 1, True),  # left by an earlier job of this number
+        (2, None, 1, False),  # max_requeues: 2
+    ],
+)
+def test_a_run_that_stood_still_is_queued_again_once(
+    restarts: int | None, hangs: int | None, most: int, is_queued: bool, tmp_path: Path
+):
+    found = end(tmp_path, ends=1, codes="rank0:10 rank1:5", restarts=restarts, hangs=hangs, max_hang_requeues=most)
+    assert found[1:] == ((True, "requeued") if is_queued else (False, "10"))
+    said = (tmp_path / "said").read_text()
+    assert ("it stood still: queued again" in said) == is_queued
+    if is_queued:
+        assert (tmp_path / "slurm" / "7.hangs").read_text() == f"{1 if restarts is None else (hangs or 0) + 1}\n"
+    elif restarts != 2:
+        assert f"not queued again, after {hangs or 0} times of max_hang_requeues: {most}" in said
+
+
+def test_what_stood_still_and_was_cancelled_meanwhile_stays_so(tmp_path: Path):
+    assert end(tmp_path, ends=1, codes="rank0:10", state="CANCELLED") == (10, False, "10")
+
+
+def test_what_stood_still_as_a_signal_came_is_queued_again(tmp_path: Path):
+    assert end(tmp_path, ends=1, codes="rank0:10 rank1:10", signal="USR1")[1:] == (True, "requeued")
