@@ -1,6 +1,7 @@
 """Strategies of a user's own, right and wrong, named in configurations as outside:Class."""
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,18 @@ class Slow(DDPStrategy):
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         time.sleep(0.05)
         return super().optimizer_step(max_grad_norm)
+
+
+class DiesOnce(DDPStrategy):
+    """DDP whose rank 1 is killed in the seventh step of the first start by torchrun, or of any other start."""
+
+    _steps = 0
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        self._steps += 1
+        if self._steps == 7 and self.layout.rank == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward_backward(micro_batches, phases)
 
 
 def __getattr__(name: str) -> type[DDPStrategy]:

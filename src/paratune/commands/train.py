@@ -11,6 +11,7 @@ from paratune.commands.threads import respect_quota
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
+from paratune.elastic import mode_of_start, torchrun_of
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.imports import without_collections
 from paratune.launch.smaller import launch_until_it_fits
@@ -57,6 +58,10 @@ def train_command(
     num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
     size = global_batch_size(loaded.config, num_ranks)
     folder = run_path(loaded.config)
+    mode = mode_of_start(mode, folder)
+    if (start := torchrun_of()) and start.num_restarts and place.rank == 0:
+        times = f"restart {start.num_restarts} of {start.max_restarts}"
+        print(f"torchrun started the processes again, {times}", file=sys.stderr)  # noqa: T201
     if mode == "resume":
         check_same_run(folder, loaded.values, global_batch_size=size)
         if is_finished(folder):

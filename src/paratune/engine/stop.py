@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from paratune.elastic import note_stop
 from paratune.errors import EXIT_STOPPED, Stopped
 from paratune.place import STOP_SIGNALS, note_exit_code
 
@@ -89,6 +90,8 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
+        if number == signal.SIGUSR1:
+            note_stop()
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self.signal is None:
@@ -108,5 +111,7 @@ def _end_when_told(hears: int, doing: str) -> None:
     while number := os.read(hears, 1):
         if number[0] in STOP_SIGNALS:
             os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())
+            if number[0] == signal.SIGUSR1:
+                note_stop()
             note_exit_code(EXIT_STOPPED)
             os._exit(EXIT_STOPPED)

@@ -190,6 +190,10 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     requeued = run.number("summary.num_requeued")
     if requeued:
         yield f"its job was queued again {'once' if requeued == 1 else f'{_count(requeued)} times'} by Slurm."
+    restarts = run.number("summary.num_restarts")
+    if restarts:
+        times = "once" if restarts == 1 else f"{_count(restarts)} times"
+        yield f"its processes were started again {times} by torchrun."
     changes = [
         f"{name} {ARROW.join(str(value) for value in run.course(source))}"
         for name, source in _MAY_CHANGE.items()

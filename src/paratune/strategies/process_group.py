@@ -12,6 +12,7 @@ from torch import Tensor
 from paratune.errors import LaunchError
 from paratune.launcher import is_srun, srun_meeting
 from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.strategies.agent_store import agent_store, store_of_this_start
 from paratune.strategies.protocol import ReduceOp
 
 TIMEOUT = timedelta(hours=24)
@@ -31,15 +32,17 @@ def open_process_group(place: Place, device: torch.device) -> None:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     method = os.environ.get(RENDEZVOUS_VARIABLE) or (srun_meeting() if is_srun() else "env://")
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
-    if place.world_size == 1:
-        arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
-    else:
-        arguments["init_method"] = method
     if place.world_size > 1:
         log.info("meeting the other processes of %d", place.world_size)
     try:
+        if place.world_size == 1:
+            arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
+        elif method == "env://" and (store := agent_store(TIMEOUT)) is not None:
+            arguments["store"] = store_of_this_start(store, place.rank, place.world_size, TIMEOUT)
+        else:
+            arguments["init_method"] = method
         dist.init_process_group(backend, **arguments)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TimeoutError) as error:
         if "EADDRINUSE" in str(error) or "already in use" in str(error):
             raise LaunchError(_port_taken(method)) from error
         raise LaunchError(f"rank {place.rank} of {place.world_size} did not find the others: {error}") from error

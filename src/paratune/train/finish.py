@@ -28,7 +28,7 @@ from paratune.train.flops import WorkCount, flops_record
 from paratune.train.measured import why_no_profile
 from paratune.train.prediction import prediction_record
 from paratune.train.prepare import Prepared
-from paratune.train.record import device_name, gather_texts, kind_of, num_requeued, task_record
+from paratune.train.record import device_name, gather_texts, kind_of, num_requeued, num_restarts, task_record
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,7 @@ class Finish:
         summary["scores"] = {split: values for split, (_, values) in results.items() if split in prepared.labelled}
         summary["kind"] = kind_of(self.prepared.config)
         summary["num_requeued"] = num_requeued(self.folder)
+        summary["num_restarts"] = num_restarts(self.folder)
         kind, is_probe = prepared.config.task.kind, prepared.config.measure.probe
         summary["baseline"] = None if is_probe else constant_baseline(kind, prepared.recipe, prepared.splits)
         summary["pipeline"]["ideal_bubble_share"] = self.prepared.traits.ideal_bubble_share(self.sizes.grad_accum_steps)

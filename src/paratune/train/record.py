@@ -17,6 +17,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
+from paratune.elastic import torchrun_of
 from paratune.environment import recorded_environment, unset_variables
 from paratune.launcher import job_facts, launcher
 from paratune.models.batch_layout import BatchLayout
@@ -87,7 +88,7 @@ def session_record(
         batch_reason: Why the micro-batch is not what was asked for, or what auto found.
         advice: Of `paratune.config.advice`.
     """
-    config = prepared.config
+    config, start = prepared.config, torchrun_of()
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "step": step,
@@ -100,6 +101,7 @@ def session_record(
         "world_size": prepared.place.world_size,
         "launcher": launcher(),
         "job": job_facts(),
+        "torchrun": start.as_dict() if start else None,
         "num_threads": torch.get_num_threads(),
         "environment": recorded_environment(),
         "environment_unset": unset_variables(),
@@ -211,6 +213,19 @@ def num_requeued(folder: Path) -> int | None:
     for job in jobs:
         if job:
             most[job["id"]] = max(most.get(job["id"], 0), job["num_requeued"])
+    return sum(most.values()) if most else None
+
+
+def num_restarts(folder: Path) -> int | None:
+    """Return how often torchrun started the processes of a run again after a failure; None when it never started any.
+
+    Restarts of a job that Slurm queued again are added to those before, also under the same --rdzv-id.
+    """
+    most: dict[tuple[str, int], int] = {}
+    for session in records.read_json(folder / records.RUN_FILE).get("sessions", []):
+        if start := session.get("torchrun"):
+            key = (start["run_id"], (session.get("job") or {}).get("num_requeued", 0))
+            most[key] = max(most.get(key, 0), start["num_restarts"])
     return sum(most.values()) if most else None
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import torch
 
 from paratune import checkpoint, records
+from paratune.elastic import torchrun_of
 from paratune.engine.loop import Progress
+from paratune.launcher import job_facts
 from paratune.strategies.protocol import Strategy
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
     checkpoints = folder / records.CHECKPOINTS_FOLDER
     taken = checkpoint.step_folder(checkpoints, progress.step)
     there = checkpoint.list_checkpoints(checkpoints)
+    start, job = torchrun_of(), job_facts()
     for event in records.read_events(folder):
         if event["event"] == "checkpoint" and event["step"] == progress.step:
             progress.seconds["checkpoint"] += event["time_s"]
@@ -63,6 +66,8 @@ def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
             step=progress.step,
             world_size=world_size,
             checkpoint=taken.name,
+            num_requeued=job["num_requeued"] if job else None,
+            num_restarts=start.num_restarts if start else None,
             passed_over=[damaged.name for damaged in there[there.index(taken) + 1 :]],
         )
         events.close()

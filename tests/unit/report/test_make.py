@@ -428,6 +428,9 @@ def test_interruptions_are_counted_in_words(tmp_path):
     run = make_run(tmp_path / "job", summary_changes={"num_interruptions": 2, "num_requeued": 3})
     (note,) = (note for note in report.make([run], None).notes if "Slurm" in note)
     assert "job was queued again 3 times by Slurm" in note
+    run = make_run(tmp_path / "restarted", summary_changes={"num_restarts": 2})
+    (note,) = (note for note in report.make([run], None).notes if "torchrun" in note)
+    assert "processes were started again 2 times by torchrun" in note
 
 
 def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):

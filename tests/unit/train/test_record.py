@@ -20,7 +20,7 @@ from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
 from paratune.train import record
-from paratune.train.record import add_session, gather_nodes, num_requeued, run_record, session_record
+from paratune.train.record import add_session, gather_nodes, num_requeued, num_restarts, run_record, session_record
 from paratune.train.resume import note_resume
 
 FILE = """
@@ -142,3 +142,23 @@ def test_requeues_are_counted_by_job(tmp_path: Path):
     # Twice of the first job, of which one left no session, and once of the second.
     first = [{"id": "1", "num_requeued": 0}, {"id": "1", "num_requeued": 2}]
     assert sessions(None, *first, {"id": "2", "num_requeued": 0}, {"id": "2", "num_requeued": 1}) == 3
+
+
+def test_restarts_are_counted_by_rendezvous_and_start_of_the_job(tmp_path: Path):
+    def sessions(*starts: tuple[str, int, int | None] | None) -> int | None:
+        told = [
+            {
+                "torchrun": each and {"run_id": each[0], "num_restarts": each[1], "max_restarts": 3},
+                "job": each and each[2] is not None and {"id": "1", "num_requeued": each[2]},
+            }
+            for each in starts
+        ]
+        records.write_json(tmp_path / records.RUN_FILE, {"sessions": told})
+        return num_restarts(tmp_path)
+
+    assert sessions(None, None) is None
+    assert sessions(("a", 0, None)) == 0
+    # Twice of the first, of which one left no session; then once under another name.
+    assert sessions(None, ("a", 0, None), ("a", 2, None), ("b", 0, None), ("b", 1, None)) == 3
+    # The same --rdzv-id in a job that Slurm queued again, where torchrun counts from 0.
+    assert sessions(("a", 1, 0), ("a", 0, 1), ("a", 2, 1)) == 3

@@ -1,0 +1,189 @@
+"""torchrun that starts processes again: after a rank died, with fewer of them, and not when a run was asked to end."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import python, wait_for
+from outcome import outcome, steps_of
+from world import CONFIG
+
+from paratune.errors import EXIT_CHECKPOINT, EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.records import read_events, read_json
+
+pytestmark = pytest.mark.slow
+
+ELASTIC = ("-m", "torch.distributed.run")
+ONE_MACHINE = (*ELASTIC, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
+TRAIN = ("-m", "paratune", "train", "c.yaml")
+PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
+"""Dropout draws other masks on other ranks; without it only the order of sums differs."""
+
+
+def strategy(name: str) -> tuple[str, str]:
+    return ("--set", f"strategy={name}")
+
+
+DIES_ONCE = strategy("{kind: 'outside:DiesOnce'}")
+"""Rank 1 kills itself in step 7 of its first start; checkpoints are those of steps 4, 8, ..."""
+
+
+def environment(world: Path) -> dict[str, str]:
+    return {"PARATUNE_CACHE": str(world / "cache"), "GLOO_SOCKET_IFNAME": "lo"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+    """The folder of the two runs on two processes that nothing disturbs: `whole`, and `plain` without dropout."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "model").symlink_to(tiny_folder / "model")
+    shutil.copy(tiny_folder / "data.csv", folder)
+    (folder / "c.yaml").write_text(CONFIG)
+    for name, options in (("whole", ()), ("plain", PLAIN)):
+        done = python(
+            *(*TRAIN, "--nproc", "2", *strategy("ddp"), *options, "--set", f"run.name={name}"),
+            cwd=folder,
+            environment=environment(folder),
+        )
+        assert done.code == EXIT_OK, done.stderr
+    return folder / "runs"
+
+
+@pytest.mark.parametrize("word", [(), ("--overwrite",)])
+def test_a_run_whose_rank_died_goes_on_by_itself_to_the_same_bits(undisturbed: Path, world: Path, word: tuple[str]):
+    run = world / "runs" / "c"
+    if word == ("--overwrite",):  # what is to be deleted by the first start alone
+        run.mkdir()
+        (run / "run.json").write_text('{"sessions": []}')
+        (run / "old.txt").write_text("old")
+    done = python(*ONE_MACHINE, *TRAIN, *word, *DIES_ONCE, cwd=world, environment=environment(world))
+
+    assert done.code == EXIT_OK, done.stderr
+    assert "torchrun started the processes again, restart 1 of 1" in done.stderr
+    assert "resuming after step 4" in done.stderr
+    assert outcome(run) == outcome(undisturbed / "whole")
+    assert not (run / "old.txt").exists()
+    told = [session["torchrun"] for session in read_json(run / "run.json")["sessions"]]
+    assert [(each["num_restarts"], each["max_restarts"]) for each in told] == [(0, 1), (1, 1)]
+    assert told[0]["run_id"] == told[1]["run_id"]
+    summary = read_json(run / "summary.json")
+    assert (summary["num_restarts"], summary["num_interruptions"], summary["num_requeued"]) == (1, 1, None)
+    (resume,) = (event for event in read_events(run) if event["event"] == "resume")
+    assert (resume["step"], resume["num_restarts"], resume["num_requeued"]) == (4, 1, None)
+    shown = python("-m", "paratune", "report", "runs/c", cwd=world, environment=environment(world))
+    assert "started again once by torchrun" in " ".join(shown.stdout.split())
+
+
+def test_a_restart_does_not_go_on_with_the_run_of_another(world: Path):
+    """What is in the way at the first start is in the way at the second."""
+    started = python(*TRAIN, "--nproc", "2", *DIES_ONCE, cwd=world, environment=environment(world))
+    assert started.code != EXIT_OK
+    before = (world / "runs" / "c" / "run.json").read_bytes()
+    done = python(*ONE_MACHINE, *TRAIN, *strategy("ddp"), cwd=world, environment=environment(world))
+
+    assert done.code == EXIT_FAILED, done.stderr
+    assert "error: runs/c already holds an unfinished run (--resume goes on with it)" in done.stderr
+    assert (world / "runs" / "c" / "run.json").read_bytes() == before
+
+
+def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
+    """USR1 is for the ranks alone: torchrun is deaf to it here, as it is in the script of `paratune launch`."""
+    codes = world / "codes"
+    codes.mkdir()
+    with (world / "stderr.txt").open("wb") as file:
+        process = subprocess.Popen(
+            [
+                *("bash", "-c", 'trap "" USR1; exec "$@"', "-", sys.executable, *ONE_MACHINE),
+                *(*TRAIN, *strategy("ddp"), "--set", "train.epochs=400"),
+            ],
+            cwd=world,
+            env={**os.environ, **environment(world), "PARATUNE_EXIT_CODES": str(codes)},
+            stderr=file,
+        )
+    run = world / "runs" / "c"
+    try:
+        wait_for(lambda: run.exists() and any(event["step"] >= 3 for event in steps_of(run)))
+        for each in (torchrun := psutil.Process(process.pid), *torchrun.children()):
+            each.send_signal(signal.SIGUSR1)
+        assert process.wait(120) == EXIT_FAILED
+    finally:
+        end(process)
+    said = (world / "stderr.txt").read_text()
+    assert "a checkpoint was saved" in said
+    assert "SIGUSR1 had asked this run to end, and --max-restarts" in said
+    assert [path.read_text().strip() for path in codes.iterdir()] == [str(EXIT_STOPPED)] * 2
+    assert len(read_json(run / "run.json")["sessions"]) == 1
+
+
+@pytest.fixture
+def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """torchrun twice, as on two nodes of one process each, of which one may do by itself; killed at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = (
+        *(*ELASTIC, "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3", "--local-addr", "127.0.0.1"),
+        *("--rdzv-backend", "c10d", "--rdzv-id", "one-or-two", "--rdzv-endpoint", f"127.0.0.1:{port}"),
+        *("--rdzv-conf", "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"),
+        *(*TRAIN, *strategy("{kind: 'outside:Slow'}"), *PLAIN),
+    )
+    begun = []
+    for number in range(2):
+        with (world / f"agent{number}.txt").open("wb") as file:
+            begun.append(
+                subprocess.Popen(
+                    [sys.executable, *arguments],
+                    cwd=world,
+                    env={**os.environ, **environment(world)},
+                    stderr=file,
+                    start_new_session=True,
+                )
+            )
+    yield begun
+    for each in begun:
+        end(each)
+
+
+def end(agent: subprocess.Popen[bytes]) -> None:
+    """Kill an agent with its processes, as the loss of a node does."""
+    if agent.poll() is None:
+        ranks = psutil.Process(agent.pid).children(recursive=True)
+        for each in (agent, *ranks):
+            each.kill()
+        agent.wait()
+
+
+def test_a_run_goes_on_with_the_nodes_that_are_left(
+    undisturbed: Path, agents: list[subprocess.Popen[bytes]], world: Path
+):
+    """Two processes, then one, which takes all samples of a step: the same up to the order of sums."""
+    run = world / "runs" / "c"
+    wait_for(lambda: run.exists() and any(event["step"] >= 6 for event in steps_of(run)))
+    end(agents[1])
+
+    assert agents[0].wait(150) == EXIT_OK, (world / "agent0.txt").read_text()[-3000:]
+    sessions = read_json(run / "run.json")["sessions"]
+    assert [session["world_size"] for session in sessions] == [2, 1]
+    assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
+    assert read_json(run / "summary.json")["num_restarts"] >= 1
+    whole, resumed = ([[e["loss"], e["grad_norm"]] for e in steps_of(each)] for each in (undisturbed / "plain", run))
+    # float32: sums over the 16 samples of a step in another order.
+    for one, other in zip(resumed, whole, strict=True):
+        assert one == pytest.approx(other, abs=1e-5, rel=1e-4)
+
+
+def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
+    """`per_device` grows with the ranks: fewer of them would train something else."""
+    sizes = ("--set", "batch.global=", "--set", "batch.per_device=8")
+    died = python(*TRAIN, "--nproc", "2", *DIES_ONCE, *sizes, cwd=world, environment=environment(world))
+    assert died.code == EXIT_LAUNCH, died.stderr
+    fewer = python(*TRAIN, "--resume", *strategy("ddp"), *sizes, cwd=world, environment=environment(world))
+    assert fewer.code == EXIT_CHECKPOINT, fewer.stderr
+    assert "global batch: 16 samples then, 8 now (batch.global keeps it the same)" in fewer.stderr
