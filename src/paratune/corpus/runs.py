@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from paratune.corpus.stage import parts
 from paratune.errors import CheckpointError
 
 RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("value", "<u8")])
@@ -23,6 +26,8 @@ BLOCK = 1 << 17
 """Records in memory at once: 3 MiB, and some copies of them."""
 PER_SPAN = 1 << 21
 """Records of a span, which one process merges."""
+NAMES_SCHEMA = pa.schema([("name", pa.string())])
+"""The rows of a stage whose shards write runs: the names of these."""
 END = 1 << 64
 """Above all keys."""
 
@@ -30,6 +35,15 @@ END = 1 << 64
 def hash_64(text: bytes) -> int:
     """Return 64 bits of BLAKE2b."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def named_runs(folder: Path) -> list[list[Path]]:
+    """Return the runs of a finished stage, those of each shard.
+
+    Raises:
+        CheckpointError: The stage is not finished.
+    """
+    return [[folder / name for name in pq.read_table(path)["name"].to_pylist()] for path in parts(folder)]
 
 
 class RunWriter:
@@ -83,21 +97,21 @@ def in_order(records: np.ndarray) -> np.ndarray:
     return records[is_new]
 
 
-def spans(runs: Iterable[Path], per_span: int = PER_SPAN) -> list[tuple[int, int]]:
+def spans(runs: Iterable[Path], per_span: int | None = None) -> list[tuple[int, int]]:
     """Return even parts of the keys, first and last excluded, so that each has about so many records."""
     num_records = sum(path.stat().st_size for path in runs) // RECORD.itemsize
-    num_spans = max(1, -(-num_records // per_span))
+    num_spans = max(1, -(-num_records // (per_span or PER_SPAN)))
     edges = [END * n // num_spans for n in range(num_spans + 1)]
     return list(itertools.pairwise(edges))
 
 
-def merge(runs: Sequence[Path], span: tuple[int, int] = (0, END), *, block: int = BLOCK) -> Iterator[np.ndarray]:
+def merge(runs: Sequence[Path], span: tuple[int, int] = (0, END), *, block: int | None = None) -> Iterator[np.ndarray]:
     """Yield the records of runs in their order, each once.
 
     Args:
         runs: Sorted files.
         span: Least `high`, and the first that is not wanted any more.
-        block: Most records in memory; a few of each run are there in any case.
+        block: Most records in memory, BLOCK when not given; a few of each run are there in any case.
 
     Raises:
         CheckpointError: A run cannot be read.
@@ -105,7 +119,7 @@ def merge(runs: Sequence[Path], span: tuple[int, int] = (0, END), *, block: int 
     cursors = [each for each in (_Cursor(path, *span) for path in runs) if each.is_open]
     while cursors:
         for each in cursors:
-            each.fill(max(16, block // len(cursors)))
+            each.fill(max(16, (block or BLOCK) // len(cursors)))
         ends = [each.last for each in cursors if each.has_more]
         bound = min(ends) if ends else None
         yield in_order(np.concatenate([each.take(bound) for each in cursors]))

@@ -55,7 +55,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
     tables = (folder / part_file(number), folder / dropped_file(number))
     asides = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in tables]
     try:
-        with _Table(asides[0], schema) as kept, _Table(asides[1], DROPPED_SCHEMA) as dropped:
+        with Table(asides[0], schema) as kept, Table(asides[1], DROPPED_SCHEMA) as dropped:
             for each in found:
                 if isinstance(each, Lost):
                     reasons[each.reason] += 1
@@ -75,7 +75,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
     return counts
 
 
-class _Table:
+class Table:
     """A Parquet file, written a row group at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -83,7 +83,7 @@ class _Table:
         self._rows: list[Mapping[str, Any]] = []
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
 
-    def __enter__(self) -> "_Table":
+    def __enter__(self) -> "Table":
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -82,8 +82,22 @@ def parts(folder: Path) -> list[Path]:
     return found
 
 
-def run_stage(stage: Stage, inputs: Sequence[Any], *, workers: int, display: Display) -> dict[str, Any]:
+def run_stage(
+    stage: Stage,
+    inputs: Sequence[Any],
+    *,
+    workers: int,
+    display: Display,
+    more: Callable[[], dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     """Make the shards of a stage that are not there yet, one of each input, and return its totals.
+
+    Args:
+        stage: What is done.
+        inputs: To each of these.
+        workers: Processes.
+        display: Shows how far it is.
+        more: Gives further totals, once all shards are there.
 
     Raises:
         DataError: An input cannot be read, or kills the processes that work on it.
@@ -99,7 +113,7 @@ def run_stage(stage: Stage, inputs: Sequence[Any], *, workers: int, display: Dis
     with display.bar(stage.name, len(inputs)) as bar:
         for number, _ in enumerate(_finished(stage, [(each, inputs[each]) for each in todo], workers), start=1):
             bar.update(len(inputs) - len(todo) + number)
-    return finish(stage, len(inputs))
+    return finish(stage, len(inputs), **(more() if more is not None else {}))
 
 
 def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:

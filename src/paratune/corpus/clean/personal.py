@@ -4,7 +4,6 @@ Telephone numbers are told by libphonenumber, NIFs and IBANs by their check digi
 one of them and is an amount, the number of a law or a part of an address on the web is left as it is.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.settings import Personal
-from paratune.corpus.clean.step import Document, Shard, read_documents, run_documents
+from paratune.corpus.clean.step import Document, Shard, read_documents, run_documents, with_text
 from paratune.corpus.settings import Corpus
 from paratune.errors import ConfigError, did_you_mean, require
 
@@ -80,8 +79,7 @@ def mask_documents(shard: Shard) -> Iterator[Document]:
         if document["title"]:
             title, more = mask(document["title"], options)
             document, num_masked = {**document, "title": title}, num_masked + more
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        yield {**document, "text": text, "sha256": sha256, "num_masked": num_masked}
+        yield with_text(document, text, num_masked=num_masked)
 
 
 def mask(text: str, options: Personal) -> tuple[str, int]:

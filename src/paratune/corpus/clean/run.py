@@ -13,6 +13,7 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.language import run_language
+from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.settings import Corpus
@@ -29,6 +30,7 @@ Run = Callable[[Corpus, Path, Path, int, Display], dict[str, Any]]
 """Settings, folder of the stage before, folder of the step, processes, and where progress is shown; gives totals."""
 
 STEPS: list[tuple[str, Run]] = [
+    ("lines", run_lines),
     ("language", run_language),
     ("quality", run_quality),
     ("personal", run_personal),

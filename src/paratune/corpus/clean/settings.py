@@ -37,6 +37,19 @@ TOP_NGRAMS: list[Limit] = [0.2, 0.18, 0.16]
 REPEATED_NGRAMS: list[Limit] = [0.15, 0.14, 0.13, 0.12, 0.11, 0.1]
 
 
+class Lines(Section):
+    """Which lines are cut out of documents."""
+
+    min_pages: Annotated[int, Field(ge=2)] | None = 10
+    """How many pages of a host have a line that is cut; null cuts none for that."""
+    cookies: bool = True
+    """Whether notices of cookies are cut."""
+    menus: bool = True
+    """Whether menus are cut."""
+    min_words: Positive = 20
+    """Least words that must be left of a document from which lines were cut."""
+
+
 class Language(Section):
     """In which languages documents are kept."""
 
@@ -115,6 +128,8 @@ class Clean(Section):
 
     skip: list[StepName] = Field(default_factory=list)
     """Steps to leave out."""
+    lines: Lines = Field(default_factory=Lines)
+    """Which lines are cut."""
     language: Language = Field(default_factory=Language)
     """Which languages are kept."""
     quality: Quality = Field(default_factory=Quality)

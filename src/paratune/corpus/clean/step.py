@@ -1,5 +1,6 @@
 """What the steps of the cleaning have in common: documents go in, and come out changed, or are dropped."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,11 @@ def read_documents(path: Path) -> Iterator[Document]:
 def lost(document: Document, reason: str, detail: str) -> Lost:
     """Return what is kept of a document that is dropped."""
     return Lost(document["url"], reason, detail, document["id"])
+
+
+def with_text(document: Document, text: str, **more: Any) -> Document:
+    """Return a document with another text."""
+    return {**document, "text": text, "sha256": hashlib.sha256(text.encode()).hexdigest(), **more}
 
 
 def run_documents(
