@@ -1,5 +1,6 @@
 """Several matrices in one report, as the same one run on several machines: which matrix it is becomes an axis."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +12,11 @@ from paratune.report.systems.configurations import MATRIX
 from paratune.sweep_record import Axis, SweepRecord
 from paratune.text import plain
 
+log = logging.getLogger(__name__)
 
-def read_joined(folders: Sequence[Path]) -> SweepReport:
-    """Read matrices with the same axes as one; a single one as it is.
+
+def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
+    """Read matrices with the same axes as one; a single one as it is, but for the price of a device-hour.
 
     Each is chosen within, and has its baseline within: what was run elsewhere does not compare in time.
 
@@ -23,7 +26,8 @@ def read_joined(folders: Sequence[Path]) -> SweepReport:
     """
     reports = [read_outcomes(folder) for folder in folders]
     if len(reports) == 1:
-        return reports[0]
+        only = reports[0]
+        return only if price is None else replace(only, record=replace(only.record, price_per_device_hour=price))
     first = reports[0].record
     for folder, report in zip(folders, reports, strict=True):
         own, wanted = ([(axis.key, axis.label) for axis in record.axes] for record in (report.record, first))
@@ -54,7 +58,11 @@ def read_joined(folders: Sequence[Path]) -> SweepReport:
         order=(),
     )
     if len({report.record.price_per_device_hour for report in reports}) > 1:
-        record = replace(record, price_per_device_hour=None)  # that of one machine is not that of another
+        if price is None:
+            log.warning("the matrices have different prices of a device-hour, so no cost is shown; --price gives one")
+        record = replace(record, price_per_device_hour=None)
+    if price is not None:
+        record = replace(record, price_per_device_hour=price)
     folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     return SweepReport(record, folder, outcomes, groups_of(record, outcomes))
 
@@ -93,8 +101,9 @@ def _joined_axis(axes: Sequence[Axis], folders: Sequence[Path]) -> Axis:
 def _names(folders: Sequence[Path]) -> list[str]:
     """Return the names of folders, with as many above as tell them apart."""
     parts = [folder.resolve().parts for folder in folders]
-    if len(set(parts)) < len(parts):
-        raise CheckpointError("a matrix is given twice; name each once")
+    twice = [folder for folder, path in zip(folders, parts, strict=True) if parts.count(path) > 1]
+    if twice:
+        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once")
     depth = 1
     while len({path[-depth:] for path in parts}) < len(parts):
         depth += 1

@@ -38,9 +38,7 @@ def make_sweep(
     """
     if out is not None:
         check_folder(out, list(FILES))
-    report = read_joined([folder] if isinstance(folder, Path) else folder)
-    if price is not None:
-        report = replace(report, record=replace(report.record, price_per_device_hour=price))
+    report = read_joined([folder] if isinstance(folder, Path) else folder, price)
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     found, notes = judged(systems)
     if targets and not any(one.scored for one in systems.measured):

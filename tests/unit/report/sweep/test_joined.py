@@ -45,12 +45,17 @@ def test_the_same_matrix_of_two_machines(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("other", "known"), [(2.0, 2.0), (8.0, None), (None, None)])
-def test_the_price_of_one_machine_is_not_that_of_another(tmp_path: Path, other: float | None, known: float | None):
+def test_the_price_of_one_machine_is_not_that_of_another(
+    tmp_path: Path, other: float | None, known: float | None, caplog: pytest.LogCaptureFixture
+):
     folders = [
         _machine(tmp_path, name, 80.0, price_per_device_hour=price) for name, price in (("a", 2.0), ("b", other))
     ]
     assert make_sweep(folders, None).record.price_per_device_hour == known
+    assert ("no cost is shown; --price gives one" in caplog.text) == (known is None)
+    caplog.clear()
     assert make_sweep(folders, None, 3.0).record.price_per_device_hour == 3.0
+    assert not caplog.text
 
 
 def test_matrices_with_other_axes_are_refused(tmp_path: Path):
@@ -58,7 +63,7 @@ def test_matrices_with_other_axes_are_refused(tmp_path: Path):
     other = make_matrix(tmp_path / "other", (STRATEGY,), lambda _: Made())
     with pytest.raises(CheckpointError, match=r"other has the axes strategy, and .*oakridge has nproc"):
         make_sweep([one, other], None)
-    with pytest.raises(CheckpointError, match="given twice"):
+    with pytest.raises(CheckpointError, match="oakridge is given twice"):
         make_sweep([one, one], None)
 
 
