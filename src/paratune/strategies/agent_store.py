@@ -12,12 +12,12 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 POLL_S = 0.02
 
 
-def agent_store(timeout: timedelta, environ: Mapping[str, str] = os.environ) -> dist.TCPStore | None:
+def agent_store(timeout: timedelta, environ: Mapping[str, str] = os.environ) -> TCPStore | None:
     """Return the store of torchrun's agent; None where processes meet in another one.
 
     Args:
@@ -27,10 +27,10 @@ def agent_store(timeout: timedelta, environ: Mapping[str, str] = os.environ) -> 
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
-    return dist.TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
+    return TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
-def store_of_this_start(store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> dist.Store:
+def store_of_this_start(store: Store, rank: int, world_size: int, timeout: timedelta) -> Store:
     """Return a part of a store in which nothing but this start of the processes has written. Collective.
 
     A rank calls with a word that nobody has used, which only a rank 0 that is there now can answer; it answers with the
@@ -41,10 +41,10 @@ def store_of_this_start(store: dist.Store, rank: int, world_size: int, timeout: 
     """
     deadline = time.monotonic() + timeout.total_seconds()
     name = _answer(store, world_size, deadline) if rank == 0 else _ask(store, rank, deadline)
-    return dist.PrefixStore(f"paratune/{name}", store)
+    return PrefixStore(f"paratune/{name}", store)
 
 
-def _answer(store: dist.Store, world_size: int, deadline: float) -> str:
+def _answer(store: Store, world_size: int, deadline: float) -> str:
     name = uuid.uuid4().hex
     waiting = set(range(1, world_size))
     answered: dict[int, str] = {}
@@ -60,7 +60,7 @@ def _answer(store: dist.Store, world_size: int, deadline: float) -> str:
     return name
 
 
-def _ask(store: dist.Store, rank: int, deadline: float) -> str:
+def _ask(store: Store, rank: int, deadline: float) -> str:
     call = uuid.uuid4().hex
     store.set(f"paratune/call/{rank}", call)
     while True:
@@ -71,7 +71,7 @@ def _ask(store: dist.Store, rank: int, deadline: float) -> str:
         _pause(deadline, "rank 0")
 
 
-def _read(store: dist.Store, key: str) -> str | None:
+def _read(store: Store, key: str) -> str | None:
     return bytes(store.get(key)).decode() if store.check([key]) else None
 
 
