@@ -13,6 +13,7 @@ from paratune.config.section import Positive, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
 from paratune.corpus.clean.settings import Clean
+from paratune.corpus.extract.settings import Extract
 from paratune.corpus.index.settings import Server
 from paratune.corpus.sentences.settings import Sentences
 from paratune.corpus.store.settings import Store
@@ -64,6 +65,8 @@ class Corpus(Section):
     """How archives on the network are asked."""
     index: Index = Field(default_factory=Index)
     """Which captures there are, and which are wanted."""
+    extract: Extract = Field(default_factory=Extract)
+    """How texts are taken out of documents, and what one document may cost."""
     clean: Clean = Field(default_factory=Clean)
     """What is dropped of the documents, and what is changed in them."""
     sentences: Sentences = Field(default_factory=Sentences)

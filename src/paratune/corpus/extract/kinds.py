@@ -1,0 +1,96 @@
+"""Which kind of document some bytes are: what they begin with counts first, what the server declared after that.
+
+Source of the signatures: the MIME Sniffing standard, https://mimesniff.spec.whatwg.org, sections 6 and 7.
+"""
+
+import re
+
+import kreuzberg
+
+HTML, XHTML, TEXT, PDF = "text/html", "application/xhtml+xml", "text/plain", "application/pdf"
+RTF, DOC = "application/rtf", "application/msword"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+ODT = "application/vnd.oasis.opendocument.text"
+OCTETS = "application/octet-stream"
+
+HEAD_BYTES = 1445
+"""Bytes in which the standard looks for those that no text has."""
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_UTF16 = (b"\xfe\xff", b"\xff\xfe")
+_BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+_PROLOGUE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s+|<!--.{0,4096}?-->)*", re.DOTALL)
+_HTML_TAGS = re.compile(
+    rb"<(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|meta)[\s>/]", re.IGNORECASE
+)
+_XHTML = re.compile(rb"<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
+_ALSO = {"text/rtf": RTF, "application/x-rtf": RTF, "application/x-pdf": PDF}
+
+
+def essence(declared: str | None) -> str | None:
+    """Return a MIME type in small letters, without its parameters; None where there is none."""
+    found = re.split(r"[;,\s]", (declared or "").strip().lower(), maxsplit=1)[0]
+    return _ALSO.get(found, found) or None
+
+
+def kind_of(payload: bytes, declared: str | None) -> str:
+    """Return the MIME type of a document.
+
+    Args:
+        payload: The whole document.
+        declared: What the server said, with or without parameters.
+    """
+    return _by_signature(payload) or _by_declaration(payload, essence(declared))
+
+
+def _by_signature(payload: bytes) -> str | None:
+    head = payload[: 2 * HEAD_BYTES]
+    if b"%PDF-" in head[:1024]:
+        return PDF
+    if head.lstrip().startswith(b"{\\rtf"):
+        return RTF
+    if head.startswith(_OLE):
+        return DOC if "WordDocument".encode("utf-16-le") in payload else None
+    if _is_binary(head):
+        return _named(payload)
+    start = head[_end_of_prologue(head) :]
+    if start.startswith(b"<?xml"):
+        return XHTML if _XHTML.search(head) else "text/xml"
+    return HTML if _HTML_TAGS.match(start) else None
+
+
+def _by_declaration(payload: bytes, declared: str | None) -> str:
+    """Return the kind of what has no signature: text, unless it holds bytes that no text has."""
+    if _is_binary(payload[:HEAD_BYTES]):
+        return declared if declared and not declared.startswith("text/") and declared != XHTML else OCTETS
+    is_binary_kind = declared in (None, PDF, RTF, DOC, DOCX, ODT, OCTETS)
+    # Text that is sent as a PDF is most often a message of the server.
+    return TEXT if is_binary_kind or declared is None else declared
+
+
+def _end_of_prologue(head: bytes) -> int:
+    found = _PROLOGUE.match(head)
+    return found.end() if found else 0
+
+
+def _is_binary(head: bytes) -> bool:
+    return not head.startswith(_UTF16) and not is_utf16(head) and bool(_BINARY.search(head[:HEAD_BYTES]))
+
+
+def is_utf16(head: bytes) -> str | None:
+    """Return utf-16-le or utf-16-be where every other byte is nearly always 0, as in Western text without a mark."""
+    even, odd = head[:HEAD_BYTES:2], head[1:HEAD_BYTES:2]
+    if len(odd) < 8:
+        return None
+    shares = [each.count(0) / len(each) for each in (even, odd)]
+    if min(shares) < 0.02 and max(shares) > 0.8:
+        return "utf-16-le" if shares[1] > shares[0] else "utf-16-be"
+    return None
+
+
+def _named(payload: bytes) -> str | None:
+    """Return the kind of a container or picture, as its library knows it."""
+    try:
+        found = str(kreuzberg.detect_mime_type_from_bytes(payload))
+        return None if found.startswith("text/") else found
+    except Exception:  # of many kinds, for bytes that mean nothing to it
+        return None

@@ -1,0 +1,39 @@
+"""Text made fit to keep: mojibake undone, one form of each letter, nothing in it that acts, a paragraph a line."""
+
+import re
+import unicodedata
+
+import ftfy
+
+CONFIG = ftfy.TextFixerConfig(unescape_html=False, uncurl_quotes=False, explain=False)
+_ENDS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_UNSEEN = re.compile(
+    "[\x00-\x09\x0e-\x1b\x1f\x7f-\x84\x86-\x9f"  # control characters; the tab is a space, see `_without_unseen`
+    "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # soft hyphens, marks of width 0 and of direction
+    "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"  # not characters; halves of surrogate pairs
+)
+
+
+def repair(text: str) -> str:
+    r"""Return `text` in NFC, with mojibake undone, spaces single, and lines ended by "\n" and none of them empty.
+
+    What was UTF-8 and has been read as windows-1252 ("coraÃ§Ã£o"), even twice, becomes what it was. Control characters,
+    soft hyphens, marks of direction and lone surrogates are left out.
+    """
+    lines = (" ".join(_without_unseen(line).split()) for line in _ENDS.split(without_mojibake(text)))
+    return "\n".join(unicodedata.normalize("NFC", line) for line in lines if line)
+
+
+def without_mojibake(text: str) -> str:
+    """Return `text` with mojibake undone; its lines stay, with what they are indented by."""
+    # Before: ftfy takes marks of the end of a line that are control characters for damage, and leaves them out.
+    return str(ftfy.fix_text(_ENDS.sub("\n", text), CONFIG))
+
+
+def repair_line(text: str | None) -> str | None:
+    """Return a text as `repair` does, on one line; None where nothing is left."""
+    return " ".join(repair(text or "").split()) or None
+
+
+def _without_unseen(line: str) -> str:
+    return _UNSEEN.sub("", line.replace("\t", " "))

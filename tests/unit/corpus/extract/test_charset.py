@@ -1,0 +1,70 @@
+import pytest
+from corpus_files import HEART
+
+from paratune.corpus.extract.charset import decode
+
+LATIN = HEART.encode("iso-8859-1")
+UTF8 = HEART.encode()
+META = '<meta http-equiv="Content-Type" content="text/html; charset={}">'
+
+
+@pytest.mark.parametrize(
+    ("payload", "header", "text", "charset"),
+    [
+        (LATIN, "text/html; charset=iso-8859-1", HEART, "windows-1252"),
+        (LATIN, "text/html; charset=utf-8", HEART, "windows-1252"),  # wrongly declared
+        (LATIN, None, HEART, "windows-1252"),
+        (LATIN, "text/html; charset=no-such-thing", HEART, "windows-1252"),
+        (LATIN, "text/html; charset=us-ascii", HEART, "windows-1252"),
+        (UTF8, "text/html; charset=iso-8859-1", HEART, "utf-8"),  # wrongly declared
+        (UTF8, None, HEART, "utf-8"),
+        (b"\xef\xbb\xbf" + UTF8, "text/html; charset=iso-8859-1", HEART, "utf-8"),
+        (HEART.encode("utf-16"), "text/plain; charset=utf-8", HEART, "utf-16-le"),
+        (b"\xfe\xff" + HEART.encode("utf-16-be"), None, HEART, "utf-16-be"),
+        (HEART.encode("utf-16-le"), None, HEART, "utf-16-le"),
+        (b"plain", "text/plain; charset=iso-8859-15", "plain", "iso-8859-15"),
+        (b"plain", None, "plain", "utf-8"),
+    ],
+)
+def test_text_is_read_in_its_charset_whatever_is_declared(payload, header, text, charset):
+    assert decode(payload, header, fallback="windows-1252") == (text, charset)
+
+
+def test_iso_8859_1_means_windows_1252():
+    # Bytes 0x80 to 0x9f are control characters in ISO-8859-1; every browser shows those of windows-1252.
+    assert decode(b"\x93Pre\xe7o\x94: 5 \x80 \x96 ok", "text/html; charset=ISO-8859-1", fallback="utf-8") == (
+        "“Preço”: 5 € – ok",
+        "windows-1252",
+    )
+    # And its five unused bytes are control characters, not errors.
+    assert decode(b"a\x81\xe7", "text/html; charset=latin1", fallback="utf-8")[0] == "a\x81ç"
+
+
+def test_meta_counts_after_the_header():
+    page = META.format("iso-8859-2").encode() + "žluťoučký kůň".encode("iso-8859-2")
+    assert decode(page, None, fallback="windows-1252")[1] == "iso-8859-2"
+    assert decode(page, "text/html", fallback="windows-1252")[0].endswith("žluťoučký kůň")
+    assert decode(page, "text/html; charset=windows-1251", fallback="windows-1252")[1] == "windows-1251"
+
+
+def test_meta_cannot_be_utf_16():
+    page = META.format("utf-16").encode() + b"ol\xc3\xa1"
+    assert decode(page, None, fallback="windows-1252")[0].endswith("olá")
+
+
+def test_an_xml_declaration_counts():
+    page = b'<?xml version="1.0" encoding="windows-1251"?><html>\xcf\xf0\xe8\xe2\xe5\xf2</html>'
+    assert "Привет" in decode(page, None, fallback="windows-1252")[0]
+
+
+def test_what_cannot_be_told_is_read_in_the_fallback():
+    assert decode(b"\xe3\xe3\xf5\xf5", None, fallback="cp850")[1] in ("cp850", "windows-1252", "iso-8859-1")
+    assert decode(b"caf\x82", None, fallback="cp850") == ("café", "cp850")
+
+
+def test_a_torn_page_in_utf8_loses_one_letter():
+    torn = ("ção " * 20).encode()[:-3]
+    text, charset = decode(torn, "text/html; charset=utf-8", fallback="windows-1252")
+    assert charset == "utf-8"
+    assert text.startswith("ção ção")
+    assert text.count("\ufffd") == 1

@@ -1,0 +1,151 @@
+import dataclasses
+
+import pytest
+from corpus_files import HEART, docx, odt, pdf, rtf, word_file
+
+from paratune.corpus.extract.document import extract
+from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
+
+KEPT = Kept(min_characters=20, max_characters=100_000, charset="windows-1252")
+OTHER = "O segundo parágrafo não diz mais nada do que o primeiro, mas diz isso devagar e até ao fim."
+
+
+def read(payload, mime="text/html", content_type=None, kept=KEPT):
+    return extract(Document(payload, "http://a.pt/dir/page.html", mime, content_type), kept)
+
+
+def page(body, head=""):
+    return f"<html><head><title>Um\n título</title>{head}</head><body>{body}</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("payload", "extractor"),
+    [
+        (page(f"<p>{HEART}<p>{OTHER}").encode("iso-8859-1"), "trafilatura"),
+        (f"<p>{HEART}</p>\n<p>{OTHER}</p>".encode(), "trafilatura"),
+        (f"{HEART}\n\n{OTHER}".encode("cp1252"), "plain"),
+        (pdf([HEART, "", OTHER]), "pypdfium2"),
+        (pdf([HEART], [OTHER]), "pypdfium2"),
+        (rtf(HEART, OTHER), "kreuzberg"),
+        (docx(HEART, OTHER), "kreuzberg"),
+        (odt(HEART, OTHER), "kreuzberg"),
+        (word_file(f"{HEART}\r{OTHER}\r"), "kreuzberg"),
+    ],
+    ids=["html", "piece of html", "text", "pdf", "pdf of two pages", "rtf", "docx", "odt", "doc"],
+)
+def test_each_kind_gives_its_paragraphs(payload, extractor):
+    found = read(payload, mime="text/plain")
+    assert isinstance(found, Extracted)
+    assert found.text.split("\n") == [HEART, OTHER]
+    assert found.extractor == extractor
+
+
+def test_html_gives_title_licence_and_robots():
+    head = '<meta name="Robots" content="noindex, nofollow"><link rel="stylesheet" href="a.css">'
+    payload = page(f'<p>{HEART}</p><a rel="nofollow license" href="../licenca.html">CC</a>', head).encode()
+    found = read(payload)
+    assert (found.title, found.mime, found.charset) == ("Um título", "text/html", "utf-8")
+    assert (found.licence, found.robots) == ("http://a.pt/licenca.html", "noindex, nofollow")
+    without = read(page(f"<p>{HEART}</p>").encode())
+    assert without.licence is without.robots is None
+
+
+def test_tables_that_place_text_on_a_page_keep_its_paragraphs():
+    # As pages were made before style sheets: a menu at the left, the text in one large cell.
+    menu = "<td><a href=a>Início</a><br><a href=b>Contactos</a></td>"
+    payload = page(f"<table><tr>{menu}<td>{HEART} {OTHER}<br><br>{OTHER} {HEART}</td></tr></table>").encode()
+    lines = read(payload).text.split("\n")
+    assert f"{HEART} {OTHER}" in lines
+    assert f"{OTHER} {HEART}" in lines
+
+
+def test_tables_of_data_are_rows_without_strokes():
+    payload = page(
+        f"<p>{HEART}</p><table><tr><td>Évora</td><td>53 | 591</td></tr><tr><td>Beja</td><td>33</td></tr></table>"
+    )
+    assert read(payload.encode()).text.split("\n") == [HEART, "Évora 53 | 591", "Beja 33"]
+
+
+def test_line_ends_of_the_source_mean_nothing_but_in_pre():
+    broken = OTHER.replace(" ", "\n", 5)
+    payload = page(f"<p>{HEART} <b>Um\npedaço</b>\nmais.</p><p>{broken}</p><pre>Um verso\nOutro verso</pre>").encode()
+    assert read(payload).text.split("\n") == [f"{HEART} Um pedaço mais.", OTHER, "Um verso", "Outro verso"]
+
+
+def test_mojibake_of_a_page_is_undone():
+    twice = page(f"<p>{HEART}").encode().decode("windows-1252", "replace").encode()
+    assert read(twice, content_type="text/html; charset=utf-8").text == HEART
+
+
+def test_pages_of_a_pdf_lose_head_and_foot():
+    texts = [f"Uma frase da página {word}." for word in ("um", "dois", "três", "quatro", "cinco")]
+    pages = [["Relatório de 2004", text, f"- {number} -"] for number, text in enumerate(texts, start=1)]
+    assert read(pdf(*pages)).text.split("\n") == texts
+    assert "Relatório de 2004" in read(pdf(*pages[:3])).text  # of three pages that is not known
+    assert read(pdf([HEART])).title == "Título"
+
+
+def test_a_title_of_rtf_is_decoded():
+    titled = rtf(HEART).replace(b"\\f0 O", b"{\\info{\\title Rela\\'e7\\'e3o}}\\f0 O", 1)
+    assert read(titled).title == "Relação"
+
+
+@pytest.mark.parametrize(
+    ("payload", "mime", "reason", "detail"),
+    [
+        (b"", "text/html", "empty", "0 bytes"),
+        (b"<html><body></body></html>", "text/html", "empty", "0 characters"),
+        (b" \r\n\t ", "text/plain", "empty", "0 characters"),
+        (pdf([]), "application/pdf", "empty", "0 characters"),
+        (b"Dezanove letras,  a", "text/plain", "short", "18 characters"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "image/png", "kind", "image/png"),
+        (b"%PDF-1.4 and nothing else", "application/pdf", "unreadable", "PDFium"),
+        (docx(HEART)[:600], None, "unreadable", "DOCX"),
+        (word_file(HEART)[:2000], None, "unreadable", "DOC"),
+    ],
+)
+def test_what_gives_no_text_is_dropped_with_the_reason(payload, mime, reason, detail):
+    found = read(payload, mime=mime)
+    assert isinstance(found, Refused)
+    assert found.reason == reason
+    assert detail in found.detail
+
+
+def test_a_text_that_is_too_long_is_dropped():
+    assert read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART))).text == HEART
+    found = read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART) - 1))
+    assert (found.reason, found.detail) == ("long", f"{len(HEART)} characters")
+
+
+def test_a_locked_pdf_is_dropped_as_such():
+    # Standard security handler, revision 2; the keys are not those of any password that PDFium tries.
+    locked = pdf([HEART]).replace(
+        b"/Info",
+        b"/ID [<00> <00>] /Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <"
+        + b"11" * 32
+        + b"> /U <"
+        + b"22" * 32
+        + b"> >> /Info",
+    )
+    assert read(locked).reason == "encrypted"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<div>" * 5000,
+        "<table><tr><td>" * 1000,
+        "<b>" * 3000 + "</p>" * 3000,
+        "<a href='http://[bad' rel=license>",
+        "<p" + " a=1" * 2000 + ">",
+        "&#x0;&#xD800;&#xFFFFFFFF;&nosuch;",
+        "<!--" + "-" * 5000,
+        "<script>document.write('<p>no</p>')</script><style>p{}</style>",
+        "<![CDATA[" * 50 + "<?php " * 50,
+    ],
+)
+def test_hostile_pages_end_as_text_or_with_a_reason(body):
+    found = read(page(f"<p>{HEART}</p>{body}<p>{OTHER}").encode())
+    assert isinstance(found, Refused) or HEART in found.text
+    if isinstance(found, Extracted):
+        assert not {"\x00", "\ud800"} & set(found.text)

@@ -1,0 +1,144 @@
+import os
+from pathlib import Path
+
+import pytest
+from corpus_files import HEART, docx_of
+
+from paratune.corpus.extract import process
+from paratune.corpus.extract.found import Document, Extracted, Refused
+from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
+from paratune.corpus.extract.process import Reader
+from paratune.corpus.extract.settings import Extract
+from paratune.errors import LaunchError
+
+CHILD = Path(__file__).parents[3] / "hostile_child.py"
+LIMITS = Extract(min_characters=1, time_s=1, memory_mib=128)
+MIB = 2**20
+
+
+def document(url, payload=b"ok"):
+    return Document(payload, url, None, None)
+
+
+@pytest.fixture
+def hostile(monkeypatch):
+    """Read documents in a process in which some do harm; the clock ends a process after two seconds."""
+    monkeypatch.setattr(process, "COMMAND", (str(CHILD),))
+    monkeypatch.setattr(process, "CLOCK_FACTOR", 2)
+    monkeypatch.setattr(process, "KILLED_WAIT_S", 0.0)
+    monkeypatch.setattr(process, "KILLED_TRIES", 3)
+    with Reader(LIMITS) as reader:
+        yield reader
+
+
+@pytest.mark.parametrize(
+    ("url", "reason", "detail"),
+    [
+        ("segfault", "crashed", "SIGSEGV"),
+        ("exit", "crashed", "exit code 1: the library gave up"),
+        ("garbage", "crashed", "cannot be read"),
+        ("sleep", "time", "2 s of the clock"),
+    ],
+)
+def test_a_document_that_ends_its_process_is_dropped_and_the_next_is_read(hostile, url, reason, detail):
+    found = hostile.read(document(url))
+    assert isinstance(found, Refused)
+    assert found.reason == reason
+    assert detail in found.detail
+    assert hostile.read(document("good")).text == "ok"
+
+
+def test_a_process_is_used_for_many_documents(hostile, monkeypatch):
+    started = []
+    start = process._Process.__init__
+    monkeypatch.setattr(process._Process, "__init__", lambda self, *more: (started.append(1), start(self, *more))[1])
+    assert {hostile.read(document("good")).text for _ in range(50)} == {"ok"}
+    assert len(started) == 1
+
+
+def test_a_document_whose_process_others_kill_is_read_again(hostile, tmp_path):
+    assert hostile.read(document(f"once {tmp_path / 'once'}")).text == "ok"
+    found = hostile.read(document(f"killed {tmp_path / 'killed'}"))
+    assert (found.reason, found.detail) == ("killed", "SIGKILL")
+    assert (tmp_path / "killed").read_text() == "xxx"
+
+
+def test_memory_is_limited_to_what_the_settings_say(hostile):
+    # The limit is 128 MiB beyond what the process has; an allocation needs a few pages more than its size.
+    for mib, fits in ((1, True), (120, True), (140, False), (1 << 20, False)):
+        found = hostile.read(document("hoard", str(mib * MIB).encode()))
+        assert isinstance(found, Extracted) == fits
+        if not fits:
+            assert found.reason == "memory"
+    assert hostile.read(document("good")).text == "ok"
+
+
+def test_what_a_document_leaves_behind_does_not_count_for_the_next(hostile, monkeypatch):
+    # One that takes more than half of the memory is read by a new process, and so is the one after it.
+    ends = []
+    end = process._Process.end
+    monkeypatch.setattr(process._Process, "end", lambda self: (ends.append(1), end(self))[1])
+    hostile.read(document("good"))
+    assert hostile.read(document("hoard", str(100 * MIB).encode())).text == str(100 * MIB)
+    assert len(ends) == 2
+    hostile.read(document("good"))
+    assert len(ends) == 2
+
+
+def test_no_process_is_left_behind(hostile):
+    hostile.read(document("good"))
+    pid = hostile._process._process.pid
+    hostile.__exit__()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_process_that_does_not_start_is_said(monkeypatch):
+    monkeypatch.setattr(process, "COMMAND", ("-c", "raise SystemExit('no library')"))
+    with Reader(LIMITS) as reader, pytest.raises(LaunchError, match="does not start: no library"):
+        reader.read(document("good"))
+
+
+def test_an_answer_that_is_too_long_is_no_answer(hostile):
+    hostile._max_answer_bytes = 1000
+    assert "of at most 1000" in hostile.read(document("good", b"a" * 1000)).detail
+
+
+def test_frames_are_whole_or_torn():
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as source, os.fdopen(write_end, "wb") as target:
+        write_frame(target, {"a": "ç\ud800"}, b"\x00\xff")
+        write_frame(target, {})
+        target.write(b"\x00" * 7)
+        target.close()
+        assert read_frame(source) == ({"a": "ç\ud800"}, b"\x00\xff")
+        assert read_frame(source) == ({}, b"")
+        with pytest.raises(TornFrame, match="lengths are torn"):
+            read_frame(source)
+        assert read_frame(source) is None
+
+
+# Against the real libraries.
+
+
+@pytest.fixture
+def reader():
+    with Reader(Extract(min_characters=1, time_s=1, memory_mib=128)) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_pages_that_take_forever_end_by_time(reader):
+    # libxml2 compares each attribute with all before it: 200,000 of them are 2 * 10^10 comparisons.
+    attributes = " ".join(f"a{number}" for number in range(200_000))
+    found = reader.read(document("page", f"<html><body {attributes}><p>{HEART}".encode()))
+    assert (found.reason, found.detail) == ("time", "more than 1 s of the processor")
+    assert reader.read(document("next", f"<html><body><p>{HEART}".encode())).text == HEART
+
+
+def test_a_bomb_of_a_word_file_ends_by_memory(reader):
+    # 90 MB of text in 90 kB: below what kreuzberg itself refuses, and above the limit.
+    bomb = docx_of(b"<w:p><w:r><w:t>" + b"a " * 500_000 + b"</w:t></w:r></w:p>" for _ in range(90))
+    assert len(bomb) < 100_000
+    assert reader.read(document("bomb", bomb)).reason == "memory"
+    assert reader.read(document("next", f"<html><body><p>{HEART}".encode())).text == HEART

@@ -1,0 +1,55 @@
+import unicodedata
+
+import pytest
+from corpus_files import HEART
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paratune.corpus.extract.repair import repair, repair_line
+
+
+def test_mojibake_is_undone():
+    once = HEART.encode().decode("cp1252", "replace")
+    assert "Ã" in once
+    assert repair(once) == HEART
+    assert repair("coraÃƒÂ§ÃƒÂ£o") == "coração"  # twice
+    assert repair("cora\u00c3\u00a7\u00c3\u00a3o") == "coração"
+
+
+def test_what_is_right_stays():
+    for text in (HEART, "São João à mesa: “pão”, ‘vinho’ – 5 €…", "IRÁ À ÁREA", "ﬁ".replace("ﬁ", "fi")):
+        assert repair(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\r\nb\rc\x0bd\x0ce\x85f\u2028g\u2029h", "a\nb\nc\nd\ne\nf\ng\nh"),
+        ("a\n\n \t\n b ", "a\nb"),
+        ("a\t b\u00a0 c", "a b c"),
+        ("a\x00b\x07c\x1b[31md", "abcd"),
+        ("pa\u00adla\u200bvra\ufeff", "palavra"),
+        ("a\u202eb\u2066c", "abc"),
+        ("c\u0327a\u0303o", "ção"),
+        ("a\ufffe\uffffb", "ab"),
+        ("\ud83d\ude00 \ud83d", "😀 \ufffd"),
+        ("", ""),
+    ],
+)
+def test_what_does_not_belong_in_a_text_goes(text, expected):
+    assert repair(text) == expected
+
+
+@given(st.text(st.characters(), max_size=60))
+def test_whatever_comes_in_the_text_is_fit_to_keep(text):
+    found = repair(text)
+    assert unicodedata.is_normalized("NFC", found)
+    assert not any(unicodedata.category(each) in ("Cc", "Cs") for each in found.replace("\n", ""))
+    assert found.encode().decode() == found
+    # Every way to split lines finds the same ones, and none is empty.
+    assert found.splitlines() == [line for line in found.split("\n") if line]
+
+
+def test_a_title_is_one_line():
+    assert repair_line(" Um\n\ttítulo ") == "Um título"
+    assert repair_line(" \n") is repair_line(None) is None
