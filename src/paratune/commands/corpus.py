@@ -7,6 +7,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from paratune.commands.corpus_progress import ProgressPage
+from paratune.commands.corpus_report import write_report
 from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.corpus.index.run import FOLDER, run_index
 from paratune.corpus.settings import Corpus, read_settings
@@ -16,6 +18,8 @@ from paratune.text import plain
 
 STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {"index": (FOLDER, run_index)}
 """The stages in their order: folder, and function."""
+STORE = "store"
+"""The stage after which the report is written."""
 LOCK_FILE = "lock"
 LOOK_S = 0.2
 
@@ -41,12 +45,15 @@ def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json
     work = Path(corpus.work)
     lock = _take(work)
     try:
-        totals = {}
-        for name, (folder, run) in STAGES.items():
-            if only in (None, name):
-                if only is not None and (work / folder / BEGUN_FILE).exists():
-                    shutil.rmtree(work / folder)
-                totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True))
+        with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page:
+            totals = {}
+            for name, (folder, run) in STAGES.items():
+                if only in (None, name):
+                    if only is not None and (work / folder / BEGUN_FILE).exists():
+                        shutil.rmtree(work / folder)
+                    totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
+        if STORE in totals:
+            write_report(work)
     finally:
         lock.release()
     if as_json:

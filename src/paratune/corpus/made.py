@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.corpus.shard import dropped_file, part_file
-from paratune.corpus.stage import STAGE_FILE
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
 from paratune.errors import CheckpointError
 from paratune.records import read_json
 from paratune.text import plain
@@ -61,6 +61,16 @@ def finished_stages(work: Path) -> list[Made]:
     if not found:
         raise CheckpointError(f"{plain(work)} holds no finished stage of a corpus; run paratune corpus CONFIG first")
     return found
+
+
+def stages_at_work(work: Path) -> list[tuple[str, Path]]:
+    """Return name and folder of the stages and steps that have been begun and are not finished, and have shards."""
+    folders = [path.parent for pattern in PATTERNS for path in work.glob(f"{pattern}/{BEGUN_FILE}")]
+    return [
+        (_name(folder.relative_to(work)), folder)
+        for folder in sorted(folders, key=lambda each: _order(each.relative_to(work)))
+        if not (folder / STAGE_FILE).exists() and next(folder.glob("counts-*.json"), None) is not None
+    ]
 
 
 def _order(folder: Path) -> tuple[str, bool, str]:

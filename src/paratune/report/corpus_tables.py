@@ -8,17 +8,17 @@ from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_number, format_share
 
 GROUPS = {
-    "by_language": "Languages",
-    "by_variety": "Varieties",
-    "by_year": "Years",
-    "by_host": "Hosts",
-    "by_mime": "MIME types",
-    "by_extractor": "Extractors",
-    "by_charset": "Charsets",
-    "by_licence": "Licences",
-    "by_split": "Splits",
+    "by_language": ("Languages", "Language"),
+    "by_variety": ("Varieties", "Variety"),
+    "by_year": ("Years", "Year"),
+    "by_host": ("Hosts", "Host"),
+    "by_mime": ("MIME types", "Type"),
+    "by_extractor": ("Extractors", "Extractor"),
+    "by_charset": ("Charsets", "Charset"),
+    "by_licence": ("Licences", "Licence"),
+    "by_split": ("Splits", "Split"),
 }
-"""Groups of documents, by their key in the figures."""
+"""Groups of documents, by their key in the figures: title of the table, and of its first column."""
 _MOST_REASONS = 12
 
 
@@ -28,13 +28,11 @@ def corpus_tables(found: Mapping[str, Any]) -> list[Table]:
     Args:
         found: As `paratune.corpus.store.figures.corpus_figures` has it.
     """
-    tables = [funnel_table(found["funnel"]), reasons_table(found["funnel"])]
-    if found["duplicates"]:
-        tables.append(_duplicates(found["duplicates"]))
     documents = found["documents"]
-    if documents is not None and documents["num"]:
-        tables.append(_totals(documents, found["sentences"]))
-        tables += _groups(documents)
+    has_documents = documents is not None and documents["num"]
+    tables = [_totals(documents, found["sentences"])] if has_documents else []
+    tables += [funnel_table(found["funnel"]), reasons_table(found["funnel"]), _duplicates(found["duplicates"])]
+    tables += _groups(documents) if has_documents else []
     tables += lengths_tables(found)
     return [table for table in tables if table.lines]
 
@@ -112,12 +110,12 @@ def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -
 
 
 def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
-    for key, title in GROUPS.items():
+    for key, (title, name) in GROUPS.items():
         groups = documents[key]
         if not any(each["value"] is not None for each in groups):
             continue
         columns = (
-            Column("", "value", is_text=True),
+            Column(name, "value", is_text=True),
             Column("Documents", "num_documents"),
             Column("Documents (%)", "documents_percent"),
             Column("Words", "num_words"),
@@ -148,7 +146,7 @@ def lengths_tables(found: Mapping[str, Any]) -> Iterator[Table]:
     shares = list(known[0][1]["quantiles"])
     names = {"0": "least", "0.5": "median", "1": "most"}
     columns = (
-        Column("", "what", is_text=True),
+        Column("Of", "what", is_text=True),
         Column("Mean", "mean"),
         *(Column(names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares),
     )

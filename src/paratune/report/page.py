@@ -22,7 +22,7 @@ def to_html(report: Report, found: Contents) -> str:
     return page(report.title, content, num_columns=num_columns, first=sections[0][0])
 
 
-def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -> str:
+def page(title: str, content: Sequence[Html], *, num_columns: int, first: str, refresh_s: int | None = None) -> str:
     """Return a page that needs nothing else.
 
     Args:
@@ -30,6 +30,7 @@ def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -
         content: What stands in it.
         num_columns: Of its widest table.
         first: Id of what a reader may skip to.
+        refresh_s: Seconds after which a browser loads it again; never when None.
     """
     style, script = (_text_of(name) for name in ("style.css", "page.js"))
     head = join(
@@ -38,6 +39,7 @@ def page(title: str, content: Sequence[Html], *, num_columns: int, first: str) -
             Html(f'<meta http-equiv="Content-Security-Policy" content="{content_policy(script)}">'),
             Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta name="generator" content="{GENERATOR}">'),
+            Html("" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s:d}">'),
             tag("title", title),
             Html(f"<style>\n{style}</style>"),
         ]

@@ -1,0 +1,74 @@
+"""progress.html, report.html and report.md of a corpus that is made here."""
+
+import json
+import logging
+import re
+import threading
+
+import pytest
+from corpus_documents import extracted
+
+from paratune.commands.corpus_progress import PAGE, ProgressPage
+from paratune.commands.corpus_report import write_report
+from paratune.console import Display
+from paratune.corpus.settings import Corpus
+from paratune.corpus.store.run import run_store
+from paratune.errors import DataError
+
+STAGES = ["3_extract", "4_clean", "6_store"]
+STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
+
+
+def rows_of(page):
+    """Return the cells of the lines of a page's tables, by what stands first in them."""
+    lines = re.findall(r"<tr>(<th scope=\"row\">.*?)</tr>", page, re.DOTALL)
+    cells = [[re.sub("<.*?>", "", each) for each in re.findall(r"<t[hd].*?</t[hd]>", line)] for line in lines]
+    return {each[0]: each[1:] for each in reversed(cells)}
+
+
+def test_the_page_follows_the_files(tmp_path):
+    folder = extracted(tmp_path, ["Um texto."], ["Dois.", "Três."])
+    done = (folder / "stage.json").read_text()
+    (folder / "stage.json").unlink()
+    page = ProgressPage(tmp_path, STAGES, every_s=0.02)
+    with page:
+        page.hear("extract", 1, 4)
+        page.hear("extract", 2, 4)
+        (folder / "counts-00002.json").write_text(json.dumps({"kept": 5, "dropped": {"empty": 2}, "sha256": []}))
+        for _ in range(500):
+            found = (tmp_path / PAGE).read_text() if (tmp_path / PAGE).exists() else ""
+            if "empty" in found and "2 of 4 parts" in found:
+                break
+            threading.Event().wait(0.02)
+        assert rows_of(found)["extract"][:3] == ["at work", "8", "2"]
+        assert rows_of(found)["clean"] == ["waits", "n/a", "n/a", "n/a"]
+        (folder / "counts-00002.json").unlink()
+        (folder / "stage.json").write_text(done)
+    found = (tmp_path / PAGE).read_text()
+    assert "finished; " in found
+    assert rows_of(found)["extract"][0].startswith("done")
+    assert "refresh" not in found
+
+
+def test_what_stopped_it_is_said(tmp_path):
+    with pytest.raises(DataError), ProgressPage(tmp_path, STAGES):
+        raise DataError("part-00000.parquet is damaged")
+    assert "stopped: part-00000.parquet is damaged" in (tmp_path / PAGE).read_text()
+
+
+def test_a_page_that_cannot_be_written_stops_nothing(tmp_path, caplog):
+    (tmp_path / PAGE).mkdir()
+    with caplog.at_level(logging.WARNING, "paratune"), ProgressPage(tmp_path, STAGES, every_s=0.01):
+        threading.Event().wait(0.1)
+    assert caplog.text.count("progress.html is not written any more") == 1
+
+
+def test_the_report_is_the_same_each_time(tmp_path):
+    extracted(tmp_path, [f"Um texto com o número {number}." for number in range(30)])
+    run_store(Corpus.model_validate({"work": str(tmp_path), "clean": {"skip": STEPS}}), 1, Display(speaks=False))
+    write_report(tmp_path)
+    before = [(tmp_path / name).read_bytes() for name in ("report.html", "report.md")]
+    assert b"Um texto com o" in before[0]
+    assert b"30 documents, 180 words from 1 host." in before[1]
+    write_report(tmp_path)
+    assert [(tmp_path / name).read_bytes() for name in ("report.html", "report.md")] == before
