@@ -27,11 +27,15 @@ def precision(dtype: torch.dtype) -> Iterator[None]:
         return
     from deepspeed.runtime.base_optimizer import ZeROOptimizer
     from deepspeed.runtime.engine import DeepSpeedEngine
+    from deepspeed.runtime.zero.partition_parameters import InsertPostInitMethodToModuleSubClasses as Init
 
     types_of = DeepSpeedEngine.get_data_types
     replaced = {
         (ZeROOptimizer, "_configure_master_weights"): lambda *_, **__: torch.float64,
         (DeepSpeedEngine, "communication_data_type"): torch.float64,
+        # The dtype of modules that are made under stage 3, of which there are none. Where the processor computes in
+        # fp16 it is that of the weights, and float64 is refused.
+        (Init, "_set_dtype"): lambda init, *_: setattr(init, "dtype", torch.float32),
         # Without ZeRO the answer chooses a wrapper for mixed precision.
         (DeepSpeedEngine, "get_data_types"): lambda engine: (
             (torch.float64, torch.float64) if engine.zero_optimization() else types_of(engine)

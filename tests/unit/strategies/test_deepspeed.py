@@ -249,6 +249,19 @@ def test_another_accelerator_is_refused():
 
 
 @needs_deepspeed
+def test_stage_3_takes_float64_where_the_processor_computes_in_fp16(monkeypatch: pytest.MonkeyPatch):
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.runtime.zero.partition_parameters import InsertPostInitMethodToModuleSubClasses
+
+    setup.import_deepspeed(CPU)
+    monkeypatch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)
+    with pytest.raises(AssertionError, match=r"Invalid data type torch\.float64"):
+        InsertPostInitMethodToModuleSubClasses(dtype=torch.float64)
+    with setup.double.precision(torch.float64):
+        InsertPostInitMethodToModuleSubClasses(dtype=torch.float64)
+
+
+@needs_deepspeed
 def test_float64_is_refused_by_a_version_that_is_made_otherwise(monkeypatch: pytest.MonkeyPatch):
     from deepspeed.runtime.base_optimizer import ZeROOptimizer
 
