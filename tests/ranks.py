@@ -48,6 +48,7 @@ class Job:
 
     name: str
     task: Task = "classification"
+    optimizer: Literal["adamw", "lamb"] = "adamw"
     whole_words: bool = False
     strategy: str = "single"
     options: dict[str, Any] = field(default_factory=dict)
@@ -106,7 +107,8 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     if job.activation_checkpointing:
         checkpoint_blocks(find_blocks(model), job.activation_checkpointing)
     # With a first decay rate of 0 the first moment after a step is its gradient: so gradients show through the states.
-    factory = OptimizerFactory(Train(learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2), job.num_steps)
+    settings = Train(optimizer=job.optimizer, learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2)
+    factory = OptimizerFactory(settings, job.num_steps)
     strategy.prepare(model, find_blocks(model), factory)
     begin = 0
     if job.load_from:

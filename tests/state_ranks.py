@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +42,8 @@ def _jobs(world_size: int) -> list[Job]:
         for freeze in (False, True) if task == "classification" else (False,):
             name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
             found.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
+    takes_lamb = ("ddp", "zero1", "zero3", "pipeline")
+    found += [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in found if job.strategy in takes_lamb]
     return found
 
 
@@ -55,7 +58,7 @@ def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
     model = _model(job)
     if job.freeze:
         freeze_encoder(model)
-    factory = OptimizerFactory(Train(), 2)
+    factory = OptimizerFactory(Train(optimizer=job.optimizer), 2)
     strategy.prepare(model, find_blocks(model), factory)
     batches = _batches(job, strategy)
     strategy.forward_backward(batches.step(0), _no_clock)

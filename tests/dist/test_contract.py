@@ -1,7 +1,7 @@
 """The same experiment: every strategy against one process, in float64 with dropout off.
 
-A strategy that is added gets a row in STRATEGIES. Only the strategy protocol is used: gradients show as AdamW's first
-moments, whose decay rate is 0 here.
+A strategy that is added gets a row in STRATEGIES. Only the strategy protocol is used: gradients show as the
+optimizer's first moments, whose decay rate is 0 here.
 
 Tolerance: float64 holds 16 digits. Ranks and micro-batches only change the order of sums of some thousand terms, which
 costs three or four of them, and ten steps of AdamW, which divides small numbers by small numbers, some more.
@@ -40,8 +40,9 @@ CASES = {
     "regression, 4 micro-batches": Job("regression, 4 micro-batches", task="regression", accumulation=4, packed=True),
     "masked LM": Job("masked LM", task="mlm", packed=True),
     "whole words, 4 micro-batches": Job("whole words, 4 micro-batches", task="mlm", accumulation=4, whole_words=True),
+    "LAMB": Job("LAMB", task="mlm", packed=True, optimizer="lamb"),
 }
-"""Each task and each accumulation, not all pairs of them; padded on one process, packed or padded on several. Lengths are
+"""Each task, each optimizer and each accumulation, not all pairs of them; padded on one process, packed or padded on several. Lengths are
 3 to 20 tokens, so ranks pad differently."""
 
 
@@ -74,15 +75,18 @@ SAVERS = {
 
 FEW = ("regression, 4 micro-batches", "masked LM")
 """For a strategy that has a row with more cases already."""
-MOST = ("a rank without samples", *FEW)
-"""Each task and each accumulation once, for four processes: they take turns on two cores."""
+MOST = ("a rank without samples", *FEW, "LAMB")
+"""Each task, each optimizer and each accumulation once, for four processes: they take turns on two cores."""
+
+WITHOUT_LAMB = tuple(case for case in CASES if case != "LAMB")
+"""For stages of DeepSpeed that join weights to flat tensors, of which LAMB would have the norms."""
 
 DEEPSPEED = [
-    Row("deepspeed", {"stage": 0}, cases=FEW[:1]),
+    Row("deepspeed", {"stage": 0}, cases=(FEW[0], "LAMB")),
     Row("deepspeed", {"stage": 1}, cases=FEW),
-    Row("deepspeed", {"stage": 2, "bucket_cap_mb": 0.05}),
+    Row("deepspeed", {"stage": 2, "bucket_cap_mb": 0.05}, cases=WITHOUT_LAMB),
     # All weights of the small models would stay gathered.
-    Row("deepspeed", {"stage": 3, "param_persistence_threshold": 0}),
+    Row("deepspeed", {"stage": 3, "param_persistence_threshold": 0}, cases=WITHOUT_LAMB),
     Row("deepspeed", {"stage": 3}, cases=FEW[1:]),
 ]
 ABSENT = () if importlib.util.find_spec("deepspeed") else ("deepspeed",)
@@ -113,6 +117,7 @@ CHAIN = [
     (Row("single", world_size=1), 10),
 ]
 """One training that moves from strategy to strategy: each with the step at which the next one takes over."""
+CHAINED = ("masked LM", "LAMB")
 
 
 def _job(row: Row, case: str) -> Job:
@@ -146,10 +151,10 @@ def _saver_job(row: Row, saver: str) -> Job:
     return replace(job, name=f"{row.name}, {saver}", strategy=row.kind, options=row.options, load_from=source)
 
 
-def _chain_jobs() -> list[Job]:
-    sources = [None, *(f"link {number}" for number in range(len(CHAIN)))]
+def _chain_jobs(case: str) -> list[Job]:
+    sources = [None, *(f"{case}, link {number}" for number in range(len(CHAIN)))]
     return [
-        replace(_job(row, "masked LM"), name=f"link {number}", until=until, load_from=sources[number])
+        replace(_job(row, case), name=f"{case}, link {number}", until=until, load_from=sources[number])
         for number, (row, until) in enumerate(CHAIN)
     ]
 
@@ -158,12 +163,12 @@ def _meetings() -> list[Meeting]:
     """Return all jobs by world size, those of the chain in meetings that follow each other."""
     meetings = [Meeting(size, _all_jobs(size)) for size in sorted({row.world_size for row in STRATEGIES})]
     at = 0
-    for (row, _), job in zip(CHAIN, _chain_jobs(), strict=True):
+    for (row, _), *jobs in zip(CHAIN, *map(_chain_jobs, CHAINED), strict=True):
         later = range(at, len(meetings))
         at = next((number for number in later if meetings[number].world_size == row.world_size), len(meetings))
         if at == len(meetings):
             meetings.append(Meeting(row.world_size, []))
-        meetings[at].jobs.append(job)
+        meetings[at].jobs.extend(jobs)
     return meetings
 
 
@@ -336,11 +341,12 @@ def test_checkpoints_go_from_one_process_to_several_and_back(folder: Path, row: 
     np.testing.assert_allclose(losses(tmp_path, "back"), whole[5:], rtol=RTOL)
 
 
-def test_a_training_that_moves_through_strategies_and_world_sizes_is_one_training(folder: Path):
-    links = [f"link {number}" for number in range(len(CHAIN))]
+@pytest.mark.parametrize("case", CHAINED)
+def test_a_training_that_moves_through_strategies_and_world_sizes_is_one_training(folder: Path, case: str):
+    links = [f"{case}, link {number}" for number in range(len(CHAIN))]
     moved = list(chain(*(losses(folder, link) for link in links)))
-    np.testing.assert_allclose(moved, losses(folder, "masked LM"), rtol=RTOL)
-    alone, last = Outcome(folder / "masked LM").tensors("last"), Outcome(folder / links[-1]).tensors("last")
+    np.testing.assert_allclose(moved, losses(folder, case), rtol=RTOL)
+    alone, last = Outcome(folder / case).tensors("last"), Outcome(folder / links[-1]).tensors("last")
     assert sorted(last) == sorted(alone)
     assert {key.rpartition("/")[2] for key in last if key.startswith("optimizer/")} >= {"exp_avg", "exp_avg_sq", "step"}
     for key, value in alone.items():

@@ -23,7 +23,7 @@ class Job:
     num_parameters: int
     num_trainable: int
     bytes_per_value: int
-    """Of a weight, a gradient and each of AdamW's two moments: 4, or 8 with precision: fp64."""
+    """Of a weight, a gradient and each of the optimizer's two moments: 4, or 8 with precision: fp64."""
     world_size: int
     share: int
     """Samples of one replica per optimizer step."""
@@ -87,7 +87,7 @@ def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[
     if times is None or times < ROOMY:
         return
     fit = (
-        f"weights, gradients and AdamW states of {job.num_parameters / 1e6:.3g} M parameters take "
+        f"weights, gradients and optimizer states of {job.num_parameters / 1e6:.3g} M parameters take "
         f"{format_bytes(job.states_bytes)} and fit {times} times into the {format_bytes(job.device_bytes)} of "
         f"{job.device_name}"
     )

@@ -167,6 +167,9 @@ class Train(Section):
     """Passes over the training set; or `max_steps`."""
     max_steps: Positive | None = None
     """Optimizer steps; or `epochs`."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """AdamW; or LAMB, which makes each weight matrix's step `learning_rate` times as long as the matrix: for large
+    batches."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -176,11 +179,11 @@ class Train(Section):
     warmup_ratio: Share | None = None
     """Warm-up as a share of all steps; or `warmup_steps`."""
     weight_decay: NonNegative = 0.01
-    """AdamW's decoupled weight decay; biases and norms are left out."""
+    """Decoupled weight decay; biases and norms are left out."""
     betas: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.9, 0.999])
-    """AdamW's decay rates of the two moments."""
+    """Decay rates of the optimizer's two moments."""
     eps: PositiveFloat = 1e-8
-    """AdamW's term in the denominator."""
+    """The optimizer's term in the denominator; 1e-6 in the paper of LAMB."""
     max_grad_norm: PositiveFloat | None = 1.0
     """Gradients are scaled down to this norm when theirs is larger; null leaves them as they are."""
     freeze_encoder: bool = False

@@ -70,7 +70,7 @@ class Traits:
 _GET_BATCH = "reading tokens, packing or padding, copy to the device"
 _FORWARD = "forward pass and loss"
 _REDUCED = "backward pass and the all-reduce of gradients, overlapped"
-_SHARDED_STEP = "gradient norm (one all-reduce), clipping, AdamW update of this rank's shards"
+_SHARDED_STEP = "gradient norm (one all-reduce; with LAMB another), clipping, update of this rank's shards"
 
 TRAITS: dict[str, Traits] = {
     "single": Traits(
@@ -79,7 +79,7 @@ TRAITS: dict[str, Traits] = {
             "get_batch": _GET_BATCH,
             "forward": _FORWARD,
             "backward": "backward pass",
-            "optimizer": "gradient norm, clipping, AdamW update",
+            "optimizer": "gradient norm, clipping, update",
         },
         own_phases=("get_batch", "forward", "backward", "optimizer"),
         max_world_size=1,
@@ -91,7 +91,7 @@ TRAITS: dict[str, Traits] = {
             "get_batch": _GET_BATCH,
             "forward": _FORWARD,
             "backward": _REDUCED,
-            "optimizer": "gradient norm, clipping, AdamW update of the whole model on each rank",
+            "optimizer": "gradient norm, clipping, update of the whole model on each rank",
         },
         own_phases=("get_batch", "forward", "optimizer"),
         backward_is_local=True,
@@ -102,7 +102,7 @@ TRAITS: dict[str, Traits] = {
             "get_batch": _GET_BATCH,
             "forward": _FORWARD,
             "backward": _REDUCED,
-            "optimizer": "gradient norm, clipping, AdamW update of this rank's part, broadcast of the weights",
+            "optimizer": "gradient norm, clipping, update of this rank's part, broadcast of the weights",
         },
         own_phases=("get_batch", "forward"),
         shards=("optimizer",),
@@ -148,7 +148,7 @@ TRAITS: dict[str, Traits] = {
             "forward": "forward pass of the rank's own stages, and the loss on the last",
             "backward": "backward pass of the rank's own stages; sums of gradients over stages that share a weight and "
             "over pipelines",
-            "optimizer": "gradient norm (one all-reduce), clipping, AdamW update of the rank's own stages",
+            "optimizer": "gradient norm (one all-reduce), clipping, update of the rank's own stages",
             "other": "sending and receiving hidden states, and waiting for other stages: the bubble",
         },
         own_phases=("get_batch", "forward"),
@@ -169,7 +169,7 @@ TRAITS: dict[str, Traits] = {
             "get_batch": _GET_BATCH,
             "forward": _FORWARD,
             "backward": "backward pass and the reduction of gradients, bucket by bucket, in each micro-step",
-            "optimizer": "gradient norm, clipping, AdamW update of this rank's part, all-gather of the weights",
+            "optimizer": "gradient norm, clipping, update of this rank's part, all-gather of the weights",
         },
         own_phases=("get_batch", "forward"),
         shards=("gradients", "optimizer"),
@@ -226,7 +226,7 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     stage = options.get("stage", 2)
     phases = dict(traits.phases)
     if stage == 0:
-        phases["optimizer"] = "gradient norm, clipping, AdamW update of the whole model on each rank"
+        phases["optimizer"] = "gradient norm, clipping, update of the whole model on each rank"
     if stage < 2:
         phases["backward"] = "backward pass and, after it, the all-reduce of gradients"
     if stage == 3:
@@ -234,7 +234,7 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
         phases["backward"] = (
             "backward pass, another all-gather of weights and the reduce-scatter of gradients, in each micro-step"
         )
-        phases["optimizer"] = "gradient norm, clipping, AdamW update of this rank's part, all-gather of small weights"
+        phases["optimizer"] = "gradient norm, clipping, update of this rank's part, all-gather of small weights"
     states_on = "cpu" if options.get("offload_optimizer") else "device"
     if states_on == "cpu":
         phases["optimizer"] += "; gradients and weights cross between GPU and host"
@@ -242,6 +242,11 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     excludes = dict(traits.excludes)
     if options.get("cpu_adam"):
         excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
+    if stage > 0:
+        excludes["train.optimizer=lamb"] = (
+            f"at stage {stage} DeepSpeed joins weights to flat tensors, and LAMB needs the norm of each weight; take "
+            "strategy.kind: zero1, zero2, zero3 or hsdp, or stage 0"
+        )
     if stage == 3:
         excludes["train.compile=true"] = (
             "at stage 3 DeepSpeed gathers weights inside of the blocks, by Python code that no graph holds; take "

@@ -1,16 +1,18 @@
-"""AdamW and its learning-rate schedule.
+"""The optimizer and its learning-rate schedule.
 
 The schedule is a function of the step alone, so there is no scheduler state to save.
 """
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from paratune.config.sections import Train
+from paratune.engine.lamb import Lamb
 
 
 def schedule_factor(schedule: str, step: int, *, num_steps: int, num_warmup_steps: int) -> float:
@@ -43,7 +45,7 @@ def warmup_steps(train: Train, num_steps: int) -> int:
 
 
 class OptimizerFactory:
-    """Makes AdamW for whatever parameters a strategy holds, and sets the learning rate of all that it made."""
+    """Makes AdamW or LAMB for whatever parameters a strategy holds, and sets the learning rate of all that it made."""
 
     def __init__(self, train: Train, num_steps: int) -> None:
         self._train = train
@@ -52,24 +54,32 @@ class OptimizerFactory:
         self._optimizers: list[Optimizer] = []
 
     def __call__(self, named_parameters: Iterable[tuple[str, nn.Parameter]]) -> Optimizer:
-        """Return a fused AdamW over the parameters that are trained; biases and norms (one dimension) do not decay."""
+        """Return a fused AdamW, or LAMB, over the parameters that are trained.
+
+        Biases and norms (one dimension) do not decay, and LAMB does not adapt their steps.
+        """
         trained = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
         decayed = [parameter for name, parameter in trained if parameter.ndim > 1 and not name.endswith(".bias")]
         kept = [parameter for name, parameter in trained if parameter.ndim <= 1 or name.endswith(".bias")]
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": decayed, "weight_decay": self._train.weight_decay},
             {"params": kept, "weight_decay": 0.0},
         ]
-        optimizer = AdamW(
-            [group for group in groups if group["params"]],
-            # A tensor would be needed for CUDA graphs; a float keeps the fused kernel's argument on the host.
-            lr=self._train.learning_rate,
-            betas=(self._train.betas[0], self._train.betas[1]),
-            eps=self._train.eps,
-            fused=all(parameter.device.type in ("cpu", "cuda") for _, parameter in trained),
-        )
+        if self._train.optimizer == "lamb":
+            for group, adapts in zip(groups, (True, False), strict=True):
+                group["adapts"] = adapts
+        optimizer = self._make([group for group in groups if group["params"]])
         self._optimizers.append(optimizer)
         return optimizer
+
+    def _make(self, groups: list[dict[str, Any]]) -> Optimizer:
+        # A tensor would be needed for CUDA graphs; a float keeps the fused kernel's argument on the host.
+        rate, eps = self._train.learning_rate, self._train.eps
+        betas = (self._train.betas[0], self._train.betas[1])
+        if self._train.optimizer == "lamb":
+            return Lamb(groups, lr=rate, betas=betas, eps=eps)
+        devices = {parameter.device.type for group in groups for parameter in group["params"]}
+        return AdamW(groups, lr=rate, betas=betas, eps=eps, fused=devices <= {"cpu", "cuda"})
 
     def set_learning_rate(self, step: int) -> float:
         """Set the rate for the update after `step` updates, and return it."""

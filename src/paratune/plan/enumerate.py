@@ -201,6 +201,7 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
         grad_accum_steps=sizes.grad_accum_steps,
         activation_checkpointing=config.train.activation_checkpointing,
         layout="packed" if layout.kind == "packed" else "padded",
+        optimizer=config.train.optimizer,
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
     return Option(variant.name, config, setup, sizes, layout, is_open, variant.apart)

@@ -24,6 +24,8 @@ Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
 """
 FRAGMENTED_SHARE = 0.05
 """Of activations and gathered weights, for what the allocator reserves and cannot use: assumed, not measured."""
+LAMB_PART_NUMBERS = 2**22
+"""As `engine.lamb` has it."""
 _COMES_AND_GOES = ("activations", "cast_weights", "gathered_weights", "communication")
 
 
@@ -33,7 +35,7 @@ class Memory:
 
     terms: Mapping[str, int]
     """On the device: weights, gradients, optimizer, buffers (of the model), batch, activations, cast_weights (by
-    autocast), gathered_weights, communication, and on CUDA context, workspaces, fragmentation."""
+    autocast), gathered_weights, communication, update, and on CUDA context, workspaces, fragmentation."""
     host_terms: Mapping[str, int]
     """On the host, of states that are kept there."""
     at: When
@@ -77,6 +79,7 @@ def peak_of_rank(profile: Profile, setup: Setup, rank: int, on_cuda: bool = True
         course = ENGINES.get(view.setup.strategy.kind, replicated)(view)
         passes, when = _in_passes(view, course)
         update = _at_update(view, course)
+    update = {**update, "update": update_bytes(view)}
     if sum(update.values()) > sum(passes.values()):
         passes, when = update, "optimizer"
     terms = {**_all_along(view), **passes}
@@ -129,9 +132,21 @@ def _casts(view: View) -> list[Delta]:
 
 
 def _at_update(view: View, course: Course) -> dict[str, int]:
-    """Return what there is beside states when the update runs; fused AdamW takes nothing, nor does clipping."""
+    """Return what there is beside states when the update runs, without what it takes itself."""
     terms = {**course.at_step}
     for name, size in course.always.items():
         terms[name] = terms.get(name, 0) + size
     # Whole ones are gone where ranks have a part of them.
     return {**terms, GRADIENTS: view.states.gradients}
+
+
+def update_bytes(view: View) -> int:
+    """Return what the update takes besides: fused AdamW and clipping nothing, LAMB the denominators of a part.
+
+    A part is one weight, or several of together at most LAMB_PART_NUMBERS. Of a sharded weight the whole is counted,
+    but never more than the rank has of all.
+    """
+    if view.setup.optimizer != "lamb":
+        return 0
+    largest = max((each.numel for each in view.profile.parameters if each.is_trained), default=0)
+    return min(view.states.gradients, view.profile.weight_bytes * max(LAMB_PART_NUMBERS, largest))

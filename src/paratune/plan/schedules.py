@@ -21,7 +21,16 @@ from paratune.config.strategy_sections import (
 from paratune.plan.links import link_between
 from paratune.plan.profile import Weights
 from paratune.plan.sharded import deepspeed, fsdp
-from paratune.plan.work import ADAMW_PASSES, Spread, Work, accumulated_s, alone, exposed_s, factored, optimizer_s
+from paratune.plan.work import (
+    Spread,
+    Work,
+    accumulated_s,
+    alone,
+    exposed_s,
+    factored,
+    optimizer_s,
+    update_passes,
+)
 from paratune.units import MIB
 
 
@@ -104,7 +113,8 @@ def _zero1(work: Work) -> Spread:
     sent = factored(work, link.broadcasts_s(sum(sizes), len(sizes)))
     reduced = _reduced_s(work, strategy.bucket_cap_mb)
     # The norm is that of all gradients, on every rank.
-    updating = optimizer_s(work, (1 + (ADAMW_PASSES - 1) * share) / ADAMW_PASSES)
+    passes = update_passes(setup)
+    updating = optimizer_s(work, (1 + (passes - 1) * share) / passes)
     return Spread(whole.forward_s, whole.backward_s + copied, updating, reduced + sent)
 
 

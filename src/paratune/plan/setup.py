@@ -28,6 +28,8 @@ class Setup:
     """As `train.activation_checkpointing`."""
     layout: Literal["packed", "padded"] = "packed"
     """What the rank computes: T tokens one behind the other, or B x S."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """As `train.optimizer`."""
     attention: str | None = None
     """transformers' name of it, such as eager or sdpa; the model's own choice where None."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy
 from paratune.plan.links import Link, link_between
 from paratune.plan.setup import Setup
-from paratune.plan.work import ADAMW_PASSES, Spread, Work, alone, factored, optimizer_s
+from paratune.plan.work import Spread, Work, alone, factored, optimizer_s, update_passes
 
 
 def fsdp(work: Work) -> Spread:
@@ -90,7 +90,7 @@ def _reductions(work: Work, link: Link, group: int) -> list[float]:
 
 
 def _offload_s(work: Work, group: int, *, copies_in: int, copies_out: int) -> float:
-    """Return the seconds of shards that cross between host and device, and of AdamW on the host.
+    """Return the seconds of shards that cross between host and device, and of the update on the host.
 
     Copies are not hidden: each is waited for before the collective, or the update, that needs it.
     """
@@ -98,7 +98,7 @@ def _offload_s(work: Work, group: int, *, copies_in: int, copies_out: int) -> fl
     weights = (sum(work.block_weights) + work.rest_weights) / group
     crossing = (copies_in * weights + copies_out * work.grads / group) / constants["host_link"].value
     # The ranks of a machine share its memory.
-    updating = ADAMW_PASSES * work.grads / group * ranks / constants["adamw.host"].value
+    updating = update_passes(work.setup) * work.grads / group * ranks / constants["adamw.host"].value
     return crossing + updating * constants.value("factor.optimizer", 1.0)
 
 

@@ -21,7 +21,7 @@ _NAME_SHARE = 3
 """Part of the width, one in so many, that a strategy's name may take before it is written below itself."""
 SCHEMA_VERSION = 1
 _MADE_OF = {
-    "states": ("weights", "gradients", "optimizer", "buffers"),
+    "states": ("weights", "gradients", "optimizer", "update", "buffers"),
     "activations": ("activations", "cast_weights", "batch"),
     "gathered, sent": ("gathered_weights", "communication"),
     "CUDA": ("context", "workspaces", "fragmentation"),

@@ -15,6 +15,10 @@ weights, gradients and both moments read; the same four written, gradients divid
 SHARDED_ADAMW_PASSES = 10
 """The same for shards, whose gradients are read for the norm, read and written to be divided, and then only read."""
 
+LAMB_PASSES = 32
+"""The same for LAMB, sharded or not: 3 for the gradients' norm and clipping, 8 for the moments, 6 for the denominators,
+8 to put r + decay x in the place of gradients, 2 for norms, 5 to multiply by the trust ratios and to take the step."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -114,11 +118,19 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
         is_sharded: Whether each tensor is a shard of FSDP2: gradients are then divided in passes of their own.
     """
     constants = work.constants
-    passes = SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES
-    moving = work.slower * share * passes * work.grads / constants["adamw"].value
+    moving = (
+        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.grads / constants["adamw"].value
+    )
     each = constants.value("adamw.tensor", 0.0)
     calling = work.slower * work.num_tensors * (constants.value("adamw.shard", each) if is_sharded else each)
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
+
+
+def update_passes(setup: Setup, *, is_sharded: bool = False) -> int:
+    """Return how often norm, clipping and update read or write as many bytes as there are trained weights."""
+    if setup.optimizer == "lamb":
+        return LAMB_PASSES
+    return SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES
 
 
 def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: float) -> float:

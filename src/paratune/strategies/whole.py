@@ -16,8 +16,8 @@ from paratune.precision import Precision
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
 
-ADAMW_STATES = ("exp_avg", "exp_avg_sq", "step")
-"""What AdamW keeps for each parameter; ranks without them know the names from here."""
+OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
+"""What AdamW and LAMB keep for each parameter; ranks without them know the names from here."""
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:

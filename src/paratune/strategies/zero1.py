@@ -100,7 +100,7 @@ class Zero1State:
         yield from (item for item in self._weights.tensors(prefix) if not item[0].startswith("optimizer/"))
         owners = self._owners()
         for name, parameter in self._parameters.items():
-            for state_name in whole.ADAMW_STATES:
+            for state_name in whole.OPTIMIZER_STATES:
                 key = f"optimizer/{name}/{state_name}"
                 if owners[name] >= 0 and key.startswith(prefix):
                     yield key, self._brought_to_rank_0(parameter, state_name, owners[name])

@@ -198,8 +198,8 @@ def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str
 def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
     """Keep the gradients of the first step for others, or compare them with those that were kept. Collective.
 
-    AdamW's first moments are, after one step, the gradients times a constant; whatever a strategy shards, its state
-    shows them whole.
+    The first moments of AdamW and LAMB are, after one step, the gradients times a constant; whatever a strategy shards,
+    its state shows them whole.
     """
     moments = (item for item in strategy.state().tensors("optimizer/") if item[0].endswith("/exp_avg"))
     if job.reference is None:

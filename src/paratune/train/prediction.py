@@ -77,6 +77,7 @@ def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machi
         grad_accum_steps=sizes.grad_accum_steps,
         activation_checkpointing=config.train.activation_checkpointing,
         layout="packed" if layout.kind == "packed" else "padded",
+        optimizer=config.train.optimizer,
     )
     name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in _given(config.strategy).items())])
     option = Option(name, config, setup, sizes, layout, is_open=False)

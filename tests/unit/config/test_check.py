@@ -69,6 +69,10 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "precision=fp64;strategy={kind: deepspeed, offload_optimizer: true, cpu_adam: true}",
             "precision: fp64 cannot be combined with strategy.kind: deepspeed: DeepSpeed's own AdamW computes in fp32",
         ),
+        (
+            "train.optimizer=lamb;strategy={kind: deepspeed, stage: 1}",
+            "train.optimizer: lamb cannot be combined with strategy.kind: deepspeed: at stage 1 DeepSpeed joins",
+        ),
         ("model.tokenizer_revision=v1", "model.tokenizer_revision: v1 has no effect without model.tokenizer"),
         ("train.freeze_encoder=true train.activation_checkpointing=1", "train.activation_checkpointing: 1 has no"),
         (

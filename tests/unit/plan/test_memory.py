@@ -1,5 +1,6 @@
 """Peaks held to PyTorch's own tracker; tests/dist holds those of several ranks to real steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from transformers import BertConfig
 from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
+from paratune.engine import lamb
+from paratune.engine.lamb import Lamb
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel
-from paratune.plan.memory import CONTEXT_BYTES, peak
+from paratune.plan.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, peak
 from paratune.plan.profile import Shape, profile
 from paratune.plan.setup import Setup
 from paratune.plan.stage_memory import in_flight
@@ -58,6 +61,33 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
     )
     assert found.total == pytest.approx(expected, rel=0.01)
     assert found.at == "backward"
+
+
+def test_lamb_takes_the_denominators_of_a_part_besides() -> None:
+    assert lamb.PART_NUMBERS == LAMB_PART_NUMBERS
+    torch.manual_seed(0)
+    hf = transformers.AutoModelForSequenceClassification.from_config(config())
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)
+    optimizer = Lamb(model.parameters())
+    ids = torch.randint(5, 1000, (1, 8))  # so few that the update is the fullest moment
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, ids)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            hf(input_ids=ids).logits.log_softmax(-1)[:, 0].mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    found = peak(
+        profile(config(), TASK, Shape((8,)), POLICIES["fp32"], on_cuda=False),
+        replace(setup_of(SingleStrategy(kind="single")), optimizer="lamb"),
+        on_cuda=False,
+    )
+    assert found.total == pytest.approx(expected, rel=0.01)
+    assert found.at == "optimizer"
+    assert found.terms["update"] == sum(each.numel() * 4 for each in model.parameters())
 
 
 def test_cuda_takes_more_and_rounds_up() -> None:

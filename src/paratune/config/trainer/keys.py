@@ -212,7 +212,7 @@ OTHERS: dict[str, Other] = {
     "tpu_metrics_debug": Other("there is no TPU here", _OFF),
     "debug": Other("paratune doctor; the record of every rank", _OFF),
     "skip_memory_metrics": Other(_MEMORY, (True,)),
-    "adafactor": Other("the optimizer is AdamW", _OFF, True),
+    "adafactor": Other("the optimizers are adamw and lamb", _OFF, True),
     "fp16_opt_level": Other(_AMP, ("O1",)),
     "fp16_backend": Other(_AMP, ("auto",)),
     "half_precision_backend": Other(_AMP, ("auto",)),

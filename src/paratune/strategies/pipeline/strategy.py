@@ -412,7 +412,7 @@ class PipelineState:
         held = torch.tensor([float(p in self._optimizer.state) for p in map(self._own.get, self._owners)])
         held = reduce_over_ranks(held, "max")
         for (name, owner), is_held in zip(self._owners.items(), held.tolist(), strict=True):
-            for state_name in whole.ADAMW_STATES if is_held else ():
+            for state_name in whole.OPTIMIZER_STATES if is_held else ():
                 key = f"optimizer/{name}/{state_name}"
                 if not key.startswith(prefix):
                     continue

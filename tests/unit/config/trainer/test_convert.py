@@ -136,7 +136,7 @@ def test_what_has_an_equal(settings: dict[str, Any], option: str, value: Any, tm
     ("settings", "key", "says"),
     [
         ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type", "linear is written"),
-        ({"optim": "adafactor"}, "optim", "AdamW"),
+        ({"optim": "adafactor"}, "optim", "adamw and lamb"),
         ({"lr_scheduler_type": "constant", "warmup_steps": 5}, "warmup_steps", "has no warm-up"),
         ({"eval_strategy": "steps", "eval_steps": 0.1}, "eval_steps", "a share of all steps"),
         ({"save_strategy": "best"}, "save_strategy", "checkpoints are for going on"),
