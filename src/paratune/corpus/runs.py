@@ -65,11 +65,11 @@ class RunWriter:
             self._flush()
 
     def add(self, high: Any, low: Any, value: Any) -> None:
-        """Add records, by the columns: arrays, or integers that all of them share."""
-        block = np.empty(np.broadcast(high, low, value).shape or 1, RECORD)
+        """Add records, by the columns: arrays that NumPy can broadcast, or integers."""
+        block = np.empty(np.broadcast(high, low, value).shape, RECORD)
         block["high"], block["low"], block["value"] = high, low, value
-        self._waiting.append(block)
-        self._num_waiting += len(block)
+        self._waiting.append(block.reshape(-1))
+        self._num_waiting += block.size
         if self._num_waiting >= BLOCK:
             self._flush()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.console import Display
+from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.language import run_language
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal
@@ -33,6 +34,7 @@ STEPS: list[tuple[str, Run]] = [
     ("lines", run_lines),
     ("language", run_language),
     ("quality", run_quality),
+    ("duplicates", run_duplicates),
     ("personal", run_personal),
 ]
 """All steps in their order."""

@@ -112,6 +112,28 @@ class Quality(Section):
     """Largest shares of characters in sequences of 5 to 10 words that have come before (G)."""
 
 
+class Near(Section):
+    """Which documents are near-duplicates, and how they are found."""
+
+    shingle_words: Positive = 5
+    """Words of a shingle; documents are compared as sets of these."""
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Least Jaccard similarity, as the signatures tell it."""
+    bands: Positive = 20
+    """Parts of a signature; documents are compared that agree in one of them."""
+    rows: Positive = 6
+    """Hash values of a part; a signature has bands times rows of them."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Of the hash functions."""
+
+
+class Duplicates(Section):
+    """Which documents are duplicates of others."""
+
+    near: Near | None = Field(default_factory=Near)
+    """Near-duplicates; null drops equal texts alone."""
+
+
 class Personal(Section):
     """Which personal data is masked."""
 
@@ -134,5 +156,7 @@ class Clean(Section):
     """Which languages are kept."""
     quality: Quality = Field(default_factory=Quality)
     """What is asked of a document."""
+    duplicates: Duplicates = Field(default_factory=Duplicates)
+    """Which documents are dropped for others."""
     personal: Personal = Field(default_factory=Personal)
     """Which personal data is masked."""

@@ -41,11 +41,17 @@ def output_of(folder: Path) -> str:
     return str(read_json(path)["output"])
 
 
-def read_documents(path: Path) -> Iterator[Document]:
-    """Yield the rows of a table of documents, of which a few are in memory at a time."""
+def read_batches(path: Path) -> Iterator[list[Document]]:
+    """Yield the rows of a table of documents, a few at a time."""
     with pq.ParquetFile(path) as table:
         for batch in table.iter_batches(batch_size=ROWS_AT_ONCE):
-            yield from batch.to_pylist()
+            yield batch.to_pylist()
+
+
+def read_documents(path: Path) -> Iterator[Document]:
+    """Yield the rows of a table of documents, of which a few are in memory at a time."""
+    for batch in read_batches(path):
+        yield from batch
 
 
 def lost(document: Document, reason: str, detail: str) -> Lost:

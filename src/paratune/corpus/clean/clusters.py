@@ -1,0 +1,92 @@
+"""Clusters of documents from pairs, by union-find in a file: of each document the first one of its cluster.
+
+The parents of the forest lie in the file and not in memory: 8 bytes a document, 0 where it is its own.
+
+Source: Tarjan and van Leeuwen, Worst-case analysis of set union algorithms, JACM 1984 (path halving).
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from paratune.errors import CheckpointError
+
+ROOTS_FILE = "roots.bin"
+ROOTS_AT_ONCE = 1 << 16
+
+
+def write_roots(path: Path, num_documents: int, pairs: Iterable[tuple[int, int]]) -> None:
+    """Write the first document of the cluster of each document, whole or not at all.
+
+    Args:
+        path: The file.
+        num_documents: Of the corpus; they are numbered from 0.
+        pairs: Documents that belong together, in any order.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w+b", buffering=0) as file:
+            file.truncate(8 * num_documents)
+            forest = _Forest(file.fileno())
+            for one, other in pairs:
+                forest.join(one, other)
+            forest.flatten(num_documents)
+        aside.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
+
+
+def read_roots(path: Path, start: int, count: int) -> list[int]:
+    """Return the first documents of the clusters of so many documents.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    try:
+        parents = np.fromfile(path, "<u8", count, offset=8 * start).astype(np.int64) - 1
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}; delete {path.parent}") from error
+    roots: list[int] = np.where(parents < 0, np.arange(start, start + count), parents).tolist()
+    return roots
+
+
+class _Forest:
+    """A parent for each document, never a later one: the root of a tree is its first."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def _parent(self, document: int) -> int:
+        return int.from_bytes(os.pread(self._handle, 8, 8 * document), "little") - 1
+
+    def _set(self, document: int, parent: int) -> None:
+        os.pwrite(self._handle, (parent + 1).to_bytes(8, "little"), 8 * document)
+
+    def root(self, document: int) -> int:
+        while (parent := self._parent(document)) >= 0:
+            above = self._parent(parent)
+            if above < 0:
+                return parent
+            self._set(document, above)
+            document = above
+        return document
+
+    def join(self, one: int, other: int) -> None:
+        first, second = sorted((self.root(one), self.root(other)))
+        if first != second:
+            self._set(second, first)
+
+    def flatten(self, num_documents: int) -> None:
+        """Make the root of each document its parent; parents come first, and theirs are roots already."""
+        for start in range(0, num_documents, ROOTS_AT_ONCE):
+            size = min(ROOTS_AT_ONCE, num_documents - start)
+            parents = np.frombuffer(os.pread(self._handle, 8 * size, 8 * start), "<u8")
+            for index in np.flatnonzero(parents).tolist():
+                above = self._parent(int(parents[index]) - 1)
+                if above >= 0:
+                    self._set(start + index, above)

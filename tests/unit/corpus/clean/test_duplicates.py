@@ -1,0 +1,184 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+from corpus_documents import content, document, dropped, extracted, kept
+
+from paratune.console import Display
+from paratune.corpus import runs
+from paratune.corpus.clean import duplicates
+from paratune.corpus.clean.duplicates import run_duplicates
+from paratune.corpus.clean.settings import Clean, Duplicates, Near
+from paratune.corpus.settings import Corpus
+from paratune.errors import DataError
+
+DISPLAY = Display(speaks=False)
+FOLDER = "4_clean/4_duplicates"
+
+
+def words(number, count=200):
+    return [f"palavra{random.Random(number).randrange(10**6)}x{n}" for n in range(count)]
+
+
+def edited(found, places):
+    return [f"outra{place}" if place in places else word for place, word in enumerate(found)]
+
+
+def run(work, workers=1, near=Near()):  # noqa: B008 - frozen
+    corpus = Corpus(work=str(work), clean=Clean(duplicates=Duplicates(near=near)))
+    return run_duplicates(corpus, work / "3_extract", work / FOLDER, workers, DISPLAY)
+
+
+def ids(work):
+    return [row["id"] for shard in kept(work / FOLDER) for row in shard]
+
+
+def drops(work):
+    return [(row["id"], row["reason"], row["detail"]) for row in dropped(work / FOLDER)]
+
+
+def planted():
+    """Return texts, and which of them are duplicates of which, with the similarity of their shingles of five words."""
+    text = words(1)
+    return [
+        " ".join(text),
+        # 1 of 200 words: 5 of 196 shingles change, 191 of 201 are shared.
+        " ".join(edited(text, {100})),
+        " ".join(words(2)),
+        " ".join(text).upper().replace(" ", ",  "),
+        # 4 words far apart: 20 shingles change, 176 of 216 are shared: 0.815.
+        " ".join(edited(text, {20, 60, 100, 140})),
+        # 20 words far apart: 96 or so of 296, 0.32.
+        " ".join(edited(text, set(range(0, 200, 10)))),
+        " ".join(words(3, 3)),
+        " ".join(words(3, 3)),
+        " ".join(words(4, 3)),
+    ]
+
+
+def test_the_first_of_each_cluster_stays_and_the_others_name_it(tmp_path):
+    texts = planted()
+    extracted(tmp_path, texts[:3], [], texts[3:])
+    totals = run(tmp_path)
+    assert ids(tmp_path) == ["d0", "d2", "d5", "d6", "d8"]
+    found = drops(tmp_path)
+    assert [(each[0], each[1], each[2].split()[0]) for each in found] == [
+        ("d1", "near-duplicate", "d0"),
+        ("d3", "duplicate", "d0"),
+        ("d4", "near-duplicate", "d0"),
+        ("d7", "duplicate", "d6"),
+    ]
+    # The estimate of 120 hashes has a deviation of sqrt(.815 * .185 / 120) = .035.
+    assert float(found[0][2].split()[1]) == pytest.approx(191 / 201, abs=0.07)
+    assert float(found[2][2].split()[1]) == pytest.approx(176 / 216, abs=0.11)
+    assert (totals["kept"], totals["dropped"]) == (5, {"duplicate": 2, "near-duplicate": 2})
+    # 1 - (1 - 0.7 to the power of 6) to the power of 20; 0.117649, 0.0818.
+    assert totals["found_at_threshold"] == 0.9182
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir() if path.is_dir()) == []
+
+
+def test_without_near_duplicates_only_equal_texts_are_dropped(tmp_path):
+    extracted(tmp_path, planted())
+    totals = run(tmp_path, near=None)
+    assert [each[:2] for each in drops(tmp_path)] == [("d3", "duplicate"), ("d7", "duplicate")]
+    assert totals["found_at_threshold"] is None
+
+
+def test_the_threshold_decides(tmp_path):
+    extracted(tmp_path, planted())
+    run(tmp_path, near=Near(threshold=0.9))
+    assert "d4" in ids(tmp_path)
+    run(tmp_path, near=Near(threshold=0.2, bands=60, rows=2))
+    assert ids(tmp_path) == ["d0", "d2", "d6", "d8"]
+
+
+def test_what_pairs_connect_is_one_cluster(tmp_path):
+    # Each has 4 words that the one before has not: 0.815 of neighbours, 136 of 256 of the first and the last.
+    text = words(1)
+    places = [{20, 60, 100, 140}, {10, 50, 90, 130}, {30, 70, 110, 150}]
+    chain = [edited(text, set().union(*places[:n])) for n in range(4)]
+    extracted(tmp_path, [" ".join(each) for each in chain])
+    run(tmp_path)
+    assert ids(tmp_path) == ["d0"]
+    assert [each[2].split()[0] for each in drops(tmp_path)] == ["d0", "d0", "d0"]
+
+
+def many(num_groups=25):
+    """Return documents in an order of chance: texts with copies and edited copies."""
+    texts = []
+    for number in range(num_groups):
+        text = words(number)
+        texts += [text, text, edited(text, {50}), edited(text, {50, 150})]
+    random.Random(5).shuffle(texts)
+    return [document(" ".join(text), number) for number, text in enumerate(texts)]
+
+
+def test_workers_shards_blocks_and_spans_change_no_document(tmp_path, monkeypatch):
+    rows = many()
+    cuts = {"1": [rows[:40], rows[40:70], rows[70:]], "3": [rows[:7], [], rows[7:90], rows[90:]], "4": [rows]}
+    cuts["2"] = cuts["1"]
+    found = {}
+    for name, shards in sorted(cuts.items()):
+        if name == "3":
+            monkeypatch.setattr(runs, "BLOCK", 64)
+            monkeypatch.setattr(runs, "PER_SPAN", 300)
+        extracted(tmp_path / name, *shards)
+        run(tmp_path / name, workers=2 if name == "2" else 1)
+        found[name] = ids(tmp_path / name), drops(tmp_path / name)
+    assert content(tmp_path / "1" / FOLDER) == content(tmp_path / "2" / FOLDER)
+    assert found["1"] == found["3"] == found["4"]
+    assert len(found["1"][0]) == 25
+
+
+def test_a_bucket_of_many_documents_is_compared_with_a_few(tmp_path, monkeypatch):
+    monkeypatch.setattr(duplicates, "MAX_REPRESENTATIVES", 2)
+    extracted(tmp_path, many(10))
+    run(tmp_path, near=Near(bands=1, rows=1, threshold=0.5))
+    assert 10 <= len(ids(tmp_path)) < 40
+
+
+def test_a_long_id_is_refused(tmp_path):
+    extracted(tmp_path, [document("um texto", id="0123456789abcdefg")])
+    with pytest.raises(DataError, match="the id 0123456789abcdefg is longer than 16 bytes"):
+        run(tmp_path)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from paratune.console import Display
+from paratune.corpus import stage
+from paratune.corpus.clean import clusters
+from paratune.corpus.clean.duplicates import run_duplicates
+from paratune.corpus.settings import Corpus
+def killed(work):
+    def run(*arguments):
+        work(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run
+work = Path(sys.argv[1])
+stage.write_shard = killed(stage.write_shard)
+clusters._Forest.flatten = killed(clusters._Forest.flatten)
+if (work / "4_clean/4_duplicates/clusters").exists():
+    clusters._Forest.flatten = clusters._Forest.flatten.__closure__[0].cell_contents
+run_duplicates(Corpus(work=sys.argv[1]), work / "3_extract", work / "4_clean/4_duplicates", 1, Display(speaks=False))
+"""
+
+
+@pytest.mark.slow
+def test_killed_after_each_shard_of_each_phase_it_gives_the_same(tmp_path):
+    rows = many(10)
+    for name in ("whole", "killed"):
+        extracted(tmp_path / name, rows[:15], rows[15:])
+    run(tmp_path / "whole")
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    num_killed = 0
+    while subprocess.run([sys.executable, script, tmp_path / "killed"], env=os.environ).returncode == -signal.SIGKILL:
+        num_killed += 1
+    # Two shards of signatures, one of pairs, the clusters, and two shards of what stays.
+    assert num_killed == 6
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
