@@ -1,0 +1,28 @@
+import pytest
+from sentence_documents import DISPLAY, make_corpus, sentence
+from tiny import tiny_masked_lm
+
+from paratune.commands.corpus_sentences import run
+from paratune.errors import ConfigError
+from paratune.records import read_json
+
+
+def test_a_masked_language_model_scores_and_the_page_is_written(tmp_path):
+    tiny_masked_lm(tmp_path / "model")
+    options = {"scorer": "mlm", "model": str(tmp_path / "model"), "device": "cpu", "whole": False, "min_words": 2}
+    corpus = make_corpus(tmp_path, [["the story was good\na bad story", sentence(1)]], **options)
+    assert run(corpus, 1, DISPLAY)["kept"] == 3
+    folder = tmp_path / "work/5_sentences"
+    found = read_json(folder / "perplexity.json")
+    assert (found["scorer"], found["num_unknown"]) == ("mlm", 0)
+    assert all(each["perplexity"] > 1 for threshold in found["thresholds"] for each in threshold["below"])
+    assert "pseudo-perplexity" in (folder / "perplexity.html").read_text()
+
+
+def test_another_kind_of_model_is_refused(tmp_path):
+    from tiny import tiny_model
+
+    tiny_model(tmp_path / "model")
+    corpus = make_corpus(tmp_path, [[sentence(1)]], scorer="mlm", model=str(tmp_path / "model"), device="cpu")
+    with pytest.raises(ConfigError, match="masks"):
+        run(corpus, 1, DISPLAY)
