@@ -20,8 +20,8 @@ _SECOND = 0.9995
 def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
     """Return what to run: the fastest that fits and takes at most twice the device-hours of the cheapest.
 
-    Of those with as many devices and about its time, the simplest. Where no time is known: the simplest on the fewest
-    devices. None where nothing fits.
+    Of those that take about its time, the simplest on the fewest devices; so too where no time is known. None where
+    nothing fits.
     """
     fitting = [each for each in predictions if each.fits is not False]
     timed = [each for each in fitting if each.per_sample is not None]
@@ -29,12 +29,8 @@ def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
         return min(fitting, key=lambda each: (each.setup.num_ranks, _complexity(each)), default=None)
     affordable = _affordable(timed)
     best = min(affordable, key=_seconds)
-    alike = [
-        each
-        for each in affordable
-        if each.setup.num_ranks == best.setup.num_ranks and _seconds(each) <= (1 + ALIKE) * _seconds(best)
-    ]
-    return min(alike, key=lambda each: (_complexity(each), _seconds(each)))
+    alike = [each for each in affordable if _seconds(each) <= (1 + ALIKE) * _seconds(best)]
+    return min(alike, key=lambda each: (each.setup.num_ranks, _complexity(each), _seconds(each)))
 
 
 def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
@@ -74,7 +70,8 @@ def _advised(predictions: Sequence[Prediction]) -> Iterator[str]:
         if quick is not min(timed, key=_seconds):
             why += f" without taking more than {COSTLY:g} times the device-hours of the cheapest"
         if quick is not best:
-            why = f"about as fast as {quick.label}, {why}, and simpler"
+            gain = "on fewer devices" if best.setup.num_ranks < quick.setup.num_ranks else "simpler"
+            why = f"about as fast as {quick.label}, {why}, and {gain}"
     yield f"Run {best.in_words}: {why}."
 
 

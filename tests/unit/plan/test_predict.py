@@ -153,6 +153,17 @@ def test_a_simpler_way_is_not_called_the_fastest_that_another_is() -> None:
 
 
 @pytest.mark.usefixtures("simple")
+def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
+    two, four = predicted(strategies=("ddp",), num_ranks=(2, 4))
+    assert two.time is not None
+    # 37 ms, and 5% less on twice as many devices: 1.9 times the device-hours, below the limit of 2.
+    four = replace(four, time=replace(two.time, total_s=0.95 * two.time.total_s))
+    assert recommended([two, four]) is two
+    text = plan_advice([two, four])[0]
+    assert "about as fast as ddp on 4 devices, the fastest that fits, and on fewer devices." in text
+
+
+@pytest.mark.usefixtures("simple")
 def test_ways_of_one_strategy_are_told_apart() -> None:
     loaded, machine = load_config(CONFIG), machine_of("a100-40gb")
     job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)

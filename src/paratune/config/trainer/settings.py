@@ -22,9 +22,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     """
     if path.is_file() and _is_pickle(path):
         raise ConfigError(
-            f"{path} is a pickle: reading it would run whatever code is in it. Where it was made, write it as JSON: "
-            f"python -c \"import torch; print(torch.load('{path.name}', weights_only=False).to_json_string())\" > "
-            f"training_args.json"
+            f"{path} is a pickle: reading it would run whatever code is in it. Have the script that made it write JSON "
+            f"instead: open('training_args.json', 'w').write(trainer.args.to_json_string())"
         )
     try:
         found = json.loads(read_text(path), object_pairs_hook=_pairs)
