@@ -10,13 +10,17 @@ from filelock import FileLock, Timeout
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
 from paratune.console import Display, print_json, print_result, set_up_logging
-from paratune.corpus.index.run import FOLDER, run_index
+from paratune.corpus.fetch import run as fetch
+from paratune.corpus.index import run as index
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import BEGUN_FILE
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
 from paratune.text import plain
 
-STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {"index": (FOLDER, run_index)}
+STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {
+    "index": (index.FOLDER, index.run_index),
+    "fetch": (fetch.FOLDER, fetch.run_fetch),
+}
 """The stages in their order: folder, and function."""
 STORE = "store"
 """The stage after which the report is written."""

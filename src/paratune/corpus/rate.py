@@ -55,6 +55,10 @@ class RateLimit:
             next_s, held_s = self._read()
             self._keep(next_s, max(time.monotonic() + seconds, held_s))
 
+    def held_s(self) -> float:
+        """Return for how many seconds nobody may send a request."""
+        return max(0.0, self._read()[1] - time.monotonic())
+
     def _read(self) -> tuple[float, float]:
         """Return the first free moment of the monotonic clock, and until when nobody may ask.
 

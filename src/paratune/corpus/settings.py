@@ -14,6 +14,7 @@ from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
 from paratune.corpus.clean.settings import Clean
 from paratune.corpus.extract.settings import Extract
+from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.settings import Server
 from paratune.corpus.sentences.settings import Sentences
 from paratune.corpus.store.settings import Store
@@ -65,6 +66,8 @@ class Corpus(Section):
     """How archives on the network are asked."""
     index: Index = Field(default_factory=Index)
     """Which captures there are, and which are wanted."""
+    fetch: Fetch = Field(default_factory=Fetch)
+    """Where the bytes of captures come from, and which are taken."""
     extract: Extract = Field(default_factory=Extract)
     """How texts are taken out of documents, and what one document may cost."""
     clean: Clean = Field(default_factory=Clean)
@@ -104,7 +107,8 @@ def _check(corpus: Corpus) -> list[Problem]:
     if not (index.files or index.warcs or index.servers):
         what = "index has nothing to read; name index.files, index.warcs or index.servers"
         problems.append(Problem(what, ("index",)))
-    if index.servers and corpus.network.contact is None:
+    asks = index.servers or corpus.fetch.ranges or corpus.fetch.replay
+    if asks and corpus.network.contact is None:
         what = "network.contact is required where the network is asked: an address of mail or a page, for the archive"
         problems.append(Problem(what, ("network",)))
     return problems

@@ -20,7 +20,8 @@ from paratune.errors import CheckpointError
 from paratune.records import write_json
 
 ROWS_AT_ONCE = 10_000
-"""Rows of a row group, which is what a shard takes of memory."""
+BYTES_AT_ONCE = 64 << 20
+"""Rows of a row group, or bytes of texts and payloads in them, which is what a shard takes of memory."""
 
 
 def part_file(number: int) -> str:
@@ -81,6 +82,7 @@ class Table:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows: list[Mapping[str, Any]] = []
+        self._num_bytes = 0
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
 
     def __enter__(self) -> "Table":
@@ -93,13 +95,14 @@ class Table:
 
     def add(self, row: Mapping[str, Any]) -> None:
         self._rows.append(row)
-        if len(self._rows) == ROWS_AT_ONCE:
+        self._num_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes | str))
+        if len(self._rows) == ROWS_AT_ONCE or self._num_bytes >= BYTES_AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-            self._rows = []
+            self._rows, self._num_bytes = [], 0
 
 
 def _sha256(path: Path) -> str:

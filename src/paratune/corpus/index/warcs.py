@@ -25,8 +25,7 @@ def read_records(path: Path) -> Iterator[Found]:
         MissingDependency: warcio is not installed.
     """
     archive = require("warcio.archiveiterator", extra="corpus")
-    exceptions = require("warcio.exceptions", extra="corpus")
-    broken = (exceptions.ArchiveLoadFailed, EOFError, zlib.error, ValueError, AttributeError, IndexError, KeyError)
+    broken = damage()
     try:
         with path.open("rb") as file:
             records = archive.ArchiveIterator(file, arc2warc=True)
@@ -41,12 +40,17 @@ def read_records(path: Path) -> Iterator[Found]:
                 file.seek(end)
                 if file.read(CHUNK_BYTES).strip(b"\r\n\0 "):
                     raise EOFError(f"what follows byte {end} is no record")
-            # warcio's parsers stumble over damaged headers in many ways.
             except broken as error:
                 detail = f"after {num_records} whole records: {type(error).__name__}: {error}"
                 yield Lost(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """Return what warcio raises on damaged files: its parsers stumble over torn headers in many ways."""
+    exceptions = require("warcio.exceptions", extra="corpus")
+    return exceptions.ArchiveLoadFailed, EOFError, zlib.error, ValueError, AttributeError, IndexError, KeyError
 
 
 def _found(record: Any, records: Any, name: str) -> Iterator[Found]:
@@ -77,7 +81,7 @@ def _found(record: Any, records: Any, name: str) -> Iterator[Found]:
         timestamp=timestamp,
         digest=digest,
         mime=(http or headers).get_header("Content-Type"),
-        status=_status(http, record.rec_type),
+        status=status_of(http, record.rec_type),
         offset=records.get_record_offset(),
         length=records.get_record_length(),
         filename=name,
@@ -93,7 +97,7 @@ def _digest(record: Any) -> str:
     return base64.b32encode(sha1.digest()).decode()
 
 
-def _status(http: Any, rec_type: str) -> int | None:
+def status_of(http: Any, rec_type: str) -> int | None:
     """Return the status of HTTP; of a resource, which has no HTTP and is a document whole, 200."""
     if rec_type == "resource":
         return 200

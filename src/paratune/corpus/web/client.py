@@ -109,6 +109,7 @@ class Client:
         wait_s, problem, is_out = self._network.first_wait_s, "", False
         number = 0
         while number < self._network.tries:
+            self._refuse_long_hold()
             self._limit.wait(self._sleep)
             body = _Body(into, max_bytes)
             try:
@@ -132,13 +133,13 @@ class Client:
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
         """Let everyone wait as long as the archive asks for."""
         asked_s = retry_after_s(headers.get("Retry-After"))
-        if asked_s is not None and asked_s > self._network.max_hold_s:
-            raise Unavailable(
-                f"{self.origin}: HTTP {status}, come back in {asked_s:.0f} s; start the same command again then",
-                is_out=True,
-            )
         if asked_s is not None or status == 429:
             self._limit.hold(wait_s if asked_s is None else asked_s)
+        self._refuse_long_hold()
+
+    def _refuse_long_hold(self) -> None:
+        if (left := self._limit.held_s()) > self._network.max_hold_s:
+            raise Unavailable(f"{self.origin}: it asks to come back in {left:.0f} s; start the same command again then")
 
     def _sleep(self, seconds: float) -> None:
         if self._stopped.wait(seconds):

@@ -129,8 +129,18 @@ def test_the_examples_can_be_read(path):
     assert read_settings(path).work
 
 
-def start(config, *more):
-    command = [sys.executable, "-m", "paratune", "corpus", str(config), *more]
+ALONE = """
+import json, sys
+from pathlib import Path
+from paratune.console import Display
+from paratune.corpus.index.run import run_index
+from paratune.corpus.settings import read_settings
+print(json.dumps(run_index(read_settings(Path(sys.argv[1])), int(sys.argv[2]), Display(speaks=False))))
+"""
+
+
+def start(config, workers):
+    command = [sys.executable, "-c", ALONE, str(config), str(workers)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -142,17 +152,17 @@ def test_a_killed_command_goes_on_to_the_same_files(tmp_path):
     for work in ("whole", "killed"):
         config = {"work": str(tmp_path / work), "index": {"files": [str(tmp_path / name) for name in names]}}
         (tmp_path / f"{work}.yaml").write_text(json.dumps(config))
-    out, _ = start(tmp_path / "whole.yaml", "--json").communicate(timeout=120)
-    assert json.loads(out)["index"]["kept"] == 11_000
+    out, _ = start(tmp_path / "whole.yaml", 1).communicate(timeout=120)
+    assert json.loads(out)["kept"] == 11_000
     read = tmp_path / "killed/1_index/read"
-    process = start(tmp_path / "killed.yaml", "--workers", "2")
+    process = start(tmp_path / "killed.yaml", 2)
     until = time.monotonic() + 60
     while not list(read.glob("counts-*")) and time.monotonic() < until:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)  # ends when its workers have closed their ends of the pipes
     assert not (tmp_path / "killed/1_index/stage.json").exists()
-    again = start(tmp_path / "killed.yaml", "--workers", "2")
+    again = start(tmp_path / "killed.yaml", 2)
     _, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
     assert content(tmp_path / "whole/1_index") == content(tmp_path / "killed/1_index")

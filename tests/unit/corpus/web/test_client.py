@@ -100,9 +100,10 @@ def test_retry_after_holds_everyone_up(server, tmp_path, form):
 
 def test_a_long_retry_after_ends_the_command(server, tmp_path):
     server.answers["/x"] = [(429, {"Retry-After": "7200"}, b"")]
-    with pytest.raises(Unavailable, match="come back in 7200 s") as found:
-        ask(server, tmp_path)
-    assert found.value.is_out
+    for _ in range(2):  # a command that is started again too early does not ask
+        with pytest.raises(Unavailable, match=r"come back in 7(200|19\d) s") as found:
+            ask(server, tmp_path)
+        assert found.value.is_out
     assert len(server.log) == 1
 
 

@@ -1,0 +1,99 @@
+"""A capture out of a WARC or ARC file: of this machine, or of a server that gives ranges of bytes."""
+
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote, urlsplit
+
+from paratune.corpus.fetch.payload import Received, sha1
+from paratune.corpus.index.warcs import CHUNK_BYTES, WITH_PAYLOAD, damage, status_of
+from paratune.corpus.rows import Lost
+from paratune.corpus.web.client import Client, TooLarge
+from paratune.errors import DataError, require
+
+HEAD_BYTES = 1 << 20
+"""Most bytes of the headers of a record, beside its payload."""
+
+
+def from_file(row: Mapping[str, Any], path: Path, max_bytes: int) -> Received | Lost:
+    """Return the capture that a file of this machine holds at the offset of the index.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(row["offset"])
+            return _record(row, file, max_bytes, "file")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes: int) -> Received | Lost:
+    """Return the capture that a server holds in a file, of which its bytes alone are asked for.
+
+    Raises:
+        DataError: The server gives no ranges.
+        Unavailable: It does not answer.
+    """
+    if row["length"] > max_bytes + HEAD_BYTES:
+        return Lost(row["url"], "too large", f"the record has {row['length']} bytes; allowed: {max_bytes}")
+    if ".." in row["filename"].split("/"):
+        return Lost(row["url"], "missing", f"{row['filename']} leads out of the archive")
+    path = urlsplit(endpoint).path.rstrip("/")
+    target = f"{path}/{quote(row['filename'].lstrip('/'), safe='/')}"
+    asked = f"bytes={row['offset']}-{row['offset'] + row['length'] - 1}"
+    no_ranges = f"{endpoint} gives whole files and no ranges of bytes; fetch.replay may be had"
+    try:
+        answer = client.ask(target, max_bytes=max(row["length"], CHUNK_BYTES), headers={"Range": asked})
+    except TooLarge as error:
+        raise DataError(no_ranges) from error
+    if answer.status == 200:
+        raise DataError(no_ranges)
+    if answer.status != 206:
+        return Lost(row["url"], "missing", f"HTTP {answer.status} for {asked} of {row['filename']}")
+    return _record(row, io.BytesIO(answer.body), max_bytes, "range")
+
+
+def _record(row: Mapping[str, Any], file: BinaryIO, max_bytes: int, how: str) -> Received | Lost:
+    iterator = require("warcio.archiveiterator", extra="corpus")
+    try:
+        record = next(iterator.ArchiveIterator(file, arc2warc=True), None)
+        if record is None or record.rec_type not in WITH_PAYLOAD:
+            return Lost(row["url"], "another record", "none" if record is None else str(record.rec_type))
+        return _received(row, record, max_bytes, how)
+    except damage() as error:
+        return Lost(row["url"], "damaged record", " ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _received(row: Mapping[str, Any], record: Any, max_bytes: int, how: str) -> Received | Lost:
+    headers = record.rec_headers
+    url = (headers.get_header("WARC-Target-URI") or "").strip(" <>")
+    moment = re.sub("[^0-9]", "", headers.get_header("WARC-Date") or "")[:14]
+    if (url, moment) != (row["url"].strip(" <>"), row["timestamp"]):
+        return Lost(row["url"], "another record", f"{moment} {url}")
+    raw = bytearray()
+    while chunk := record.raw_stream.read(CHUNK_BYTES):
+        raw += chunk
+        if len(raw) > max_bytes:
+            return Lost(row["url"], "too large", f"more than {max_bytes} bytes")
+    if getattr(record.raw_stream, "limit", 0) > 0:
+        return Lost(row["url"], "torn record", f"{record.raw_stream.limit} of {record.length} bytes missing")
+    http = record.http_headers if record.rec_type == "response" else None
+    found: dict[str, str] = {}
+    for name, value in http.headers if http else [("Content-Type", headers.get_header("Content-Type") or "")]:
+        found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() == "x-robots-tag" in found else value
+    body = _without_chunks(bytes(raw)) if "chunked" in found.get("transfer-encoding", "").lower() else bytes(raw)
+    digests = frozenset({sha1(body), sha1(bytes(raw))})
+    return Received("", status_of(http, record.rec_type), found, body, digests, is_unframed=False, how=how)
+
+
+def _without_chunks(raw: bytes) -> bytes:
+    """Return the bytes that chunks hold; what is not in chunks, though its headers say so, as it is."""
+    reader = require("warcio.bufferedreaders", extra="corpus").ChunkedDataReader(io.BytesIO(raw))
+    body = bytearray()
+    while chunk := reader.read(CHUNK_BYTES):
+        body += cast(bytes, chunk)
+    return bytes(body)

@@ -1,0 +1,148 @@
+import gzip
+import zlib
+
+import pytest
+
+from paratune.corpus.fetch.payload import Received, Wanted, finished, is_sha1, said_of_use, sha1, unpacked
+from paratune.corpus.rows import Lost
+
+PAGE = b"<html><body>ol\xc3\xa1</body></html>"
+WANTED = Wanted((200,), 1000, None)
+
+
+def row(**more):
+    fields = {"url": "http://a.pt/", "timestamp": "20010101000000", "digest": None, "mime": None, "source": "a.cdx"}
+    return fields | more
+
+
+def received(body=PAGE, *, timestamp="", status=200, is_unframed=False, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Received(timestamp, status, named, body, frozenset({sha1(body)}), is_unframed, "replay")
+
+
+def test_sha1_is_that_of_an_index():
+    # The digest of nothing, as every CDX has it.
+    assert sha1(b"") == "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
+    assert is_sha1(sha1(b""))
+    assert not is_sha1("6a6378ae90fe70a685a85a4b293c260c")
+
+
+@pytest.mark.parametrize(
+    ("encodings", "body"),
+    [
+        (None, PAGE),
+        ("identity", PAGE),
+        ("gzip", gzip.compress(PAGE)),
+        ("x-gzip", gzip.compress(PAGE)),
+        ("deflate", zlib.compress(PAGE)),
+        ("deflate", zlib.compress(PAGE, wbits=-15)),
+        ("gzip, gzip", gzip.compress(gzip.compress(PAGE))),
+        ("gzip", gzip.compress(PAGE[:9]) + gzip.compress(PAGE[9:])),
+        ("gzip", gzip.compress(PAGE) + b"\0\0\0 what follows"),
+        ("gzip", PAGE),  # says so and is not
+    ],
+)
+def test_content_encodings_are_undone(encodings, body):
+    assert unpacked(body, encodings, 1000) == PAGE
+
+
+def test_brotli_is_undone():
+    brotli = pytest.importorskip("brotli")
+    assert unpacked(brotli.compress(PAGE), "br", 1000) == PAGE
+    assert unpacked(brotli.compress(b"\0" * 10_000_000), "br", 1000) is None
+
+
+def test_of_a_torn_page_what_is_there_is_kept():
+    body = gzip.compress(bytes(range(256)) * 8)
+    assert bytes(range(256)).startswith(unpacked(body[:150], "gzip", 10_000)[:256])
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"\0" * 50_000_000), b"x" * 1001])
+def test_what_unpacks_to_too_much_is_dropped(packed):
+    found = finished(row(), received(packed, content_encoding="gzip"), WANTED)
+    assert (found.reason, found.detail) == ("too large", "unpacks to more than 1000 bytes")
+
+
+def test_an_unknown_encoding_is_dropped():
+    found = finished(row(), received(content_encoding="sdch"), WANTED)
+    assert (found.reason, found.detail) == ("content encoding", "sdch is not known")
+
+
+def test_a_row_has_what_is_known():
+    headers = {"content_type": "text/html; charset=UTF-8", "x_robots_tag": "noarchive"}
+    found = finished(row(digest=sha1(PAGE)), received(**headers), Wanted((200,), 1000, "CC0-1.0"))
+    assert found == {
+        "url": "http://a.pt/",
+        "timestamp": "20010101000000",
+        "digest": sha1(PAGE),
+        "mime": "text/html",
+        "status": 200,
+        "source": "a.cdx",
+        "content_type": "text/html; charset=UTF-8",
+        "sha1": sha1(PAGE),
+        "how": "replay",
+        "licence": "CC0-1.0",
+        "robots": "noarchive",
+        "payload": PAGE,
+    }
+
+
+@pytest.mark.parametrize("status", [404, None])
+def test_another_status_is_dropped(status):
+    found = finished(row(), received(status=status), WANTED)
+    assert (found.reason, found.detail) == ("status", str(status) if status else "n/a")
+
+
+def test_an_archived_redirect_says_where_to():
+    found = finished(row(), received(status=302, location="http://live.pt/"), WANTED)
+    assert found.detail == "302 to http://live.pt/"
+
+
+def test_what_changed_its_digest_is_dropped():
+    found = finished(row(digest=sha1(b"as it was")), received(b"as it is"), WANTED)
+    assert isinstance(found, Lost)
+    assert found.reason == "digest"
+    assert sha1(b"as it was") in found.detail
+    assert sha1(b"as it is") in found.detail
+
+
+@pytest.mark.parametrize(
+    ("digest", "more"),
+    [
+        (sha1(gzip.compress(PAGE, mtime=0)), {}),  # of what is sent, as crawlers do
+        (sha1(PAGE), {}),  # of what an archive unpacked
+        ("6a6378ae90fe70a685a85a4b293c260c", {}),  # MD5 of Arquivo.pt's search: not comparable
+        (None, {}),
+        (sha1(b"of the chunks"), {"is_unframed": True}),
+    ],
+)
+def test_digests_that_fit_or_cannot_be_compared(digest, more):
+    body = gzip.compress(PAGE, mtime=0)
+    found = finished(row(digest=digest), received(body, content_encoding="gzip", **more), WANTED)
+    assert (found["payload"], found["digest"]) == (PAGE, digest)
+
+
+def test_a_capture_that_stands_in_has_its_own_time_and_digest():
+    found = finished(row(digest=sha1(b"other")), received(timestamp="20020202020202"), WANTED)
+    assert (found["timestamp"], found["digest"]) == ("20020202020202", sha1(PAGE))
+
+
+def test_use_is_read_from_headers_and_page():
+    headers = {
+        "x-robots-tag": "noindex, NOFOLLOW",
+        "link": '<http://a.pt/style>; rel="stylesheet", <https://creativecommons.org/licenses/by/4.0/>; rel="license"',
+    }
+    page = b"""<META NAME=robots CONTENT="nofollow,noarchive"><meta name="author" content="noindex2">
+    <a rel="nofollow license" href='http://b.pt/l'>x</a><a href="/other" rel="next">y</a>"""
+    robots, licence = said_of_use(headers, page)
+    assert robots == "noindex, nofollow, noarchive"
+    assert licence == "https://creativecommons.org/licenses/by/4.0/ http://b.pt/l"
+    assert said_of_use({}, b"<p>nothing</p>") == (None, None)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "piece", [b"<meta ", b"<a " + b"a" * 990 + b">", b"<a " + b"name  " * 160 + b">", b"<link rel=" * 9]
+)
+def test_hostile_pages_take_no_time(piece):
+    said_of_use({"link": "<" * 10_000}, piece * (2_000_000 // len(piece)))
