@@ -151,10 +151,10 @@ class SetUp:
         elif line.startswith("unset "):
             for name in line.split()[1:]:
                 self.environ.pop(name, None)
-        elif match := re.fullmatch(r"rm (?:-r )?(\S+)", line):
-            path = Path(match[1])
-            assert path.is_relative_to(self.folder)
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        elif line.startswith("rm "):
+            for path in map(Path, line.removeprefix("rm ").removeprefix("-r ").split()):
+                assert path.is_relative_to(self.folder)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         elif match := re.fullmatch(r"paratune train \S+ --nproc (\d+)", line):
             self.nproc = int(match[1])
         elif match := re.fullmatch(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", line):

@@ -1,12 +1,18 @@
-"""Where torch keeps what it compiles, and the locks that killed compilations leave there.
+"""Where torch keeps what it compiles, and what killed compilations leave there: locks, and libraries that are torn.
 
 A lock is an empty file that the compiling process holds open and deletes at its end. Whoever else wants the same
-extension waits until the file is gone - for ever, if the process was killed.
+extension waits until the file is gone - for ever, if the process was killed. torch.compile takes a library that is
+there for one that is whole, and fails to load a torn one in every later run.
 
 Beside floor 1: no torch.
 """
 
+import getpass
 import os
+import re
+import struct
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -54,6 +60,44 @@ def find_locks(folder: Path, name: str = "*", proc: Path = _PROC) -> list[BuildL
 def is_compiled(folder: Path, name: str) -> bool:
     """Say whether an extension has been compiled before; torch may still find that its sources have changed."""
     return next(folder.glob(f"**/{name}/{name}.so"), None) is not None
+
+
+def inductor_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder in which torch.compile keeps its libraries, existing or not."""
+    if named := environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(named)
+    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    return Path(environ.get("TMPDIR") or tempfile.gettempdir()) / f"torchinductor_{user}"
+
+
+def torn_libraries(folder: Path, proc: Path = _PROC) -> list[Path]:
+    """Return the libraries of torch.compile that are empty or cut off, and that nobody is at work on."""
+    torn = [path for path in sorted(folder.glob("*/*.so")) if _is_torn(path)]
+    return [path for path in torn if _who_has_open(path, proc) is None]
+
+
+def _is_torn(path: Path) -> bool:
+    """Return whether a library was not written to its end: linkers put the table of its sections last.
+
+    Source: System V Application Binary Interface, ELF Header: e_shoff at byte 40, e_shentsize at 58, e_shnum at 60 of
+        the 64 of a 64-bit file; EI_DATA at 5.
+    """
+    try:
+        status = path.stat()
+        if time.time() - status.st_mtime < GRACE_S:
+            return False
+        with path.open("rb") as file:
+            header = file.read(64)
+    except OSError:  # deleted meanwhile, or another user's
+        return False
+    if status.st_size == 0 or sys.platform != "linux":
+        return status.st_size == 0
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return True
+    order = ">" if header[5] == 2 else "<"
+    (table,) = struct.unpack_from(f"{order}Q", header, 40)
+    entry, count = struct.unpack_from(f"{order}HH", header, 58)
+    return bool(header[4] == 2 and table + entry * count > status.st_size)
 
 
 def _look_at(path: Path, proc: Path) -> BuildLock | None:

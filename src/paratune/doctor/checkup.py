@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     installation.check_hub,
     installation.check_deepspeed,
     installation.check_extension_locks,
+    installation.check_compiled,
 )
 """In the order in which their findings are shown."""
 

