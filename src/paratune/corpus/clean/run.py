@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.console import Display
+from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.language import run_language
 from paratune.corpus.clean.lines import run_lines
@@ -35,6 +36,7 @@ STEPS: list[tuple[str, Run]] = [
     ("language", run_language),
     ("quality", run_quality),
     ("duplicates", run_duplicates),
+    ("decontaminate", run_decontaminate),
     ("personal", run_personal),
 ]
 """All steps in their order."""
@@ -42,7 +44,8 @@ STEPS: list[tuple[str, Run]] = [
 
 def is_on(corpus: Corpus, name: str) -> bool:
     """Return whether a step takes part: it is not skipped, and has what it works with."""
-    return name not in corpus.clean.skip
+    has_work = name != "decontaminate" or bool(corpus.clean.decontaminate.sets)
+    return name not in corpus.clean.skip and has_work
 
 
 def steps_of(corpus: Corpus) -> list[tuple[str, Run, str]]:

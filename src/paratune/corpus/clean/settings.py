@@ -134,6 +134,30 @@ class Duplicates(Section):
     """Near-duplicates; null drops equal texts alone."""
 
 
+class EvaluationSet(Section):
+    """Texts by which models are evaluated."""
+
+    name: Text
+    """How it is called where its texts are counted."""
+    files: Annotated[list[Text], Field(min_length=1)]
+    """Parquet, CSV, TSV, JSON lines, or a text a line (.txt), also .gz; paths or patterns."""
+    columns: list[Text] = Field(default_factory=list)
+    """Columns that hold texts; none for .txt."""
+
+
+class Decontaminate(Section):
+    """Which texts must not stand in documents."""
+
+    sets: list[EvaluationSet] = Field(default_factory=list)
+    """Evaluation sets; without any the step is left out."""
+    words: Annotated[int, Field(ge=2, le=100)] = 13
+    """Words of a sequence by which a text is found; shorter texts are found by all of their words."""
+    min_words: Positive = 5
+    """Words of a text below which it is not looked for."""
+    drop: Literal["document", "lines"] = "document"
+    """What is dropped: the document that holds a text, or the lines of it."""
+
+
 class Personal(Section):
     """Which personal data is masked."""
 
@@ -158,5 +182,7 @@ class Clean(Section):
     """What is asked of a document."""
     duplicates: Duplicates = Field(default_factory=Duplicates)
     """Which documents are dropped for others."""
+    decontaminate: Decontaminate = Field(default_factory=Decontaminate)
+    """Which texts must not stand in documents."""
     personal: Personal = Field(default_factory=Personal)
     """Which personal data is masked."""

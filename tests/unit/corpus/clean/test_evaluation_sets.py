@@ -1,0 +1,53 @@
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paratune.corpus.clean.evaluation_sets import read_texts
+from paratune.errors import DataError
+
+ROWS = [{"a": "um", "n": 1, "b": "dois, três"}, {"a": "qua\ntro", "n": 2, "b": None}]
+TEXTS = ["um", "dois, três", "qua\ntro"]
+
+
+def test_texts_are_read_from_all_kinds_of_files(tmp_path):
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text('a,n,b\num,1,"dois, três"\n"qua\ntro",2,\n', encoding="utf-8")
+    (tmp_path / "a.tsv").write_text('a\tn\tb\num\t1\tdois, três\n"qua\ntro"\t2\t\n', encoding="utf-8")
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "a.ndjson.gz").write_bytes(gzip.compress(lines.encode()))
+    for path in sorted(tmp_path.iterdir()):
+        assert [text for text in read_texts(path, ["a", "b"]) if text] == TEXTS
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("um\ndois, três\n".encode()))
+    assert list(read_texts(tmp_path / "a.txt.gz", [])) == TEXTS[:2]
+
+
+def test_lists_hold_texts_and_numbers_are_none(tmp_path):
+    pq.write_table(pa.table({"a": [["um", "dois"], []], "n": [1, 2]}), tmp_path / "a.parquet")
+    assert list(read_texts(tmp_path / "a.parquet", ["a", "n"])) == ["um", "dois"]
+    # A column of numbers in CSV is text there.
+    (tmp_path / "a.csv").write_text("n\n007\n")
+    assert list(read_texts(tmp_path / "a.csv", ["n"])) == ["007"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("a.xml", b"x", ["a"], r"\.xml is not a kind of file that can be read \(\.parquet"),
+        ("a.csv", b"text,label\na,b\n", ["txt"], r"has no column txt; did you mean text\? \(text, label\)"),
+        ("a.csv", b"text,label\na,b\n", [], "has columns; name those that hold texts"),
+        ("a.txt", b"a\n", ["text"], "has no columns; name none"),
+        ("a.txt", b"\xff\n", [], "cannot be read: 'utf-8' codec"),
+        ("a.parquet", b"PAR", ["a"], "cannot be read: Parquet"),
+        ("a.jsonl", b'{"a": \n', ["a"], "cannot be read: JSON"),
+        ("a.jsonl.gz", b"x", ["a"], "cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path, name, content, columns, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said) as found:
+        list(read_texts(tmp_path / name, columns))
+    assert name in str(found.value)
