@@ -59,8 +59,8 @@ class Tika:
         """Return status and body, None for one that is too long; redirects are not followed."""
         connection = self._kind(self._host, timeout=self._time_s)
         try:
-            headers = {"Accept": "application/json", "Content-Type": mime} if payload is not None else {}
-            connection.request(method, self._path + path, payload, headers)
+            headers = {"Accept": "application/json", "Content-Type": mime, "maxEmbeddedResources": "0"}
+            connection.request(method, self._path + path, payload, headers if payload is not None else {})
             answer = connection.getresponse()
             body = answer.read(self._max_bytes + 1)
             return answer.status, body if len(body) <= self._max_bytes else None
