@@ -54,12 +54,12 @@ def finish(
 
 
 def _html(document: Document, _: str, kept: Kept) -> Read:
-    page, charset = decode(document.payload, document.content_type, fallback=kept.charset)
+    page, charset = decode(document.payload, document.content_type or document.mime, fallback=kept.charset)
     return read_html(page, document.url), charset
 
 
 def _text(document: Document, _: str, kept: Kept) -> Read:
-    text, charset = decode(document.payload, document.content_type, fallback=kept.charset)
+    text, charset = decode(document.payload, document.content_type or document.mime, fallback=kept.charset)
     # In mojibake a line is longer than it was when it was broken.
     return {"text": "\n".join(unwrap(without_mojibake(text).split("\n")))}, charset
 

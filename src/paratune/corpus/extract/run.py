@@ -35,8 +35,6 @@ LIBRARIES = {
     "webencodings": "webencodings",
 }
 """Modules on which the texts depend, with the packages that bring them."""
-ROWS_AT_ONCE = 4
-"""Documents that are held at the same time."""
 BUFFER_BYTES = 1 << 20
 """Read ahead of a column; without it a whole shard would be."""
 STATUS_FILE = Path("/proc/self/status")
@@ -117,10 +115,10 @@ class _Extraction:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, a few at a time: documents may have many MiB."""
+    """Yield the rows of a table, one at a time: a document may have many MiB."""
     try:
         with closing(pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)) as table:
-            for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
+            for batch in table.iter_batches(batch_size=1, use_threads=False):
                 yield from batch.to_pylist()
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}; delete its folder to make it again") from error

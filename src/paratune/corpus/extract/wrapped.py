@@ -29,16 +29,17 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
     if not MIN_WIDTH <= width <= MAX_WIDTH:
         return [" ".join(line.split()) for line in lines if line.strip()]
     known = set(re.findall(r"\w+(?:-\w+)+|\w+", "\n".join(lines).lower()))
-    found: list[str] = []
+    found: list[list[str]] = []
     before = ""
     for each in lines:
         line = " ".join(each.split())
         if line and before and not _ITEM.match(line) and _was_full(before, line, slack * width):
-            found[-1] = _joined(found[-1], line, known)
+            found[-1][-1] = _opened(found[-1][-1], line, known)
+            found[-1].append(line)
         elif line:
-            found.append(line)
+            found.append([line])
         before = each.rstrip()
-    return found
+    return ["".join(parts) for parts in found]
 
 
 def _length(line: str) -> int:
@@ -51,11 +52,13 @@ def _was_full(line: str, following: str, width: float) -> bool:
     return line.endswith(HYPHEN) or _length(line) + 1 + len(following.split(maxsplit=1)[0]) > width
 
 
-def _joined(text: str, line: str, known: set[str]) -> str:
-    """Join two lines; a hyphen between them stays where the text has the word with it elsewhere, and not without."""
-    left, right = _BROKEN.search(text), _WORD.match(line)
+def _opened(line: str, following: str, known: set[str]) -> str:
+    """Return a line so that the next one can follow it: with a space at its end, or without its hyphen.
+
+    A hyphen stays where the text has the word with it elsewhere, and not without.
+    """
+    left, right = _BROKEN.search(line), _WORD.match(following)
     if left is None or right is None or not right[0][0].islower():
-        return f"{text.removesuffix(HYPHEN)}{'-' if text.endswith(HYPHEN) else ' '}{line}"
+        return f"{line[:-1]}-" if line.endswith(HYPHEN) else f"{line} "
     whole, parted = (left[1] + right[0]).lower(), f"{left[1]}-{right[0]}".lower()
-    keeps = parted in known and whole not in known
-    return f"{text[:-1]}{'-' if keeps else ''}{line}"
+    return f"{line[:-1]}-" if parted in known and whole not in known else line[:-1]

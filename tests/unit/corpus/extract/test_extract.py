@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from corpus_documents import content, dropped, kept
 from corpus_files import HEART, docx, fetched, fetched_row, pdf
@@ -115,8 +116,12 @@ def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
         assert time.monotonic() < deadline
         assert running.poll() is None
         time.sleep(0.005)
+    readers = psutil.Process(running.pid).children()
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
+    _, alive = psutil.wait_procs(readers, timeout=60)
+    assert len(readers) == 1
+    assert not alive
     assert not (folder / "stage.json").exists()
     run_extract(make_corpus(tmp_path / "killed"), 2, DISPLAY)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")

@@ -1,11 +1,12 @@
 import unicodedata
 
+import ftfy
 import pytest
 from corpus_files import HEART
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paratune.corpus.extract.repair import repair, repair_line
+from paratune.corpus.extract.repair import _ENDS, CONFIG, repair, repair_line, without_mojibake
 
 
 def test_mojibake_is_undone():
@@ -48,6 +49,17 @@ def test_whatever_comes_in_the_text_is_fit_to_keep(text):
     assert found.encode().decode() == found
     # Every way to split lines finds the same ones, and none is empty.
     assert found.splitlines() == [line for line in found.split("\n") if line]
+
+
+PIECES = st.sampled_from(
+    ["ç", "Ã§", "Â ", "â€œ", "\x93", "ﬁ", "Ａ", "\u3000", "a\u0303", "\x1b[31m", "\ud83d", "é", "Ì€", " à", "\ufff9"]
+)
+
+
+@given(st.lists(PIECES | st.text(st.characters(), max_size=5), max_size=8))
+def test_lines_that_ftfy_is_not_asked_for_are_those_of_which_it_makes_nothing(pieces):
+    line = "".join(pieces)
+    assert without_mojibake(line) == "\n".join(ftfy.fix_text(each, CONFIG) for each in _ENDS.split(line))
 
 
 def test_a_title_is_one_line():

@@ -42,6 +42,12 @@ def test_hyphens_of_the_line_go_and_those_of_the_word_stay():
     assert found == ["Esta linha enche a página e acaba no meio de um verbo: tornar-se grande. Quis tornar-se rei."]
 
 
+def test_a_paragraph_of_any_length_is_joined_in_time():
+    # Twenty thousand lines: each is looked at once, whatever is before it.
+    line = "Uma linha que tem a largura de uma página de um livro qualquer"
+    assert unwrap([line] * 20_000) == [" ".join([line] * 20_000)]
+
+
 def test_the_mark_of_pdfium_joins_without_a_width():
     filler = "Uma linha que tem a largura de uma página de um livro qualquer"
     assert unwrap([filler, "", f"Soft{HYPHEN}", "ware livre"]) == [filler, "Software livre"]

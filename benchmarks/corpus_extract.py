@@ -1,0 +1,141 @@
+"""Texts out of documents: documents per CPU-second of each kind, and memory at ten times the input.
+
+    python benchmarks/corpus_extract.py --data FOLDER
+
+FOLDER holds pt_docs (PDF, HTML and text of Debian's and LibreOffice's Portuguese manuals). Word, OpenDocument and RTF
+files are made of the text, by the functions of the tests.
+"""
+
+import argparse
+import importlib.metadata
+import itertools
+import resource
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from corpus_files import docx, fetched, fetched_row, odt, pdf, rtf
+
+from paratune.console import Display
+from paratune.corpus.extract.document import extract
+from paratune.corpus.extract.found import Document, Extracted, Kept
+from paratune.corpus.extract.run import LIBRARIES, run_extract
+from paratune.corpus.settings import Corpus
+
+KEPT = Kept(min_characters=1, max_characters=10**7, charset="windows-1252")
+SECONDS, RUNS = 2.0, 5
+MIB = 2**20
+
+
+def pages(folder: Path, name: str) -> list[bytes]:
+    with tarfile.open(folder / name) as archive:
+        found = (archive.extractfile(member) for member in archive if member.name.endswith((".html", ".xhp")))
+        return [file.read() for file in found if file is not None]
+
+
+def documents(folder: Path) -> dict[str, list[bytes]]:
+    """Return documents of each kind; those that are made hold a tenth of the text each."""
+    text = (folder / "debian-faq.pt.txt").read_text(encoding="utf-8")
+    lines = text.split("\n")
+    tenths = [lines[start : start + len(lines) // 10] for start in range(0, len(lines) - 10, len(lines) // 10)]
+    plain = [[line.encode("cp1252", "ignore").decode("cp1252") for line in tenth] for tenth in tenths]
+    safe = [[line.replace("&", "e").replace("<", "(").replace(">", ")") for line in tenth] for tenth in plain]
+    return {
+        "HTML, LibreOffice help": pages(folder, "libreoffice-help-pt.sample.html.tar.gz"),
+        "HTML, Debian FAQ": pages(folder, "debian-faq.pt.html.tar.gz"),
+        "text, UTF-8": ["\n".join(tenth).encode() for tenth in tenths],
+        "text, windows-1252, not declared": ["\n".join(tenth).encode("cp1252") for tenth in plain],
+        "PDF, 75 pages": [(folder / "debian-faq.pt.pdf").read_bytes()],
+        "PDF, 17 pages": [(folder / "audacity-manual.pdf").read_bytes()],
+        "Word (docx)": [docx(*tenth) for tenth in safe],
+        "OpenDocument": [odt(*tenth) for tenth in safe],
+        "RTF": [
+            rtf(*(line.replace("\\", "/").replace("{", "(").replace("}", ")") for line in tenth)) for tenth in plain
+        ],
+    }
+
+
+def rate(payloads: list[bytes]) -> tuple[float, int]:
+    """Return documents per CPU-second of this process, and the characters found in all of them."""
+    began, num_read, num_characters = time.process_time(), 0, 0
+    while time.process_time() - began < SECONDS:
+        for payload in payloads:
+            found = extract(Document(payload, "http://a.pt/", None, None), KEPT)
+            num_read += 1
+            if num_read <= len(payloads) and isinstance(found, Extracted):
+                num_characters += len(found.text)
+    return num_read / (time.process_time() - began), num_characters
+
+
+def print_rates(folder: Path) -> None:
+    print("| documents | number | KiB each | characters each | documents per CPU-second | MB per CPU-second |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, payloads in documents(folder).items():
+        found = [rate(payloads) for _ in range(RUNS)]
+        rates = sorted(each for each, _ in found)
+        size = sum(map(len, payloads)) / len(payloads)
+        middle = rates[len(rates) // 2]
+        print(
+            f"| {name} | {len(payloads)} | {size / 1024:.0f} | {found[0][1] / len(payloads):.0f} "
+            f"| {middle:.1f} ({rates[0]:.1f}-{rates[-1]:.1f}) | {middle * size / 1e6:.2f} |"
+        )
+
+
+def rows(folder: Path, number: int) -> Iterator[dict[str, object]]:
+    """Yield so many rows, of pages, texts, PDFs and Word files in turn."""
+    found = [payload for name, each in documents(folder).items() if name != "PDF, 75 pages" for payload in each]
+    found += [pdf([f"Página {number}."] * 20) for number in range(20)]
+    for position, payload in zip(range(number), itertools.cycle(found), strict=False):
+        yield fetched_row(position, payload, mime=None)
+
+
+def print_memory(folder: Path, number: int) -> None:
+    print(
+        "| documents | shards | kept | CPU-seconds | documents per CPU-second | peak of the stage | peak of its child |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for num_documents, num_shards in ((number, 1), (10 * number, 1), (10 * number, 10)):
+        with tempfile.TemporaryDirectory() as work:
+            found = list(rows(folder, num_documents))
+            size = -(-num_documents // num_shards)
+            fetched(Path(work), *(found[start : start + size] for start in range(0, num_documents, size)))
+            command = [sys.executable, __file__, "--data", str(folder.parent), "--work", work]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        kept, cpu_s, own, childs = int(said[0]), float(said[1]), int(said[2]), int(said[3])
+        print(
+            f"| {num_documents} | {num_shards} | {kept} | {cpu_s:.0f} | {num_documents / cpu_s:.1f} "
+            f"| {own / 1024:.0f} MiB | {childs / 1024:.0f} MiB |",
+            flush=True,
+        )
+
+
+def run(work: str) -> None:
+    """Run the stage in this process, and print kept, CPU-seconds, and the peaks of both processes in KiB."""
+    totals = run_extract(Corpus(work=work), 1, Display(speaks=False))
+    used = [resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    print(totals["kept"], sum(each.ru_utime + each.ru_stime for each in used), *(each.ru_maxrss for each in used))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--documents", type=int, default=300, help="of the first row of the table of memory")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.work:
+        run(chosen.work)
+        return
+    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES.values()), "\n")
+    print_rates(chosen.data / "pt_docs")
+    print()
+    print_memory(chosen.data / "pt_docs", chosen.documents)
+
+
+if __name__ == "__main__":
+    main()
