@@ -1,5 +1,6 @@
 """`paratune plan`: what fits, what it takes and which way to run, before any device is taken."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, did_you_mean
 from paratune.text import plain
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from paratune.plan.job import Job
@@ -230,14 +233,30 @@ def _check_numbers(wanted: Wanted) -> None:
         raise ConfigError("; ".join(problems))
 
 
+def _model_config(model: Any) -> Any:
+    """Return the model's own configuration; where it is not at hand, that of a published model as it is known."""
+    from paratune.models.known import known_config
+    from paratune.models.load import load_config as load_model_config
+    from paratune.models.load import override
+
+    try:
+        return load_model_config(model)
+    except ConfigError as error:
+        known = None if Path(model.name).exists() else known_config(model.name)
+        if known is None:
+            raise
+        override(known, model)
+        log.warning("planned with the published shape of %s: %s", model.name, error)
+        return known
+
+
 def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
     """Return the job: what the model's configuration and the lengths of the training split say."""
-    from paratune.models.load import load_config as load_model_config
     from paratune.plan.job import Job, find_packing
     from paratune.plan.lengths import assumed_lengths
 
     config = loaded.config
-    hf_config = load_model_config(config.model)
+    hf_config = _model_config(config.model)
     if wanted.max_length is not None:
         _check_positions(config, hf_config, wanted.max_length)
         lengths, num_samples = assumed_lengths(wanted.max_length), wanted.rows

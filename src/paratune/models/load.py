@@ -131,13 +131,22 @@ def load_config(model: Model, num_labels: int | None = None) -> Any:
         raise ConfigError(_cannot_load("configuration", source, error)) from error
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
+    override(config, model)
+    return config
+
+
+def override(config: Any, model: Model) -> None:
+    """Apply `model.overrides` to the model's own configuration.
+
+    Raises:
+        ConfigError: One is not an option of it.
+    """
     for key, value in model.overrides.items():
         if not hasattr(config, key):
             raise ConfigError(
                 f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}"
             )
         setattr(config, key, value)
-    return config
 
 
 def _take_vocabulary(config: Any, tokenizer: Any) -> None:

@@ -139,6 +139,20 @@ def test_where_nothing_can_be_advised_the_exit_code_says_so(
     assert capsys.readouterr().out
 
 
+def test_a_published_model_is_planned_without_its_files(
+    planned: Planned, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paratune.hub.why_not", lambda: "HF_HUB_OFFLINE is set")
+    options = {"strategies": "single", "devices": "1", "max_length": 8}
+    found = planned("model.name=distilbert-base-uncased", "model.overrides={n_layers: 1}", **options)
+    # Word and position embeddings, a layer norm, a layer of 7,087,872, and the head: 768 x 768 and 768 x 2 with biases.
+    encoder = (30522 + 512 + 2) * 768 + 7_087_872
+    assert found["options"][0]["memory"]["terms"]["weights"] == 4 * (encoder + 768 * 769 + 2 * 769)
+    assert "planned with the published shape of distilbert-base-uncased: model: " in caplog.text
+    with pytest.raises(ConfigError, match="no folder here"):
+        planned("model.name=someone/bert", **options)
+
+
 def test_without_data_it_is_said_what_to_do(path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.csv does not exist.*; or plan without data: --max-length TOKENS"):
         plan_command(path, ["data.train=nowhere.csv"], Wanted(device="t4"), write=None, as_json=True)
