@@ -177,11 +177,12 @@ def test_captures_come_by_ranges_of_files_on_a_server(tmp_path, server):
     assert len(server.log) == 5
 
 
-def test_a_server_without_ranges_is_refused_before_it_sends_whole_files(tmp_path, server):
+@pytest.mark.parametrize(("headers", "body"), [({"Content-Length": str(1 << 40)}, b""), ({}, b"a small file")])
+def test_a_server_without_ranges_is_refused_before_it_sends_whole_files(tmp_path, server, headers, body):
     records, _ = pages(1)
     places = write_warc(tmp_path / "a.warc.gz", records)
     cdx(tmp_path / "a.cdxj", records, places, name="a.warc.gz")
-    server.answers["/warcs/a.warc.gz"] = [(200, {"Content-Length": str(1 << 40)}, b"")]
+    server.answers["/warcs/a.warc.gz"] = [(200, headers, body)]
     with pytest.raises(DataError, match="whole files and no ranges"):
         run(make_corpus(tmp_path, index={"files": ["a.cdxj"]}, ranges=f"{server.url}/warcs"))
 

@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 import zlib
 
 import pytest
@@ -61,6 +62,15 @@ def test_of_a_torn_page_what_is_there_is_kept():
 def test_what_unpacks_to_too_much_is_dropped(packed):
     found = finished(row(), received(packed, content_encoding="gzip"), WANTED)
     assert (found.reason, found.detail) == ("too large", "unpacks to more than 1000 bytes")
+
+
+def test_a_bomb_takes_no_memory():
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    tracemalloc.start()
+    assert unpacked(bomb, "gzip", 1000) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5_000_000
 
 
 def test_an_unknown_encoding_is_dropped():

@@ -174,6 +174,14 @@ def test_silence_is_given_up(server, tmp_path):
         ask(server, tmp_path, tries=1, timeout_s=0.2)
 
 
+def test_silence_is_no_longer_than_the_deadline(server, tmp_path):
+    server.answers["/x"] = [lambda handler: time.sleep(2)]
+    start = time.monotonic()
+    with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
+        ask(server, tmp_path, tries=1, deadline_s=0.2)
+    assert time.monotonic() - start < 1.8
+
+
 def endless(handler):
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
     for _ in range(10_000):
