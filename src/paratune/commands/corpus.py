@@ -13,7 +13,7 @@ from paratune.console import Display, print_json, print_result, set_up_logging
 from paratune.corpus.fetch import run as fetch
 from paratune.corpus.index import run as index
 from paratune.corpus.settings import Corpus, read_settings
-from paratune.corpus.stage import BEGUN_FILE
+from paratune.corpus.stage import STAGE_FILE
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
 from paratune.text import plain
 
@@ -53,7 +53,7 @@ def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json
             totals = {}
             for name, (folder, run) in STAGES.items():
                 if only in (None, name):
-                    if only is not None and (work / folder / BEGUN_FILE).exists():
+                    if only is not None and (work / folder / STAGE_FILE).exists():
                         shutil.rmtree(work / folder)
                     totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
         if STORE in totals:
