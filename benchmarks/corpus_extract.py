@@ -29,7 +29,7 @@ from paratune.corpus.extract.run import LIBRARIES, run_extract
 from paratune.corpus.settings import Corpus
 
 KEPT = Kept(min_characters=1, max_characters=10**7, charset="windows-1252")
-SECONDS, RUNS = 2.0, 5
+SECONDS, RUNS = 1.5, 3
 MIB = 2**20
 
 
@@ -125,7 +125,7 @@ def run(work: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--documents", type=int, default=300, help="of the first row of the table of memory")
+    parser.add_argument("--documents", type=int, default=200, help="of the first row of the table of memory")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.work:

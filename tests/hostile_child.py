@@ -5,9 +5,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
-from paratune.corpus.extract import child
-from paratune.corpus.extract.found import Extracted
+# The libraries are not needed here, and take a second to import.
+sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, finish=None)
+sys.modules["paratune.corpus.extract.office"] = SimpleNamespace(warm_up=lambda: None)
+
+from paratune.corpus.extract import child  # noqa: E402
+from paratune.corpus.extract.found import Extracted, Refused  # noqa: E402
+from paratune.corpus.extract.frames import write_frame  # noqa: E402
 
 
 def extract(document, kept):
@@ -25,6 +31,13 @@ def extract(document, kept):
     if what == "garbage":
         os.write(3, b"\xff" * 1000)
         os._exit(0)
+    if what == "lie":
+        write_frame(os.fdopen(3, "wb"), {"found": {"mime": "text/plain", "text": ["no text"]}, "strained": False})
+        time.sleep(60)
+    if what == "surrogate":
+        return Extracted("text/plain", "\ud800", "test")
+    if what == "say":
+        return Refused("unreadable", "\ud800\x1b[31m" + "a" * 1000)
     if what == "sleep":
         time.sleep(60)
     if what == "hoard":

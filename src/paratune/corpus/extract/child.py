@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,11 +22,14 @@ from paratune.corpus.extract.document import extract, finish
 from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
 from paratune.corpus.extract.frames import read_frame, write_frame
 from paratune.corpus.extract.office import warm_up
+from paratune.text import plain
 
 MAX_FILE_BYTES = 1 << 20
 """Most that it may write to any file: its messages to stderr are kept in one."""
 STRAINED = 0.5
 """Share of the memory that a document may take in a process that has read others before; beyond, it gets a new one."""
+MAX_DETAIL = 500
+"""Characters of what is said of a document that is dropped."""
 FAILED = "unreadable"
 """Reason of what a library stumbles over."""
 
@@ -51,8 +54,9 @@ def main() -> None:
         strained = _peak_bytes() - start_bytes > STRAINED * memory_bytes
         if strained and isinstance(found, Refused) and found.reason == FAILED:  # libraries hide of what they failed
             found = Refused("memory", found.detail, found.mime)
-        name = "extracted" if isinstance(found, Extracted) else "refused"
-        write_frame(frames_out, {name: asdict(found), "strained": strained})
+        if isinstance(found, Refused):  # what a library says may hold bytes of the document
+            found = replace(found, detail=plain(found.detail)[:MAX_DETAIL])
+        write_frame(frames_out, {"found": asdict(found), "strained": strained})
 
 
 def _read(header: dict[str, Any], payload: bytes) -> Extracted | Refused:
@@ -66,7 +70,7 @@ def _read(header: dict[str, Any], payload: bytes) -> Extracted | Refused:
     except RecursionError:
         return Refused(FAILED, "it is nested too deeply")
     except Exception as error:  # of any library, for a document that it did not expect
-        return Refused(FAILED, " ".join(f"{type(error).__name__}: {error}".split())[:500])
+        return Refused(FAILED, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _own_stdout() -> BinaryIO:

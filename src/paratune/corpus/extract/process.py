@@ -13,13 +13,17 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.settings import Extract
 from paratune.errors import LaunchError
+from paratune.text import plain
 
 COMMAND = ("-P", "-m", "paratune.corpus.extract.child")
 """What Python is started with; -P, so that no file in the working directory is taken for a library."""
@@ -47,6 +51,15 @@ _NO_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "ut of memory"
 """What libraries say on stderr before they end for want of memory."""
 
 
+@dataclass(frozen=True)
+class _Answer:
+    found: Extracted | Refused
+    strained: bool
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
 class Reader:
     """Reads documents in a process of its own; a context, at whose end that process is gone."""
 
@@ -68,8 +81,8 @@ class Reader:
         Raises:
             LaunchError: No process can be started.
         """
-        header = asdict(document)
-        return self._ask({"document": header}, header.pop("payload"))
+        known = {name: value for name, value in asdict(document).items() if name != "payload"}
+        return self._ask({"document": known}, document.payload)
 
     def finish(self, text: str, title: str | None, *, mime: str, extractor: str) -> Extracted | Refused:
         """Return what another program has read, made fit to keep as all texts are.
@@ -88,22 +101,19 @@ class Reader:
             is_new, process.is_new = process.is_new, False
             num_tries += 1
             try:
-                answer = process.ask(header, payload, self._max_answer_bytes)
+                found, strained = process.ask(header, payload, self._max_answer_bytes)
             except _Died as death:
                 self._end()
-                found: Extracted | Refused = death.refused
+                found = death.refused
                 is_final = is_new and num_tries >= NUM_TRIES
                 if death.by_others:
                     num_killed += 1
                     is_final = num_killed == KILLED_TRIES
                     time.sleep(0 if is_final else KILLED_WAIT_S * 2 ** (num_killed - 1))
             else:
-                found, strained = _found(answer), answer["strained"]
-                if strained:
-                    self._end()
-                no_memory = isinstance(found, Refused) and found.reason == "memory"
-                is_final = not (strained or no_memory) or is_new
-                if no_memory and not is_final:
+                is_full = strained or (isinstance(found, Refused) and found.reason == "memory")
+                is_final = is_new or not is_full
+                if is_full:
                     self._end()
             if is_final:
                 return found
@@ -112,10 +122,6 @@ class Reader:
         if self._process is not None:
             self._process.end()
             self._process = None
-
-
-def _found(answer: dict[str, Any]) -> Extracted | Refused:
-    return Extracted(**answer["extracted"]) if "extracted" in answer else Refused(**answer["refused"])
 
 
 class _Died(Exception):
@@ -157,25 +163,32 @@ class _Process:
             self.end()
             raise LaunchError(f"extract: the process that reads documents does not start: {said or 'it says nothing'}")
 
-    def ask(self, header: dict[str, Any], payload: bytes, max_bytes: int) -> dict[str, Any]:
-        """Send a message and return the answer.
+    def ask(self, header: dict[str, Any], payload: bytes, max_bytes: int) -> tuple[Extracted | Refused, bool]:
+        """Send a message and return the answer, and whether the process took much memory for it.
 
         Raises:
-            _Died: There was none.
+            _Died: There was none, or none that can be read.
         """
         try:
             with self._watched(CLOCK_FACTOR * self._time_s):
                 write_frame(self._stdin, header, payload)
                 answer = read_frame(self._stdout, max_bytes=max_bytes)
+            return self._checked(answer)
         except BrokenPipeError:
-            answer = None
-        except TornFrame as error:
-            raise _Died(Refused("crashed", f"its answer cannot be read: {error}")) from error
+            raise self._death() from None
+        except (TornFrame, ValueError) as error:
+            raise _Died(Refused("crashed", f"its answer cannot be read: {plain(error)}")) from error
+
+    def _checked(self, answer: tuple[dict[str, Any], bytes] | None) -> tuple[Extracted | Refused, bool]:
+        """Return what an answer says, if it is one: hostile documents have been where it was made."""
         if answer is None:
             raise self._death()
-        return answer[0]
+        said = _ANSWER.validate_python(answer[0])
+        "".join(filter(None, vars(said.found).values())).encode()  # a lone surrogate cannot be kept
+        return said.found, said.strained
 
     def end(self) -> None:
+        """Kill the process, whatever it does, and leave nothing of it."""
         self._process.kill()
         self._process.wait()
         for file in (self._stdin, self._stdout, self._errors):
@@ -191,7 +204,7 @@ class _Process:
         return self._process.stdout
 
     @contextlib.contextmanager
-    def _watched(self, most_s: float) -> Any:
+    def _watched(self, most_s: float) -> Iterator[None]:
         """End the process when the block takes longer than so many seconds."""
         timer = threading.Timer(most_s, self._end_late)
         timer.daemon = True

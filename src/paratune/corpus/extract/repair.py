@@ -14,7 +14,7 @@ _OTHERWISE = re.compile(
 """Characters that ftfy changes though nothing speaks of mojibake. All other lines take half the time without it."""
 _ENDS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _UNSEEN = re.compile(
-    "[\x00-\x09\x0e-\x1b\x1f\x7f-\x84\x86-\x9f"  # control characters; the tab is a space, see `_without_unseen`
+    "[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f"  # control characters but those that part words and lines
     "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # soft hyphens, marks of width 0 and of direction
     "\ufdd0-\ufdef\ufff9-\ufffc\ufffe\uffff\ud800-\udfff]"  # not characters; halves of surrogate pairs
 )
@@ -26,7 +26,7 @@ def repair(text: str) -> str:
     What was UTF-8 and has been read as windows-1252 ("coraÃ§Ã£o"), even twice, becomes what it was. Control characters,
     soft hyphens, marks of direction and lone surrogates are left out.
     """
-    lines = (" ".join(_without_unseen(line).split()) for line in _ENDS.split(without_mojibake(text)))
+    lines = (" ".join(_UNSEEN.sub("", line).split()) for line in _ENDS.split(without_mojibake(text)))
     return "\n".join(unicodedata.normalize("NFC", line) for line in lines if line)
 
 
@@ -46,7 +46,3 @@ def _fixed(line: str) -> str:
 def repair_line(text: str | None) -> str | None:
     """Return a text as `repair` does, on one line; None where nothing is left."""
     return " ".join(repair(text or "").split()) or None
-
-
-def _without_unseen(line: str) -> str:
-    return _UNSEEN.sub("", line.replace("\t", " "))

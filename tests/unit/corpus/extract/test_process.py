@@ -37,6 +37,8 @@ def hostile(monkeypatch):
         ("segfault", "crashed", "SIGSEGV"),
         ("exit", "crashed", "exit code 1: the library gave up"),
         ("garbage", "crashed", "cannot be read"),
+        ("lie", "crashed", "cannot be read"),
+        ("surrogate", "crashed", "cannot be read"),
         ("sleep", "time", "2 s of the clock"),
     ],
 )
@@ -46,6 +48,12 @@ def test_a_document_that_ends_its_process_is_dropped_and_the_next_is_read(hostil
     assert found.reason == reason
     assert detail in found.detail
     assert hostile.read(document("good")).text == "ok"
+
+
+def test_what_a_library_says_of_a_document_is_made_fit_to_show(hostile):
+    found = hostile.read(document("say"))
+    assert found.detail == "\\ud800\\x1b[31m" + "a" * 486  # 500 characters: 6 and 8 before
+    assert found.reason == "unreadable"
 
 
 def test_a_process_is_used_for_many_documents(hostile, monkeypatch):

@@ -27,10 +27,11 @@ def test_what_is_right_stays():
     [
         ("a\r\nb\rc\x0bd\x0ce\x85f\u2028g\u2029h", "a\nb\nc\nd\ne\nf\ng\nh"),
         ("a\n\n \t\n b ", "a\nb"),
-        ("a\t b\u00a0 c", "a b c"),
+        ("a\tb\u00a0 c", "a b c"),
         ("a\x00b\x07c\x1b[31md", "abcd"),
         ("pa\u00adla\u200bvra\ufeff", "palavra"),
         ("a\u202eb\u2066c", "abc"),
+        ("c\u00ad\u0327a", "ça"),
         ("c\u0327a\u0303o", "ção"),
         ("a\ufffe\uffffb", "ab"),
         ("\ud83d\ude00 \ud83d", "😀 \ufffd"),
