@@ -10,9 +10,10 @@ from urllib.parse import quote, urlsplit
 from paratune.corpus.fetch.payload import Received, sha1
 from paratune.corpus.index.warcs import CHUNK_BYTES, WITH_PAYLOAD, damage, status_of
 from paratune.corpus.rows import Lost
-from paratune.corpus.web.client import Client, TooLarge
+from paratune.corpus.web.client import Client, TooLarge, Unavailable
 from paratune.errors import DataError, require
 
+NOT_THERE = (404, 410, 416)
 HEAD_BYTES = 1 << 20
 """Most bytes of the headers of a record, beside its payload."""
 
@@ -36,7 +37,7 @@ def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes:
 
     Raises:
         DataError: The server gives no ranges.
-        Unavailable: It does not answer.
+        Unavailable: It does not answer, or refuses.
     """
     if row["length"] > max_bytes + HEAD_BYTES:
         return Lost(row["url"], "too large", f"the record has {row['length']} bytes; allowed: {max_bytes}")
@@ -52,6 +53,8 @@ def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes:
         raise DataError(no_ranges) from error
     if answer.status == 200:
         raise DataError(no_ranges)
+    if answer.status not in (206, *NOT_THERE):
+        raise Unavailable(f"HTTP {answer.status} for {target}", is_out=False)
     if answer.status != 206:
         return Lost(row["url"], "missing", f"HTTP {answer.status} for {asked} of {row['filename']}")
     return _record(row, io.BytesIO(answer.body), max_bytes, "range")

@@ -15,8 +15,9 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from paratune.corpus.fetch.payload import Received, sha1
 from paratune.corpus.rows import Lost
-from paratune.corpus.web.client import MEMENTO, Answer, Client, TooLarge
+from paratune.corpus.web.client import MEMENTO, Answer, Client, TooLarge, Unavailable
 
+REDIRECT = "redirect"
 MAX_HOPS = 3
 """Redirects from one address of the replay to another."""
 ORIGINAL = "x-archive-orig-"
@@ -36,7 +37,7 @@ def from_replay(
         nearest: Whether a capture of another time is taken.
 
     Raises:
-        Unavailable: The archive does not answer.
+        Unavailable: The archive does not answer, or not with a capture.
     """
     path = urlsplit(endpoint).path.rstrip("/")
     target = f"{path}/{row['timestamp']}id_/{quoted(row['url'])}"
@@ -49,11 +50,11 @@ def from_replay(
             location = answer.headers.get("Location", "")
             following = _inside(urljoin(client.origin + target, location), client.origin, path)
             if following is None:
-                return Lost(row["url"], "redirect", f"HTTP {answer.status} to {location}")
+                return Lost(row["url"], REDIRECT, f"HTTP {answer.status} to {location}")
             target = following
     except TooLarge as error:
         return Lost(row["url"], "too large", str(error))
-    return Lost(row["url"], "redirect", f"{MAX_HOPS} times within the archive")
+    return Lost(row["url"], REDIRECT, f"{MAX_HOPS} times within the archive")
 
 
 def quoted(url: str) -> str:
@@ -72,7 +73,8 @@ def _received(row: Mapping[str, Any], answer: Answer, target: str, *, nearest: b
     if moment is None:
         if answer.status == 404:
             return Lost(row["url"], "missing", "the archive has no capture of it")
-        return Lost(row["url"], "no capture", f"HTTP {answer.status} without {MEMENTO}")
+        what = f"HTTP {answer.status} without {MEMENTO}, an answer of the archive and not of a page"
+        raise Unavailable(what, is_out=False)
     if moment != row["timestamp"] and not nearest:
         return Lost(row["url"], "another capture", f"{moment} instead of {row['timestamp']}")
     headers = page_headers(answer.headers)

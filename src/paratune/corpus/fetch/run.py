@@ -20,7 +20,7 @@ from paratune.console import Display
 from paratune.corpus.fetch.journal import Journal
 from paratune.corpus.fetch.payload import Received, Wanted, finished
 from paratune.corpus.fetch.records import from_file, from_range
-from paratune.corpus.fetch.replay import from_replay
+from paratune.corpus.fetch.replay import REDIRECT, from_replay
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.inputs import find_files
 from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
@@ -125,12 +125,12 @@ def fetch_shard(shard: _Shard) -> Iterator[Fetched]:
         ways = _Ways(shard, stack)
         num_in_a_row = 0
         for found in _in_order(map(ways.start, count(), _rows(shard.table)), 2 * shard.network.connections):
-            if not isinstance(found, Lost) or found.reason != UNAVAILABLE:
+            if not isinstance(found, Lost) or found.reason not in (UNAVAILABLE, REDIRECT):
                 num_in_a_row = 0
             elif (num_in_a_row := num_in_a_row + 1) == MAX_IN_A_ROW:
                 raise Unavailable(
-                    f"{MAX_IN_A_ROW} captures one after the other could not be had: {found.detail}; start the same "
-                    "command again when the archive is well"
+                    f"{MAX_IN_A_ROW} captures one after the other could not be had: {found.detail}; check the "
+                    "address, or start the same command again when the archive is well"
                 )
             yield found
 

@@ -296,7 +296,7 @@ def test_traps_of_a_replay_are_dropped_with_the_reason(tmp_path, server):
     corpus = replayed(tmp_path, server)
     run(corpus)
     found = [reason for _, (reason, _) in sorted(dropped(corpus).items())]
-    assert found == ["status", "missing", "another capture", "digest", "too large", "no capture"]
+    assert found == ["status", "missing", "another capture", "digest", "too large", "unavailable"]
     assert len(server.log) == 6
 
 
@@ -343,6 +343,23 @@ def test_an_archive_that_is_ill_ends_the_command_and_nothing_is_lost(tmp_path, s
     # The five that had come are not asked for again.
     assert sorted(server.targets()) == sorted(targets[5:])
     assert not list((tmp_path / "work/2_fetch").glob("journal-*"))
+
+
+@pytest.mark.parametrize("answer", [(403, {}, b"blocked"), (200, {}, b"Welcome"), (301, {"Location": "/x"}, b"")])
+def test_an_address_that_is_no_replay_ends_the_command(tmp_path, server, answer):
+    captures(tmp_path, 40)
+    server.answers[".*"] = [answer]
+    with pytest.raises(Unavailable, match=f"HTTP {answer[0]} .*check the address"):
+        run(replayed(tmp_path, server))
+    assert len(server.log) <= 20 + 2 * 4 + 1  # and what was under way
+
+
+def test_a_server_that_refuses_ranges_ends_the_command(tmp_path, server):
+    records, _ = pages(30)
+    cdx(tmp_path / "a.cdxj", records, write_warc(tmp_path / "a.warc.gz", records), name="a.warc.gz")
+    server.answers[".*"] = [(403, {}, b"not for you")]
+    with pytest.raises(Unavailable, match=r"HTTP 403 for /warcs/a\.warc\.gz"):
+        run(make_corpus(tmp_path, index={"files": ["a.cdxj"]}, ranges=f"{server.url}/warcs"))
 
 
 def test_an_archive_that_is_out_ends_the_command_at_once(tmp_path, server):
