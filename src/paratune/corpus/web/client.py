@@ -117,7 +117,8 @@ class Client:
             except _Stale:
                 continue  # by a new connection, so not for ever
             except (OSError, http.client.HTTPException) as error:
-                problem, is_out = f"{type(error).__name__}: {error}", isinstance(error, _NoConnection)
+                is_out = isinstance(error, _NoConnection)
+                problem = f"{'no connection' if is_out else type(error).__name__}: {error}"
             else:
                 if status not in TRY_AGAIN or MEMENTO in received:
                     return Answer(status, received, body.content())
