@@ -7,19 +7,28 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from paratune.commands import corpus_sentences
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
 from paratune.console import Display, print_json, print_result, set_up_logging
+from paratune.corpus.clean import run as clean
+from paratune.corpus.extract import run as extract
 from paratune.corpus.fetch import run as fetch
 from paratune.corpus.index import run as index
+from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import STAGE_FILE
+from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
 from paratune.text import plain
 
 STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {
     "index": (index.FOLDER, index.run_index),
     "fetch": (fetch.FOLDER, fetch.run_fetch),
+    "extract": (extract.FOLDER, extract.run_extract),
+    "clean": (clean.FOLDER, clean.run_clean),
+    "sentences": (sentences.FOLDER, corpus_sentences.run),
+    "store": (store.FOLDER, store.run_store),
 }
 """The stages in their order: folder, and function."""
 STORE = "store"

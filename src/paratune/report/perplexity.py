@@ -117,7 +117,7 @@ def _figure(value: float) -> str:
 def _histogram(found: Mapping[str, Any]) -> Html:
     """Return the bars, over a logarithmic axis, and a line at each threshold."""
     edges, counts = found["histogram"]["edges"], found["histogram"]["counts"]
-    low, high, most = math.log10(edges[0]), math.log10(edges[-1]), max(counts)
+    low, high, most = math.log10(edges[0]), math.log10(edges[-1]), int(max(counts))
 
     def across(value: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (math.log10(value) - low) / (high - low)

@@ -45,6 +45,10 @@ def test_no_sentence_goes_over_a_line_and_spaces_are_single():
     ]
 
 
+def test_what_goes_on_with_a_small_letter_is_the_same_sentence():
+    assert list(sentences_of('Disse: "Como estás?" e sorriu.')) == ['Disse: "Como estás?" e sorriu.']
+
+
 def test_odd_characters_end_nothing():
     found = list(sentences_of("Um \U0001f600 gato. Um \x00 cão.\nUma \ufeff ave."))
     assert len(found) == 3

@@ -52,6 +52,8 @@ def test_samples_are_the_nearest_on_both_sides_of_all_shards(tmp_path):
 def test_equal_perplexities_come_in_the_order_of_the_corpus(tmp_path):
     (threshold,) = look(tmp_path, [[5.0] * 5, [5.0] * 5], thresholds=[5.0])["thresholds"]
     assert [each["text"] for each in threshold["below"]][: NUM_SAMPLES - 1] == [f"0:{row}" for row in range(1, 6)]
+    (threshold,) = look(tmp_path, [[5.0, 4.0] * 50], thresholds=[5.0])["thresholds"]
+    assert [each["text"] for each in threshold["below"]] == [f"0:{row}" for row in range(89, 100, 2)]
 
 
 def test_the_limit_is_among_the_thresholds(tmp_path):

@@ -1,0 +1,60 @@
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from archive import write_warc
+
+from paratune.commands.corpus import STAGES, corpus_command
+from paratune.errors import ConfigError
+from paratune.records import read_json
+
+FOLDERS = ["1_index", "2_fetch", "3_extract", "4_clean", "5_sentences", "6_store"]
+TEXTS = [
+    "O rio nasce na serra e corre para o mar. As margens são altas e verdes. Na vila há uma ponte de pedra.",
+    "A biblioteca abre às nove horas da manhã. Quem quiser pode levar três livros para casa. O cartão não custa nada.",
+    "O comboio parte da linha quatro. A viagem dura quase três horas. Na vila há uma ponte de pedra.",
+]
+
+
+@pytest.fixture
+def config(tmp_path):
+    header = [("Content-Type", "text/plain; charset=utf-8")]
+    records = [(f"http://a.pt/{n}", "20140103030321", "200 OK", header, text.encode()) for n, text in enumerate(TEXTS)]
+    write_warc(tmp_path / "a.warc.gz", records)
+    settings = {
+        "work": str(tmp_path / "work"),
+        "index": {"warcs": [str(tmp_path / "a.warc.gz")]},
+        "clean": {"skip": ["language", "variety", "quality"]},
+        "sentences": {"scorer": "none"},
+    }
+    (tmp_path / "corpus.json").write_text(json.dumps(settings))
+    return tmp_path / "corpus.json"
+
+
+def test_all_stages_follow_one_another(config, tmp_path, capsys):
+    assert corpus_command(config, only=None, workers=None, as_json=True) == 0
+    totals = json.loads(capsys.readouterr().out)
+    assert list(totals) == ["index", "fetch", "extract", "clean", "sentences", "store"]
+    assert [folder for folder, _ in STAGES.values()] == FOLDERS
+    assert [totals[name]["kept"] for name in totals] == [3, 3, 3, 3, 8, 3]
+    assert totals["sentences"]["dropped"] == {"duplicate": 1}
+    (path,) = (tmp_path / "work/5_sentences").glob("part-*")
+    assert pq.read_table(path)["text"].to_pylist()[:2] == [
+        "O rio nasce na serra e corre para o mar.",
+        "As margens são altas e verdes.",
+    ]
+    assert all((tmp_path / "work" / name).exists() for name in ("progress.html", "report.html", "report.md"))
+
+
+def test_one_stage_is_made_anew(config, tmp_path, capsys):
+    corpus_command(config, only=None, workers=None, as_json=True)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/stage.json")}
+    corpus_command(config, only="sentences", workers=None, as_json=True)
+    changed = [path.parent.name for path, then in before.items() if path.stat().st_mtime_ns != then]
+    assert changed == ["5_sentences"]
+    assert read_json(tmp_path / "work/5_sentences/stage.json")["kept"] == 8
+
+
+def test_a_stage_that_there_is_not_is_named(config):
+    with pytest.raises(ConfigError, match="--only sentence: there is no such stage; did you mean sentences"):
+        corpus_command(config, only="sentence", workers=None, as_json=True)
