@@ -1,0 +1,258 @@
+"""What the stage `sentences` of a corpus costs, and whether perplexity tells good text from shuffled words and English.
+
+Each size runs in a process of its own, whose CPU seconds and peak memory are those of the table. Larger inputs are
+copies of the texts in which words are replaced, so that their sentences differ.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from machine import machine_lines
+
+from paratune.commands.corpus_sentences import load_masked_lm, run
+from paratune.console import Display
+from paratune.corpus.clean.run import output_folder
+from paratune.corpus.rows import DOCUMENT_SCHEMA
+from paratune.corpus.sentences.ngram import train
+from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
+from paratune.corpus.sentences.settings import CleanPart, Sentences
+from paratune.corpus.sentences.split import reason_against, sentences_of
+from paratune.corpus.sentences.words import words_of
+from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.shard import write_shard
+from paratune.corpus.stage import Stage, begin, finish
+
+MIB = 2**20
+DOCUMENTS_PER_SHARD = 800
+MODEL_WORDS = 400_000
+"""So many are learnt from at every size: memory grows with these, not with the corpus."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("PARATUNE_SHARED_DATA", "../shared/data")))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--parts", nargs="+", default=["costs", "training", "masked", "told_apart"])
+    parser.add_argument("--one", type=Path, help="run the stage in this folder, print what it took, and end")
+    parser.add_argument("--train", type=int, help="train on so many copies, print what it took, and end")
+    options = parser.parse_args()
+    if options.one or options.train:
+        print(json.dumps(one(options.one) if options.one else train_once(options.data, options.train)))
+        return
+    print("\n".join(machine_lines()), "\n")
+    parts = {
+        "costs": partial(costs, sizes=options.sizes),
+        "training": training,
+        "masked": masked,
+        "told_apart": told_apart,
+    }
+    for name in options.parts:
+        parts[name](options.data)
+
+
+def texts_of(data: Path, split: str = "train") -> list[str]:
+    return pq.read_table(data / f"pt_raw_text/{split}.parquet")["text"].to_pylist()
+
+
+def varied(text: str, copy: int) -> str:
+    """Return a text with every seventh word or so another one: most sentences differ from copy to copy."""
+    if copy == 0:
+        return text
+    chance = random.Random(f"{copy} {hashlib.sha256(text.encode()).hexdigest()}")
+    return " ".join(w[::-1] if w.isalpha() and chance.random() < 1 / 7 else w for w in text.split(" "))
+
+
+def costs(data: Path, sizes: list[int]) -> None:
+    print("| texts | MB | shards | sentences found | kept | CPU s | sentences/CPU s | peak MiB |")
+    print("|---|---|---|---|---|---|---|---|")
+    texts = texts_of(data)
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            num_bytes = documents(Path(folder), texts, size)
+            took = in_process("--one", folder)
+        found = took["kept"] + sum(took["dropped"].values())
+        print(
+            f"| {size}x | {num_bytes / 1e6:.1f} | {took['shards']} | {found:,} | {took['kept']:,} | "
+            f"{took['cpu_s']:.1f} | {found / took['cpu_s']:,.0f} | {took['peak_mib']:.0f} |",
+            flush=True,
+        )
+
+
+def in_process(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, *arguments]
+    return dict(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+
+
+def documents(folder: Path, texts: list[str], size: int) -> int:
+    """Write cleaned documents, and return how many bytes of text they have."""
+    stage = Stage("documents", output_folder(settings_of(folder)), DOCUMENT_SCHEMA, list, None, size)
+    begin(stage)
+    all_texts = [(copy, number) for copy in range(size) for number in range(len(texts))]
+    shards = [all_texts[at : at + DOCUMENTS_PER_SHARD] for at in range(0, len(all_texts), DOCUMENTS_PER_SHARD)]
+    num_bytes = 0
+    for number, shard in enumerate(shards):
+        rows = []
+        for copy, place in shard:
+            text = varied(texts[place], copy)
+            num_bytes += len(text.encode())
+            known = {"id": f"{copy}-{place}", "url": f"http://a.pt/{copy}/{place}", "text": text}
+            rows.append({**dict.fromkeys(DOCUMENT_SCHEMA.names), **known})
+        write_shard(stage.folder, number, DOCUMENT_SCHEMA, rows)
+    finish(stage, len(shards))
+    return num_bytes
+
+
+def settings_of(folder: Path) -> Corpus:
+    clean = CleanPart(max_words=MODEL_WORDS)
+    return Corpus(work=str(folder), index=Index(files=["unused"]), sentences=Sentences(clean=clean))
+
+
+def one(folder: Path) -> dict[str, Any]:
+    began = time.process_time()
+    totals = run(settings_of(folder), 1, Display(speaks=False))
+    return {
+        "cpu_s": time.process_time() - began,
+        "peak_mib": peak_mib(),
+        **{name: totals[name] for name in ("kept", "dropped", "shards")},
+    }
+
+
+def training(data: Path) -> None:
+    """Print what training takes on more and more words: of copies of the text with other words in it."""
+    print("\n| words | vocabulary | n-grams | ARPA MB | CPU s | words/CPU s | loading CPU s | peak MiB |")
+    print("|---|---|---|---|---|---|---|---|")
+    for size in (1, 4, 12):
+        took = in_process("--data", str(data), "--train", str(size))
+        print(
+            f"| {took['num_words']:,} | {took['vocabulary_size']:,} | {sum(took['num_ngrams']):,} | "
+            f"{took['arpa_mb']:.0f} | {took['cpu_s']:.1f} | {took['num_words'] / took['cpu_s']:,.0f} | "
+            f"{took['loading_s']:.1f} | {took['peak_mib']:.0f} |",
+            flush=True,
+        )
+
+
+def train_once(data: Path, size: int) -> dict[str, Any]:
+    texts = texts_of(data)
+    found = [s for copy in range(size) for text in texts for s in sentences_of(varied(text, copy))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.arpa"
+        began = time.process_time()
+        learnt = train(lambda: map(words_of, found), path, vocabulary=200_000)
+        trained = time.process_time()
+        peak = peak_mib()
+        load_ngram(str(path), "")
+        assert learnt is not None
+        loading = time.process_time() - trained
+        size_mb = path.stat().st_size / 1e6
+    took = {"cpu_s": trained - began, "loading_s": loading, "arpa_mb": size_mb, "peak_mib": peak}
+    return {**asdict(learnt), **took}
+
+
+def masked(data: Path) -> None:
+    """Print what pseudo-perplexities cost: by a BERT of random weights, whose time is that of a trained one."""
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+
+    sentences = [
+        s for text in texts_of(data, "test") for s in sentences_of(text) if reason_against(s, Sentences()) is None
+    ]
+    sentences = sentences[:: len(sentences) // 40][:40]
+    vocabulary = data / "vocab/bert-base-portuguese-cased.vocab.txt"
+    print("\n| model | sentences | words | CPU s | sentences/CPU s |")
+    print("|---|---|---|---|---|")
+    for layers, width in ((6, 384), (12, 768)):
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer = BertTokenizerFast(vocab=str(vocabulary), do_lower_case=False, model_max_length=512)
+            tokenizer.save_pretrained(folder)
+            sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
+            config = BertConfig(vocab_size=len(tokenizer), intermediate_size=4 * width, **sizes)
+            BertForMaskedLM(config).save_pretrained(folder)
+            score = load_masked_lm(folder, "cpu")
+            began = time.process_time()
+            assert None not in score(sentences)
+            took = time.process_time() - began
+        num_words = sum(len(words_of(s)) for s in sentences)
+        print(
+            f"| {layers} layers of {width} | {len(sentences)} | {num_words} | {took:.1f} | "
+            f"{len(sentences) / took:.1f} |",
+            flush=True,
+        )
+
+
+def told_apart(data: Path) -> None:
+    """Print perplexities of held-out text, of the same words shuffled, and of English, by a model of the train part."""
+    settings = Sentences()
+
+    def fit(texts: list[str]) -> list[str]:
+        return list(dict.fromkeys(s for t in texts for s in sentences_of(t) if reason_against(s, settings) is None))
+
+    learnt = fit(texts_of(data))
+    known = set(learnt)
+    good = [s for s in fit(texts_of(data, "validation") + texts_of(data, "test")) if s not in known]
+    chance = random.Random(0)
+    shuffled = [" ".join(chance.sample(words, len(words))) for words in map(words_of, good)]
+    english = fit(pq.read_table(data / "imdb/train.parquet")["text"].to_pylist()[:40])[: len(good)]
+    portuguese = fit(assin(data))[: len(good)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.arpa"
+        train(lambda: map(words_of, learnt), path, vocabulary=200_000)
+        model = load_ngram(str(path), "told apart")
+        groups = {
+            "learnt from (train)": learnt,
+            "good (held out)": good,
+            "news, Portuguese (ASSIN)": portuguese,
+            "shuffled words": shuffled,
+            "English": english,
+        }
+        print("\n| sentences | number | 5% | median | 95% | above 1,000 | AUC against good |")
+        print("|---|---|---|---|---|---|---|")
+        values = {name: np.array([ngram_perplexity(model, s) for s in found]) for name, found in groups.items()}
+        for name, found in values.items():
+            low, middle, high = np.quantile(found, [0.05, 0.5, 0.95])
+            print(
+                f"| {name} | {len(found):,} | {low:,.0f} | {middle:,.0f} | {high:,.0f} | {np.mean(found > 1000):.1%} | "
+                f"{auc(found, values['good (held out)']):.3f} |"
+            )
+        bars(values)
+
+
+def assin(data: Path) -> list[str]:
+    table = pq.read_table(data / "assin_ptpt/train.parquet")
+    return table["sentence1"].to_pylist()
+
+
+def auc(found: np.ndarray, good: np.ndarray) -> float:
+    """Return how often one of `found` has the higher perplexity than one of `good`."""
+    ranks = np.argsort(np.argsort(np.concatenate([found, good]))) + 1
+    return (ranks[: len(found)].sum() - len(found) * (len(found) + 1) / 2) / (len(found) * len(good))
+
+
+def bars(values: dict[str, np.ndarray]) -> None:
+    """Print a histogram of each group as text: a column for each fifth of a decade, from 1 to 10^6."""
+    edges = np.arange(0, 6.01, 0.2)
+    print("\n```")
+    for name, found in values.items():
+        shares = np.histogram(np.log10(found), edges)[0] / len(found)
+        print(f"{name:>25} |{''.join(' ▁▂▃▄▅▆▇█'[min(8, round(8 * share / 0.25))] for share in shares)}|")
+    print(f"{'':>25}  1    10   10²  10³  10⁴  10⁵  10⁶\n```")
+
+
+if __name__ == "__main__":
+    main()
