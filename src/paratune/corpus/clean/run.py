@@ -18,6 +18,7 @@ from paratune.corpus.clean.language import run_language
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
+from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
 from paratune.errors import CheckpointError
@@ -34,6 +35,7 @@ Run = Callable[[Corpus, Path, Path, int, Display], dict[str, Any]]
 STEPS: list[tuple[str, Run]] = [
     ("lines", run_lines),
     ("language", run_language),
+    ("variety", run_variety),
     ("quality", run_quality),
     ("duplicates", run_duplicates),
     ("decontaminate", run_decontaminate),
@@ -44,8 +46,8 @@ STEPS: list[tuple[str, Run]] = [
 
 def is_on(corpus: Corpus, name: str) -> bool:
     """Return whether a step takes part: it is not skipped, and has what it works with."""
-    has_work = name != "decontaminate" or bool(corpus.clean.decontaminate.sets)
-    return name not in corpus.clean.skip and has_work
+    works_with = {"variety": corpus.clean.variety.sources, "decontaminate": corpus.clean.decontaminate.sets}
+    return name not in corpus.clean.skip and bool(works_with.get(name, True))
 
 
 def steps_of(corpus: Corpus) -> list[tuple[str, Run, str]]:

@@ -8,29 +8,13 @@ from paratune.config.section import NonNegative, Positive, Section, Text
 
 StepName = Literal["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
 PersonalKind = Literal["email", "phone", "nif", "iban"]
+VarietyName = Literal["pt-PT", "pt-BR"]
+KEPT_VARIETIES: list[VarietyName] = ["pt-PT"]
 Limit = NonNegative | None
 STOP_WORDS = [
     *("a", "ao", "as", "com", "como", "da", "das", "de", "do", "dos", "e", "em", "entre", "foi", "já", "mais", "mas"),
-    *(
-        "na",
-        "nas",
-        "no",
-        "nos",
-        "não",
-        "o",
-        "os",
-        "ou",
-        "para",
-        "pela",
-        "pelo",
-        "por",
-        "que",
-        "se",
-        "sem",
-        "ser",
-        "seu",
-    ),
-    *("sua", "são", "também", "um", "uma", "à", "é"),
+    *("na", "nas", "no", "nos", "não", "o", "os", "ou", "para", "pela", "pelo", "por", "que", "se", "sem", "ser"),
+    *("seu", "sua", "são", "também", "um", "uma", "à", "é"),
 ]
 """Of Portuguese."""
 TOP_NGRAMS: list[Limit] = [0.2, 0.18, 0.16]
@@ -57,6 +41,30 @@ class Language(Section):
     """ISO 639-1 codes of the languages to keep."""
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Least probability of the language, from 0 to 1."""
+
+
+class VarietySource(Section):
+    """Texts of one kind in both varieties, on which the classifier is trained."""
+
+    name: Text
+    """What it is called in the evaluation."""
+    european: Annotated[list[Text], Field(min_length=1)]
+    """Texts (UTF-8, a line each) and Parquet tables in European Portuguese; paths or patterns."""
+    brazilian: Annotated[list[Text], Field(min_length=1)]
+    """The same in Brazilian Portuguese."""
+    columns: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: ["text"])
+    """Columns of the tables that hold texts; those that a table has are read."""
+
+
+class Variety(Section):
+    """In which varieties documents in Portuguese are kept, by a classifier that is trained first."""
+
+    sources: list[VarietySource] = Field(default_factory=list)
+    """What it is trained on; none leaves the step out."""
+    keep: Annotated[list[VarietyName], Field(min_length=1)] = Field(default_factory=lambda: list(KEPT_VARIETIES))
+    """Varieties to keep."""
+    min_score: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Least probability of the variety, from 0.5 to 1."""
 
 
 class Quality(Section):
@@ -178,6 +186,8 @@ class Clean(Section):
     """Which lines are cut."""
     language: Language = Field(default_factory=Language)
     """Which languages are kept."""
+    variety: Variety = Field(default_factory=Variety)
+    """Which varieties of Portuguese are kept."""
     quality: Quality = Field(default_factory=Quality)
     """What is asked of a document."""
     duplicates: Duplicates = Field(default_factory=Duplicates)

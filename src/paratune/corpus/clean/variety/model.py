@@ -1,0 +1,90 @@
+"""The classifier: a weight for each feature, and how sure it may be of its scores. Plain numbers in two files.
+
+model.safetensors   weights, (2 ** NUM_BITS,), float32
+model.json          bias, calibration, and the format of the features
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.corpus.clean.variety.features import NUM_BITS, features
+from paratune.errors import CheckpointError
+from paratune.records import read_json, write_json
+
+FORMAT = 1
+"""Of the features and the files: raised when the same text gives others than before."""
+WEIGHTS_FILE, MODEL_FILE = "model.safetensors", "model.json"
+EUROPEAN, BRAZILIAN = "pt-PT", "pt-BR"
+NUM_DIGITS = 4
+"""Of a probability, behind the point."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The log-odds of pt-PT: slope * score + length_slope * score * log(characters) + bias."""
+
+    slope: float
+    length_slope: float
+    bias: float
+
+    def probability(self, score: float, num_characters: int) -> float:
+        """Return how probable it is that a text of this score is European, from 0 to 1."""
+        odds = (self.slope + self.length_slope * math.log(max(1, num_characters))) * score + self.bias
+        return 1 / (1 + math.exp(-max(-700.0, min(700.0, odds))))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A logistic regression over features."""
+
+    weights: npt.NDArray[np.float32]
+    """(2 ** NUM_BITS,); above 0 for pt-PT."""
+    bias: float
+    calibration: Calibration
+
+    def score(self, text: str) -> float:
+        """Return the score of a text; above 0 it is rather pt-PT."""
+        indices, values = features(text)
+        # Not a product of matrices: the order of that sum depends on the number of threads.
+        return float(np.sum(self.weights[indices].astype(np.float64) * values)) + self.bias
+
+    def variety_of(self, text: str) -> tuple[str, float]:
+        """Return pt-PT or pt-BR, with its probability, from 0.5 to 1."""
+        european = round(self.calibration.probability(self.score(text), len(text)), NUM_DIGITS)
+        return (EUROPEAN, european) if european >= 0.5 else (BRAZILIAN, round(1 - european, NUM_DIGITS))
+
+
+def save(model: Model, folder: Path) -> None:
+    """Write a model into a folder that is there; the file that names the rest comes last."""
+    from safetensors.numpy import save_file
+
+    aside = folder / f".{WEIGHTS_FILE}.tmp"
+    save_file({"weights": model.weights}, aside)
+    aside.replace(folder / WEIGHTS_FILE)
+    write_json(
+        folder / MODEL_FILE,
+        {"format": FORMAT, "num_bits": NUM_BITS, "bias": model.bias, "calibration": vars(model.calibration)},
+    )
+
+
+def load(folder: Path) -> Model:
+    """Read a model.
+
+    Raises:
+        CheckpointError: There is none, or it is of another format.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        found = read_json(folder / MODEL_FILE)
+        weights = load_file(folder / WEIGHTS_FILE)["weights"]
+        if (found["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
+            return Model(weights, found["bias"], Calibration(**found["calibration"]))
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder} holds no classifier of varieties ({error}); delete it") from error
+    raise CheckpointError(f"{folder} holds a classifier of another format; delete it")

@@ -1,0 +1,232 @@
+import json
+import math
+import random
+import shutil
+
+import numpy as np
+import pytest
+from corpus_documents import content, document, dropped, extracted, kept
+
+from paratune.console import Display
+from paratune.corpus.clean.run import run_clean, steps_of
+from paratune.corpus.clean.settings import Clean, Variety, VarietySource
+from paratune.corpus.clean.variety.features import NUM_BITS, features, simplified
+from paratune.corpus.clean.variety.model import Calibration, Model, load, save
+from paratune.corpus.clean.variety.run import run_variety
+from paratune.corpus.clean.variety.texts import files_of, groups_of
+from paratune.corpus.clean.variety.train import train
+from paratune.corpus.settings import Corpus
+from paratune.errors import CheckpointError, ConfigError, DataError
+
+DISPLAY = Display(speaks=False)
+# Words that differ and constructions that do, in sentences of the same subjects.
+SUBJECTS = ["o vizinho", "a professora", "o rapaz", "a equipa toda", "o meu irmão", "aquela senhora", "o médico"]
+ENDS = ["na rua", "em casa", "com calma", "há muito tempo", "depois do almoço", "sem pressa", "outra vez", "cedo"]
+EUROPEAN = ["está a ler o jornal", "perdeu o autocarro", "ligou-me do telemóvel", "viu o facto", "está a beber sumo"]
+BRAZILIAN = ["está lendo o jornal", "perdeu o ônibus", "me ligou do celular", "viu o fato", "está bebendo suco"]
+
+
+def sentences(phrases, seed, num=160):
+    draw = random.Random(seed)
+    found = {}
+    while len(found) < num:
+        parts = draw.choice(SUBJECTS), draw.choice(phrases), draw.choice(ENDS), draw.choice(phrases), draw.choice(ENDS)
+        found["{} {} {}, e {} {}.".format(*parts)] = None
+    return list(found)
+
+
+def sources(folder, names=("a", "b")):
+    """Return sources of sentences, whose files are made."""
+    folder.mkdir(exist_ok=True)
+    found = []
+    for seed, name in enumerate(names):
+        for variety, phrases in (("european", EUROPEAN), ("brazilian", BRAZILIAN)):
+            (folder / f"{name}.{variety}.txt").write_text("\n".join(sentences(phrases, seed)))
+        paths = {v: [str(folder / f"{name}.{v}.txt")] for v in ("european", "brazilian")}
+        found.append(VarietySource(name=name, **paths))
+    return found
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """Sources, and the folder of a classifier that was trained on them."""
+    found = sources(tmp_path_factory.mktemp("sources"))
+    work = tmp_path_factory.mktemp("ready")
+    run(work, [OURS], sources=found)
+    return found, work / "work" / "4_clean" / "variety"
+
+
+@pytest.fixture(scope="module")
+def trained(ready):
+    return train({source.name: groups_of(files_of(source)) for source in ready[0]})
+
+
+@pytest.fixture
+def trained_work(ready, tmp_path):
+    """A folder in which the classifier is there already."""
+    shutil.copytree(ready[1], tmp_path / "work" / "4_clean" / "variety")
+    return tmp_path
+
+
+def run(tmp_path, *shards, **options):
+    corpus = Corpus(work=str(tmp_path / "work"), clean=Clean(variety=Variety(**options)))
+    folder = tmp_path / "work" / "4_clean" / "3_variety"
+    return run_variety(corpus, extracted(tmp_path / "work", *shards), folder, 1, DISPLAY), folder
+
+
+OURS, THEIRS = (
+    "A Rita está a ler o jornal, e perdeu o autocarro cedo.",
+    "A Rita está lendo o jornal, e perdeu o ônibus cedo.",
+)
+
+
+def test_names_and_numbers_tell_nothing():
+    assert simplified("Em Lisboa,  às 12h30, ele\tfalou.") == " ¤ ¤, às 0h0, ele falou. "
+    assert simplified("AVISO AOS CLIENTES") == " aviso aos clientes "
+    assert simplified(" \n") == ""
+
+
+def test_features_are_those_of_the_same_sequences_anywhere():
+    # "ele viu" and "viu": the sequences of " viu " are all in both, whatever stands before them.
+    few, many = set(features("viu")[0]), set(features("ele viu")[0])
+    assert few < many
+    indices, values = features("ele viu, ele viu")
+    assert indices.dtype == np.int64
+    assert (indices >= 0).all()
+    assert (indices < 2**NUM_BITS).all()
+    assert np.sum(values**2) == pytest.approx(1)
+    assert len(set(np.round(values / values.min(), 6))) > 1
+
+
+def test_features_are_counted_as_written_out():
+    # " ab ": of 2 characters " a", "ab", "b "; of 3 " ab", "ab "; of 4 " ab "; of 1 word " ab ": 7, each once.
+    indices, values = features("ab")
+    assert len(indices) == 7
+    assert values == pytest.approx(np.full(7, 1 / math.sqrt(7)))
+    assert len(features("")[0]) == 0
+
+
+def test_a_score_is_a_sum_of_weights():
+    indices, _ = features("ab")
+    weights = np.zeros(2**NUM_BITS, np.float32)
+    weights[indices] = 2
+    model = Model(weights, 0.5, Calibration(1.0, 0.0, 0.0))
+    # 7 features of 1 / sqrt(7), each weighs 2.
+    assert model.score("ab") == pytest.approx(2 * math.sqrt(7) + 0.5)
+    # No feature: the bias alone, and 1 / (1 + exp(-0.5)).
+    assert model.variety_of("") == ("pt-PT", pytest.approx(1 / (1 + math.exp(-0.5)), abs=1e-4))
+
+
+def test_a_calibration_grows_with_the_length():
+    calibration = Calibration(1.0, 2.0, -1.0)
+    assert calibration.probability(0.5, 100) == pytest.approx(1 / (1 + math.exp(1 - 0.5 * (1 + 2 * math.log(100)))))
+    assert calibration.probability(-1e9, 100) == pytest.approx(0)
+
+
+def test_a_trained_classifier_tells_the_varieties(trained):
+    model, evaluation = trained
+    assert model.variety_of(OURS)[0] == "pt-PT"
+    assert model.variety_of(THEIRS)[0] == "pt-BR"
+    for kind in ("held_out", "unseen"):
+        assert list(evaluation[kind]) == ["a", "b"]
+        # Each variety has words of its own in every sentence: told apart without a doubt.
+        assert all(figures["document"]["balanced_accuracy"] == 1 for figures in evaluation[kind].values())
+    held_out = evaluation["held_out"]["a"]
+    # 160 lines are 20 groups of 8, of which every tenth is held out: 2 documents, 16 lines.
+    assert (held_out["document"]["num_european"], held_out["line"]["num_brazilian"]) == (2, 16)
+    assert evaluation["unseen"]["a"]["line"]["num_european"] == 160
+    assert sum(step["num"] for step in evaluation["calibration"]) == 2 * 2 * (160 + 20)
+
+
+def test_what_it_says_of_held_out_texts_is_what_it_does(tmp_path):
+    # Labels that mean nothing: both sides are drawn alike, and no classifier can be better than chance by far.
+    draw = random.Random(3)
+    lines = sorted(set(sentences(EUROPEAN, 1, 700) + sentences(EUROPEAN, 2, 700)))
+    draw.shuffle(lines)
+    for k, variety in enumerate(("european", "brazilian")):
+        (tmp_path / f"{variety}.txt").write_text("\n".join(lines[k::2]))
+    paths = {v: [str(tmp_path / f"{v}.txt")] for v in ("european", "brazilian")}
+    _, evaluation = train({"noise": groups_of(files_of(VarietySource(name="noise", **paths)))})
+    assert evaluation["unseen"] is None
+    # 2 x 80 lines at chance: 0.5, with a standard deviation of 0.04.
+    assert evaluation["held_out"]["noise"]["line"]["auc"] == pytest.approx(0.5, abs=0.17)
+
+
+def test_training_again_gives_the_same(trained, ready):
+    again = load(ready[1])
+    assert (again.weights == trained[0].weights).all()
+    assert (again.bias, again.calibration) == (trained[0].bias, trained[0].calibration)
+    assert json.loads((ready[1] / "evaluation.json").read_text())["evaluation"] == trained[1]
+
+
+def test_a_model_is_read_as_it_was_written(trained, tmp_path):
+    save(trained[0], tmp_path)
+    again = load(tmp_path)
+    assert again.variety_of(OURS) == trained[0].variety_of(OURS)
+    assert (again.weights == trained[0].weights).all()
+    found = json.loads((tmp_path / "model.json").read_text()) | {"format": 0}
+    (tmp_path / "model.json").write_text(json.dumps(found))
+    with pytest.raises(CheckpointError, match="of another format"):
+        load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match="no classifier"):
+        load(tmp_path)
+
+
+def test_documents_of_the_other_variety_are_dropped(ready, trained_work):
+    galician = document(THEIRS, 2, language="gl")
+    portuguese = document(OURS, 3, language="pt")
+    shard = [document(OURS, 0), document(THEIRS, 1), galician, portuguese]
+    totals, folder = run(trained_work, shard, sources=ready[0])
+    assert (totals["kept"], totals["dropped"]) == (3, {"variety": 1})
+    assert [(row["id"], row["variety"]) for row in kept(folder)[0]] == [("d0", "pt-PT"), ("d2", None), ("d3", "pt-PT")]
+    (row,) = dropped(folder)
+    assert (row["id"], row["detail"].split()[0]) == ("d1", "pt-BR")
+    assert totals["evaluation"] == json.loads((folder.parent / "variety" / "evaluation.json").read_text())["evaluation"]
+
+
+def test_both_may_be_kept_and_unsure_ones_dropped(ready, trained_work):
+    both = {"keep": ["pt-PT", "pt-BR"], "sources": ready[0]}
+    totals, folder = run(trained_work, [OURS, THEIRS], **both)
+    assert [row["variety"] for row in kept(folder)[0]] == ["pt-PT", "pt-BR"]
+    totals, _ = run(trained_work, [OURS, THEIRS, "Hum."], **both, min_score=0.9)
+    assert totals["dropped"] == {"variety unsure": 1}
+    assert dropped(folder)[0]["id"] == "d2"
+
+
+def test_the_classifier_is_trained_anew_when_its_texts_change(ready, trained_work):
+    model = trained_work / "work" / "4_clean" / "variety"
+    before = content(model)
+    run(trained_work, [OURS], sources=ready[0], min_score=0.6)
+    assert content(model) == before
+    found = sources(trained_work / "sources", ["a"])
+    run(trained_work, [OURS], sources=found)
+    assert content(model) != before
+    assert [
+        source["name"] for source in json.loads((model / "evaluation.json").read_text())["trained_on"]["sources"]
+    ] == ["a"]
+
+
+def test_the_step_takes_part_when_there_are_sources(ready, trained_work):
+    work = trained_work / "work"
+    without = Corpus(work=str(work))
+    assert "variety" not in [name for name, _, _ in steps_of(without)]
+    clean = Clean(variety=Variety(sources=ready[0]), skip=["lines", "language", "quality", "duplicates", "personal"])
+    run_folder = work / "4_clean"
+    extracted(work, [OURS, THEIRS] * 2, [OURS])
+    run_folder.joinpath("begun.json").write_text("{}")
+    totals = run_clean(Corpus(work=str(work), clean=clean), 1, DISPLAY)
+    assert (totals["kept"], totals["steps"]["variety"]["dropped"]) == (3, {"variety": 2})
+
+
+def test_sources_that_cannot_be_used_are_refused(tmp_path):
+    good = sources(tmp_path / "s", ["a"])[0]
+    with pytest.raises(ConfigError, match=r"a, a; each must have a name of its own"):
+        run(tmp_path, [OURS], sources=[good, good])
+    with pytest.raises(DataError, match=r"sources: a.*fewer than 80 lines"):
+        run(tmp_path, [OURS], sources=[good.model_copy(update={"european": good.brazilian})])
+    with pytest.raises(DataError, match=r"none\.txt means no file"):
+        run(tmp_path, [OURS], sources=[good.model_copy(update={"european": [str(tmp_path / "none.txt")]})])
+    table = str(extracted(tmp_path / "t", [OURS]) / "part-00000.parquet")
+    with pytest.raises(DataError, match=r"part-00000\.parquet has the columns .*text.*; name one in columns"):
+        run(tmp_path, [OURS], sources=[good.model_copy(update={"european": [table], "columns": ["txt"]})])
