@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.cluster import jobs
-from paratune.cluster.slurm import cancel, check_job_id, queue
+from paratune.cluster.slurm import ENDED, cancel, check_job_id, known, queue
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, LaunchError
 from paratune.text import plain
@@ -52,6 +52,20 @@ def _row(found: jobs.Status) -> list[Any]:
     return [found.submitted.job, found.submitted.name, states + reason, found.nodes, found.elapsed, again, folder]
 
 
+def _queued(number: str) -> str:
+    """Return a job's number if it is not over; scancel is silent about one that is, or never was.
+
+    Raises:
+        LaunchError: It is over, or Slurm does not know it.
+    """
+    facts = known(number)
+    if any(each.get("JobState") not in ENDED for each in facts.values()):
+        return number
+    state = next((each["JobState"] for each in facts.values()), None)
+    why = f"is over ({state})" if state else "is not known to Slurm: it never was, or ended minutes ago"
+    raise LaunchError(f"job {number} {why}; nothing was cancelled; paratune jobs shows what is in the queue")
+
+
 def cancel_command(given: Sequence[str], *, as_json: bool) -> int:
     """Run `paratune cancel`; return its exit code.
 
@@ -61,7 +75,7 @@ def cancel_command(given: Sequence[str], *, as_json: bool) -> int:
     numbers: list[str] = []
     for each in given:
         if not Path(each).is_dir():
-            numbers.append(check_job_id(each, "paratune cancel:"))
+            numbers.append(_queued(check_job_id(each, "paratune cancel:")))
             continue
         queued = queue()
         here = [s.job for s in jobs.submissions([Path(each)]) if not jobs.status(s, queued).is_over]

@@ -159,6 +159,9 @@ def _array_jobs(
     dry_run: bool,
 ) -> list[tuple[Job, Path]]:
     """Return an array of what is left of a matrix, one for each number of processes."""
+    tree = read_tree(read_text(path), path.name)
+    if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
+        raise ConfigError(f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out")
     matrix = read_matrix(path)
     cells = cells_of(matrix, overrides, here=False)
     asked_cells = only(matrix, cells, only_words) if only_words else cells

@@ -35,7 +35,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (
         ("sbatch", 'echo "$@" >> words; wc -l < words | tr -d " "'),
         ("squeue", "cat queue 2>/dev/null; true"),
-        ("scontrol", '[ "$4" != 99 ] && echo "JobId=$4 JobState="'),
+        ("scontrol", '[ "$4" != 99 ] && echo "JobId=$4 JobState=$(cat state 2>/dev/null)"'),
         ("scancel", 'echo "$@" > cancelled'),
     ):
         (Path("bin") / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -135,6 +135,8 @@ def test_a_command_line_that_makes_no_sense_is_refused(changed: dict[str, Any], 
 
 
 def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: Launch, here: Path, capsys: Any):
+    with pytest.raises(ConfigError, match=r"c\.yaml is the configuration of one run, and --array is for a matrix"):
+        launch("c.yaml", is_array=True)
     with pytest.raises(ConfigError, match=r"m\.yaml is a matrix of runs: add --array"):
         launch("m.yaml")
     assert launch("m.yaml", is_array=True, as_json=True, max_at_once=3) == 0
@@ -189,6 +191,13 @@ def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: 
         cancel_command(["runs/c"], as_json=False)
     (here / "queue").write_text("1|1|N/A|RUNNING|0:05|1|n1|None\n")
     assert cancel_command(["runs/c"], as_json=True) == 0
+    assert (here / "cancelled").read_text() == "1\n"
+    # Of these scancel says nothing, and ends with 0.
+    with pytest.raises(LaunchError, match=r"job 99 is not known to Slurm: .* nothing was cancelled"):
+        cancel_command(["12", "99"], as_json=False)
+    (here / "state").write_text("COMPLETED")
+    with pytest.raises(LaunchError, match=r"job 12 is over \(COMPLETED\); nothing was cancelled"):
+        cancel_command(["12"], as_json=False)
     assert (here / "cancelled").read_text() == "1\n"
     with pytest.raises(ConfigError, match="is no number of a job"):
         cancel_command(["runs/nothing"], as_json=False)
