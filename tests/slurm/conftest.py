@@ -45,6 +45,7 @@ def cluster() -> Iterator[toy.ToyCluster]:
     os.environ.update(running.environment)
     # Jobs inherit it, as on a cluster.
     os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", PARATUNE_CACHE=str(folder / "cache"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent / "e2e"), os.environ.get("PYTHONPATH")]))
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     yield running
     toy.stop(running)

@@ -88,7 +88,8 @@ def test_a_matrix_is_an_array_of_its_runs(world: Path, paratune: Run):
 
 
 def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster):
-    name = ("--set", "run.name=lost", "--set", "train.epochs=60")
+    # 100 steps of 50 ms at least: long enough to lose a node in, and no longer on a machine that is slow.
+    name = ("--set", "run.name=lost", "--set", "train.epochs=10", "--set", "strategy={kind: 'outside:Slow'}")
     job = submitted(paratune(*TWO_NODES, *name, "--json"))
     run = world / "runs" / "lost"
     wait_until(lambda: has_checkpoint(run), "it trains")

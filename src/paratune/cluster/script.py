@@ -198,9 +198,10 @@ def _setup(site: Site) -> Iterator[str]:
         yield ""
         if site.purge_modules:
             yield "module purge"
-        yield from (f"module load {quoted(each)}" for each in site.modules)
+        yield from (f"module load {quoted(each)} || not_ready {quoted(each)}" for each in site.modules)
     if site.venv is not None:
-        yield from ("", f". {quoted(f'{site.venv}/bin/activate')} || exit 5")
+        activate = quoted(f"{site.venv}/bin/activate")
+        yield from ("", f". {activate} || not_ready {activate}")
     variables = [*_site_variables(site)]
     if variables:
         yield from ("", *variables)
@@ -292,6 +293,11 @@ def _wrapped(words: Iterable[str], *, indent: str) -> Iterator[str]:
 def _signals() -> list[str]:
     return """
 say() { echo "$(date +%FT%T) $*"; }
+not_ready() {
+  say "$1 cannot be loaded: the run was not started"
+  echo 5 > "$folder/$job.exit"
+  exit 5
+}
 
 # A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=

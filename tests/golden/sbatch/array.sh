@@ -19,6 +19,11 @@ max_requeues=100 max_hang_requeues=1
 processes=1
 
 say() { echo "$(date +%FT%T) $*"; }
+not_ready() {
+  say "$1 cannot be loaded: the run was not started"
+  echo 5 > "$folder/$job.exit"
+  exit 5
+}
 
 # A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=

@@ -25,6 +25,11 @@ max_requeues=100 max_hang_requeues=1
 processes=8
 
 say() { echo "$(date +%FT%T) $*"; }
+not_ready() {
+  say "$1 cannot be loaded: the run was not started"
+  echo 5 > "$folder/$job.exit"
+  exit 5
+}
 
 # A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=
@@ -43,11 +48,11 @@ trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
 module purge
-module load GCC/12.3.0
-module load CUDA/12.4.0
-module load Python/3.11.3
+module load GCC/12.3.0 || not_ready GCC/12.3.0
+module load CUDA/12.4.0 || not_ready CUDA/12.4.0
+module load Python/3.11.3 || not_ready Python/3.11.3
 
-. "$HOME/paratune/.venv/bin/activate" || exit 5
+. "$HOME/paratune/.venv/bin/activate" || not_ready "$HOME/paratune/.venv/bin/activate"
 
 export NCCL_SOCKET_IFNAME=ib0
 export GLOO_SOCKET_IFNAME=ib0

@@ -22,6 +22,11 @@ max_requeues=100 max_hang_requeues=1
 processes=8
 
 say() { echo "$(date +%FT%T) $*"; }
+not_ready() {
+  say "$1 cannot be loaded: the run was not started"
+  echo 5 > "$folder/$job.exit"
+  exit 5
+}
 
 # A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=
@@ -39,7 +44,7 @@ pass_on() {
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
-. "$HOME/paratune/.venv/bin/activate" || exit 5
+. "$HOME/paratune/.venv/bin/activate" || not_ready "$HOME/paratune/.venv/bin/activate"
 
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 export HF_HOME="$HOME/paratune/hf"

@@ -23,6 +23,11 @@ max_requeues=100 max_hang_requeues=1
 processes=4
 
 say() { echo "$(date +%FT%T) $*"; }
+not_ready() {
+  say "$1 cannot be loaded: the run was not started"
+  echo 5 > "$folder/$job.exit"
+  exit 5
+}
 
 # A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=
@@ -40,7 +45,7 @@ pass_on() {
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
-. "$HOME/paratune/.venv/bin/activate" || exit 5
+. "$HOME/paratune/.venv/bin/activate" || not_ready "$HOME/paratune/.venv/bin/activate"
 
 export config=/home/me/work/runs/sst2/slurm/config.yaml
 

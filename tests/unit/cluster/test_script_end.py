@@ -40,6 +40,7 @@ def end(
     max_requeues: int = 2,
     hangs: int | None = None,
     max_hang_requeues: int = 1,
+    **more: object,
 ) -> tuple[int, bool, str]:
     """Run the script; return its exit code, whether it asked for its next start, and what it left in JOB.exit."""
     programs = here / "bin"
@@ -50,7 +51,7 @@ def end(
     (here / "slurm").mkdir()
     if hangs is not None:
         (here / "slurm" / "7.hangs").write_text(f"{hangs}\n")
-    site = Site(nodes=2, max_requeues=max_requeues, max_hang_requeues=max_hang_requeues)
+    site = Site(nodes=2, max_requeues=max_requeues, max_hang_requeues=max_hang_requeues, **more)
     job = Job("a", Site(nodes=2), (Run("a", here / "c.yaml"),), here / "slurm", here)
     script = here / "job.sh"
     script.write_text(script_text(replace(job, site=site)))
@@ -164,3 +165,21 @@ def test_what_stood_still_and_was_cancelled_meanwhile_stays_so(tmp_path: Path):
 
 def test_what_stood_still_as_a_signal_came_is_queued_again(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:10 rank1:10", signal="USR1")[1:] == (True, "requeued")
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"venv": "/nowhere/.venv"}, "/nowhere/.venv/bin/activate"),
+        ({"modules": ["cuda/99"]}, "cuda/99"),
+        ({"setup": ["module() { return 1; }"], "modules": ["python/3.11", "cuda/99"]}, "python/3.11"),
+    ],
+)
+def test_what_cannot_be_loaded_ends_the_job_before_the_run(asked: dict[str, object], named: str, tmp_path: Path):
+    assert end(tmp_path, ends=0, codes="rank0:0 rank1:0", **asked) == (5, False, "5")
+    assert f"{named} cannot be loaded: the run was not started\n" in (tmp_path / "said").read_text()
+
+
+def test_modules_that_load_are_no_hindrance(tmp_path: Path):
+    asked = {"setup": ["module() { :; }"], "modules": ["python/3.11"]}
+    assert end(tmp_path, ends=0, codes="rank0:0 rank1:0", **asked) == (0, False, "0")
