@@ -1,8 +1,4 @@
-import os
 import random
-import signal
-import subprocess
-import sys
 
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept
@@ -144,41 +140,3 @@ def test_a_long_id_is_refused(tmp_path):
     extracted(tmp_path, [document("um texto", id="0123456789abcdefg")])
     with pytest.raises(DataError, match="the id 0123456789abcdefg is longer than 16 bytes"):
         run(tmp_path)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from paratune.console import Display
-from paratune.corpus import stage
-from paratune.corpus.clean import clusters
-from paratune.corpus.clean.duplicates import run_duplicates
-from paratune.corpus.settings import Corpus
-def killed(work):
-    def run(*arguments):
-        work(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return run
-work = Path(sys.argv[1])
-stage.write_shard = killed(stage.write_shard)
-clusters._Forest.flatten = killed(clusters._Forest.flatten)
-if (work / "4_clean/4_duplicates/clusters").exists():
-    clusters._Forest.flatten = clusters._Forest.flatten.__closure__[0].cell_contents
-run_duplicates(Corpus(work=sys.argv[1]), work / "3_extract", work / "4_clean/4_duplicates", 1, Display(speaks=False))
-"""
-
-
-@pytest.mark.slow
-def test_killed_after_each_shard_of_each_phase_it_gives_the_same(tmp_path):
-    rows = many(10)
-    for name in ("whole", "killed"):
-        extracted(tmp_path / name, rows[:15], rows[15:])
-    run(tmp_path / "whole")
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    num_killed = 0
-    while subprocess.run([sys.executable, script, tmp_path / "killed"], env=os.environ).returncode == -signal.SIGKILL:
-        num_killed += 1
-    # Two shards of signatures, one of pairs, the clusters, and two shards of what stays.
-    assert num_killed == 6
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")

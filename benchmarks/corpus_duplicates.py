@@ -1,0 +1,206 @@
+"""How many planted near-duplicates are found, how fast the steps of the cleaning over the whole corpus are, and whether
+their memory grows with it. Prints Markdown.
+
+    python benchmarks/corpus_duplicates.py --data FOLDER
+
+FOLDER holds pt_raw_text/*.parquet (column text) and assin_ptpt/*.parquet. Documents are windows of 150 to 450 words of
+the former; of some a copy is planted in which a share of the words is replaced by others of it.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from paratune.console import Display
+from paratune.corpus.clean.decontaminate import run_decontaminate
+from paratune.corpus.clean.duplicates import run_duplicates
+from paratune.corpus.clean.lines import run_lines
+from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
+from paratune.corpus.clean.signatures import candidate_probability, shingles, words_of
+from paratune.corpus.rows import DOCUMENT_SCHEMA
+from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import dropped_file, write_shard
+from paratune.corpus.stage import Stage, begin, finish
+
+EDITS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3)
+PER_SHARD = 2000
+STEPS = {"lines": run_lines, "duplicates": run_duplicates, "decontaminate": run_decontaminate}
+DISPLAY = Display(speaks=False)
+
+
+def main() -> None:
+    arguments = parse()
+    if arguments.step:
+        run_step(Path(arguments.work), arguments.step, arguments.data)
+        return
+    from machine import machine_lines  # here: it imports torch, whose memory is not that of a step
+
+    print("\n".join(machine_lines()))
+    words = read_words(arguments.data)
+    with tempfile.TemporaryDirectory() as work:
+        if arguments.only != "memory":
+            planted_pairs(words, arguments, Path(work))
+        if arguments.only != "pairs":
+            memory(words, arguments, Path(work))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
+    parser.add_argument("--pairs", type=int, default=100, help="planted pairs of each share of edits")
+    parser.add_argument("--only", choices=("pairs", "memory"), help="one of the two tables")
+    parser.add_argument("--documents", type=int, default=10_000, help="of the smaller corpus; the larger has 10 times")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    found = parser.parse_args()
+    found.data = Path(found.data)
+    return found
+
+
+def read_words(data: Path) -> list[str]:
+    texts = [text for path in sorted((data / "pt_raw_text").glob("*.parquet")) for text in read(path)]
+    return [word for text in texts for word in text.split()]
+
+
+def read(path: Path) -> list[str]:
+    return pq.read_table(path)["text"].to_pylist()
+
+
+def document(number: int, text: str) -> dict[str, Any]:
+    url = f"http://host{number % 97}.pt/{number}"
+    return dict.fromkeys(DOCUMENT_SCHEMA.names) | {"id": f"{number:016x}", "url": url, "text": text}
+
+
+def write(work: Path, documents: Iterator[dict[str, Any]], num_documents: int) -> None:
+    """Write documents as the extraction leaves them."""
+    stage = Stage("extract", work / "3_extract", DOCUMENT_SCHEMA, list, {}, [])
+    begin(stage)
+    num_shards = -(-num_documents // PER_SHARD)
+    for number in range(num_shards):
+        size = min(PER_SHARD, num_documents - number * PER_SHARD)
+        write_shard(stage.folder, number, DOCUMENT_SCHEMA, (next(documents) for _ in range(size)))
+    finish(stage, num_shards)
+
+
+def edited(text: list[str], share: float, words: list[str], chance: random.Random) -> list[str]:
+    """Replace a share of the words, at least one, at places of chance."""
+    found = list(text)
+    for place in chance.sample(range(len(found)), max(1, round(share * len(found)))):
+        found[place] = chance.choice(words)
+    return found
+
+
+def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -> None:
+    """Plant edited copies of windows that do not overlap, and count which are found."""
+    chance = random.Random(1)
+    starts = list(range(0, len(words) - 450, 450))
+    if arguments.pairs * len(EDITS) > len(starts):
+        raise SystemExit(f"--pairs {arguments.pairs}: at most {len(starts) // len(EDITS)}, or windows overlap")
+    chance.shuffle(starts)
+    texts: list[list[str]] = []
+    pairs: list[tuple[float, int]] = []
+    for number in range(arguments.pairs * len(EDITS)):
+        window = words[starts[number] : starts[number] + chance.randrange(150, 450)]
+        pairs.append((EDITS[number % len(EDITS)], len(texts)))
+        texts += [window, edited(window, EDITS[number % len(EDITS)], words, chance)]
+    write(work / "pairs", (document(n, " ".join(text)) for n, text in enumerate(texts)), len(texts))
+    corpus = Corpus(work=str(work / "pairs"))
+    run_duplicates(corpus, work / "pairs/3_extract", work / "pairs/4_clean/4_duplicates", 1, DISPLAY)
+    near = corpus.clean.duplicates.near
+    assert near is not None
+    found = {}
+    for number in range(-(-len(texts) // PER_SHARD)):
+        for row in pq.read_table(work / "pairs/4_clean/4_duplicates" / dropped_file(number)).to_pylist():
+            found[int(row["id"], 16)] = int(row["detail"].split()[0], 16)
+    sets = [set(shingles(words_of(" ".join(text)), near.shingle_words)) for text in texts]
+    similarities = [len(sets[n] & sets[n + 1]) / len(sets[n] | sets[n + 1]) for _, n in pairs]
+    print(
+        f"\n{len(pairs)} planted pairs of texts of 150 to 450 words; shingles of {near.shingle_words} words, "
+        f"{near.bands} bands of {near.rows}, threshold {near.threshold}\n"
+    )
+    print(
+        "| words replaced | pairs | Jaccard, mean | expected to be compared | found |\n| --- | --- | --- | --- | --- |"
+    )
+    for edit in EDITS:
+        chosen = [index for index, (share, _) in enumerate(pairs) if share == edit]
+        mean = sum(similarities[index] for index in chosen) / len(chosen)
+        compared = sum(candidate_probability(similarities[index], near.bands, near.rows) for index in chosen)
+        hits = sum(found.get(pairs[index][1] + 1) == pairs[index][1] for index in chosen)
+        print(f"| {edit:.1%} | {len(chosen)} | {mean:.3f} | {compared / len(chosen):.1%} | {hits / len(chosen):.1%} |")
+    similar = {n + 1 for (_, n), similarity in zip(pairs, similarities, strict=True) if similarity >= near.threshold}
+    hits = sum(found.get(n) == n - 1 for n in similar)
+    right = 0
+    for other, first in found.items():
+        one, two = sets[first], sets[other]
+        right += len(one & two) / len(one | two) >= near.threshold
+    print(
+        f"\nOf {len(similar)} pairs of a Jaccard similarity of {near.threshold} or more {hits} were found: recall "
+        f"{hits / len(similar):.1%}. Of {len(found)} documents that were dropped {right} have that similarity to the "
+        f"one they name: precision {right / len(found):.1%}."
+    )
+
+
+def stream(words: list[str], num_documents: int) -> Iterator[dict[str, Any]]:
+    """Yield documents, a tenth of them edited copies of one of the hundred before; all have two common lines."""
+    chance = random.Random(2)
+    last: list[list[str]] = []
+    for number in range(num_documents):
+        if last and chance.random() < 0.1:
+            text = edited(chance.choice(last), chance.choice((0.0, 0.01, 0.02)), words, chance)
+        else:
+            text = []
+            while len(text) < 250:  # pieces of the text in an order of chance: no two documents are alike
+                start = chance.randrange(len(words) - 20)
+                text += words[start : start + 20]
+        last = [*last[-99:], text]
+        lines = [" ".join(text[start : start + 50]) for start in range(0, len(text), 50)]
+        yield document(number, "\n".join(["Início do sítio de notícias", *lines, f"Atualizado em {number}"]))
+
+
+def memory(words: list[str], arguments: argparse.Namespace, work: Path) -> None:
+    print("\n| step | documents | kept | CPU seconds | documents per CPU second | peak of memory, MiB |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for times in (1, 10):
+        folder, size = work / f"x{times}", times * arguments.documents
+        write(folder, stream(words, size), size)
+        for step in STEPS:
+            command = [sys.executable, __file__, "--step", step, "--work", str(folder), "--data", str(arguments.data)]
+            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            print(
+                f"| {step} | {size} | {found['kept']} | {found['cpu_s']:.1f} | {size / found['cpu_s']:.0f} | "
+                f"{found['peak_mib']:.0f} |",
+                flush=True,
+            )
+
+
+def run_step(work: Path, step: str, data: Path) -> None:
+    """Run one step in this process, and print its figures as JSON."""
+    tests = [
+        EvaluationSet(name="assin", files=[str(data / "assin_ptpt/*.parquet")], columns=["sentence1", "sentence2"])
+    ]
+    corpus = Corpus(work=str(work), clean=Clean(decontaminate=Decontaminate(sets=tests)))
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    totals = STEPS[step](corpus, work / "3_extract", work / f"4_clean/{step}_{step}", 1, DISPLAY)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({"kept": totals["kept"], "cpu_s": cpu_s, "peak_mib": peak_mib()}))
+
+
+def peak_mib() -> float:
+    """Return the peak of this process alone; getrusage would count that of the one which started it."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    main()

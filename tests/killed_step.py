@@ -1,0 +1,35 @@
+"""Runs a step of the cleaning and kills itself after each shard that it writes: python killed_step.py STEP WORK CLEAN.
+
+CLEAN is the section of the settings, as JSON. The exit status is 0 when there is nothing left to write.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from paratune.console import Display
+from paratune.corpus import stage
+from paratune.corpus.clean import clusters
+from paratune.corpus.clean.run import STEPS
+from paratune.corpus.clean.settings import Clean
+from paratune.corpus.settings import Corpus
+
+
+def killed(work):
+    def run(*arguments):
+        work(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return run
+
+
+if __name__ == "__main__":
+    step, work = sys.argv[1], Path(sys.argv[2])
+    folder = work / "4_clean" / f"1_{step}"
+    stage.write_shard = killed(stage.write_shard)
+    if not (folder / "clusters").exists():  # the file of the clusters is killed once, before it has its name
+        clusters._Forest.flatten = killed(clusters._Forest.flatten)
+    corpus = Corpus(work=str(work), clean=Clean(**json.loads(sys.argv[3])))
+    dict(STEPS)[step](corpus, work / "3_extract", folder, 1, Display(speaks=False))
