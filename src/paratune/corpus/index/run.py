@@ -199,8 +199,8 @@ class _Even:
 def _rows(tables: Sequence[Path]) -> Iterator[Any]:
     for path in tables:
         with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches():
-                yield from batch.to_pylist()
+            for group in range(table.num_row_groups):  # batches over all of them hold more, the more there are
+                yield from table.read_row_group(group).to_pylist()
 
 
 def _once(rows: Iterator[dict[str, Any]], later: Iterator[int]) -> Iterator[Any]:
@@ -221,8 +221,8 @@ def _later(tables: Sequence[Path], scratch: Path) -> Iterator[int]:
     with RunWriter(scratch, 0) as digests:
         for path in tables:
             with pq.ParquetFile(path) as table:
-                for batch in table.iter_batches(columns=["digest"]):
-                    found = batch.column(0).to_pylist()
+                for group in range(table.num_row_groups):
+                    found = table.read_row_group(group, columns=["digest"])["digest"].to_pylist()
                     keyed = [(*_key(each), at) for at, each in enumerate(found, start=number) if each is not None]
                     digests.add(*np.array(keyed, np.uint64).reshape(-1, 3).T)
                     number += len(found)
