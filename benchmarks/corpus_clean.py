@@ -1,0 +1,113 @@
+"""Documents per CPU-second of the steps of the cleaning, and memory at ten times the input; how varieties are told.
+
+python benchmarks/corpus_clean.py steps --data DATA   # DATA/pt_raw_text/train.parquet: documents in a column `text`
+python benchmarks/corpus_clean.py variety CORPUS.yaml # trains on clean.variety.sources and prints its evaluation
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from paratune.console import Display
+from paratune.corpus.clean.run import BEFORE, STEPS
+from paratune.corpus.rows import DOCUMENT_SCHEMA
+from paratune.corpus.settings import Corpus, read_settings
+from paratune.corpus.shard import write_shard
+from paratune.corpus.stage import Stage, begin, finish
+
+NAMES = ("language", "quality", "personal")
+NUM_DOCUMENTS = 300
+
+
+def extracted(work: Path, texts: list[str]) -> None:
+    stage = Stage("extract", work / BEFORE, DOCUMENT_SCHEMA, list, {}, [])
+    begin(stage)
+    rows = (dict.fromkeys(DOCUMENT_SCHEMA.names) | {"id": str(n), "url": "u", "text": t} for n, t in enumerate(texts))
+    write_shard(stage.folder, 0, DOCUMENT_SCHEMA, rows)
+    finish(stage, 1)
+
+
+def one(name: str, table: Path, times: int) -> None:
+    """Run one step on so many documents; print CPU seconds, peak memory and what was kept."""
+    texts = pq.read_table(table, columns=["text"])["text"].to_pylist()[:NUM_DOCUMENTS] * times
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        num_bytes = sum(len(text.encode()) for text in texts)
+        num = len(texts)
+        extracted(work, texts)
+        del texts
+        # Loading of models counts once for a process, not for a document.
+        begun = time.process_time()
+        empty = work / "empty"
+        extracted(empty, [])
+        dict(STEPS)[name](Corpus(work=str(empty)), empty / BEFORE, empty / f"1_{name}", 1, Display(speaks=False))
+        started = time.process_time()
+        totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", 1, Display(speaks=False))
+        taken = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - begun, "cpu_s": taken, "peak_mib": peak}
+    print(json.dumps(found | {"kept": totals["kept"]}))
+
+
+def steps(table: Path) -> None:
+    print("| step | documents | documents per CPU-second | MB per CPU-second | start, CPU s | kept | peak MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for name in NAMES:
+        for times in (1, 10):
+            command = [sys.executable, __file__, "one", name, str(table), str(times)]
+            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rates = f"{found['documents'] / found['cpu_s']:.0f} | {found['mb'] / found['cpu_s']:.2f}"
+            rest = f"{found['start_s']:.1f} | {found['kept']} | {found['peak_mib']:.0f}"
+            print(f"| {name} | {found['documents']} | {rates} | {rest} |", flush=True)
+
+
+def variety(path: Path) -> None:
+    from paratune.corpus.clean.variety.texts import files_of, groups_of
+    from paratune.corpus.clean.variety.train import train
+
+    options = read_settings(path).clean.variety
+    started = time.process_time()
+    _, found = train({source.name: groups_of(files_of(source)) for source in options.sources})
+    print(f"{time.process_time() - started:.0f} CPU seconds")
+    show(found)
+
+
+def show(found: dict) -> None:
+    print("| source | length | texts pt-PT, pt-BR | held out: pt-PT, pt-BR, AUC | unseen: pt-PT, pt-BR, AUC |")
+    print("|---|---|---|---|---|")
+    for source, lengths in found["held_out"].items():
+        for length, held in lengths.items():
+            new = (found["unseen"] or {}).get(source, {}).get(length)
+            cells = [
+                f"{each['european']:.2f}, {each['brazilian']:.2f}, {each['auc']:.3f}" if each else "n/a"
+                for each in (held, new)
+            ]
+            num = (new or held)["num_european"], (new or held)["num_brazilian"]
+            print(f"| {source} | {length} | {num[0]}, {num[1]} | {' | '.join(cells)} |")
+    for step in found["calibration"]:
+        print(step)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("steps").add_argument("--data", type=Path, required=True)
+    commands.add_parser("variety").add_argument("settings", type=Path)
+    single = commands.add_parser("one")
+    single.add_argument("name")
+    single.add_argument("table", type=Path)
+    single.add_argument("times", type=int)
+    arguments = parser.parse_args()
+    if arguments.command == "steps":
+        steps(arguments.data / "pt_raw_text" / "train.parquet")
+    elif arguments.command == "variety":
+        variety(arguments.settings)
+    else:
+        one(arguments.name, arguments.table, arguments.times)
