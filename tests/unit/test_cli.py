@@ -238,3 +238,10 @@ def test_what_a_process_ends_with_is_written_where_a_job_looks(line: str, code: 
     environ = {**os.environ, "PARATUNE_EXIT_CODES": str(tmp_path), "RANK": "3"}
     done = subprocess.run([sys.executable, "-c", text], env=environ, capture_output=True, timeout=60, check=False)
     assert (done.returncode, (tmp_path / "rank3").read_text()) == (code, f"{code}\n")
+
+
+def test_the_stages_of_a_corpus_are_those_of_the_help():
+    from paratune.cli.corpus import STAGES as SAID
+    from paratune.commands.corpus import STAGES
+
+    assert ", ".join(STAGES) == SAID

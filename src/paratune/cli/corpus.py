@@ -9,6 +9,8 @@ from paratune.cli.options import Json
 
 corpus_app = App(name="corpus")
 
+STAGES = "index, fetch, extract, clean, sentences, store"
+
 Language = Annotated[str | None, Parameter(help="ISO 639-1 code, such as pt")]
 Variety = Annotated[str | None, Parameter(help="such as pt-PT")]
 Year = Annotated[int | None, Parameter(help="of the capture")]
@@ -19,7 +21,7 @@ Host = Annotated[str | None, Parameter(help="with all below it")]
 def corpus(
     config: Path,
     *,
-    only: Annotated[str | None, Parameter(help="stage to run anew, and no other: index")] = None,
+    only: Annotated[str | None, Parameter(help=f"stage to run anew, and no other: {STAGES}")] = None,
     workers: Annotated[int | None, Parameter(help="processes, instead of those of CONFIG")] = None,
     json: Json = False,
 ) -> int:

@@ -1,0 +1,90 @@
+"""What comes out of WARC files in the end, and that it is the same with more workers."""
+
+import gzip
+import json
+import random
+import uuid
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from corpus_documents import content
+
+from paratune.commands.corpus import STAGES, corpus_command
+from paratune.data.texts import iterate_texts
+
+COMMON = (
+    "a casa de o rio que não se via para com uma noite em por mais as dos como mas ao ele das tem seu sua ou quando "
+    "muito nos já eu também só pelo pela até isso ela entre depois sem mesmo aos seus quem nas me esse eles você essa"
+)
+
+
+def page(number: int) -> bytes:
+    """Return a page of running text of its own."""
+    draw = random.Random(number)
+    lines = [" ".join(draw.choices(COMMON.split(), k=13)).capitalize() + " casa." for _ in range(30)]
+    paragraphs = "".join(f"<p>{' '.join(lines[at : at + 3])}</p>" for at in range(0, 30, 3))
+    return f"<html><head><title>n{number}</title></head><body><article>{paragraphs}</article></body></html>".encode()
+
+
+def record(url: str, body: bytes, mime: str) -> bytes:
+    """Return a record of a WARC file, as ISO 28500 has it."""
+    http = f"HTTP/1.1 200 OK\r\nContent-Type: {mime}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    head = (
+        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2010-05-06T07:08:09Z\r\n"
+        f"WARC-Record-ID: <urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, url)}>\r\n"
+        f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
+    )
+    return gzip.compress(head.encode() + http + b"\r\n\r\n")
+
+
+def configure(folder: Path, name: str, workers: int) -> Path:
+    (folder / f"{name}.yaml").write_text(
+        f"work: {folder / name}\nworkers: {workers}\nrows_per_shard: 4\n"
+        f"index: {{warcs: [{folder}/*.warc.gz]}}\nclean: {{skip: [language, variety, quality]}}\n"
+        "store: {validation: 0.3}\n"
+    )
+    return folder / f"{name}.yaml"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    pages = [(f"http://www.a{number % 3}.pt/{number}", page(number % 9), "text/html") for number in range(10)]
+    records = [record(*each) for each in (*pages, ("http://a.pt/x.png", b"\x89PNG", "image/png"))]
+    (folder / "1.warc.gz").write_bytes(b"".join(records))
+    corpus_command(configure(folder, "one", 1), only=None, workers=None, as_json=False)
+    return folder
+
+
+def test_all_stages_run_one_after_the_other(made, capsys):
+    work = made / "one"
+    corpus_command(made / "one.yaml", only=None, workers=None, as_json=True)
+    totals = json.loads(capsys.readouterr().out)
+    assert list(totals) == list(STAGES)
+    # Of 11 records one is no text, and one page is there twice.
+    assert totals["index"]["read"]["dropped"] == {"mime": 1}
+    assert totals["index"]["dropped"] == {"duplicate": 1}
+    assert [totals[name]["kept"] for name in ("index", "fetch", "extract", "clean", "store")] == [9] * 5
+    assert totals["sentences"]["kept"] == 9 * 30
+    texts = [str(path) for path in sorted((work / "6_store/texts").glob("*.parquet"))]
+    assert len(list(iterate_texts(texts, "text"))) == 9
+    rows = pq.read_table(work / "6_store/documents/part-00000.parquet").to_pylist()
+    assert {(row["host"], row["timestamp"], row["title"]) for row in rows} >= {("a0.pt", "20100506070809", "n0")}
+
+
+def test_pages_and_report_are_there(made):
+    work = made / "one"
+    assert "9 documents, 3,780 words, 270 sentences from 3 hosts." in (work / "report.md").read_text()
+    assert "finished; " in (work / "progress.html").read_text()
+    for name in ("report.html", "progress.html"):
+        assert 'http-equiv="refresh"' not in (work / name).read_text()
+
+
+@pytest.mark.slow
+def test_more_workers_give_the_same_files(made):
+    corpus_command(configure(made, "two", 2), only=None, workers=None, as_json=True)
+    for folder, _ in STAGES.values():
+        one, two = content(made / "one" / folder), content(made / "two" / folder)
+        assert sorted(one) == sorted(two)
+        assert [name for name in one if one[name] != two[name]] in ([], ["corpus.duckdb"]), folder
