@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from paratune.cli.options import Json
+from paratune.errors import ConfigError
 
 corpus_app = App(name="corpus")
 
@@ -23,15 +24,24 @@ def corpus(
     *,
     only: Annotated[str | None, Parameter(help=f"stage to run anew, and no other: {STAGES}")] = None,
     workers: Annotated[int | None, Parameter(help="processes, instead of those of CONFIG")] = None,
+    executor: Annotated[
+        Literal["local", "slurm", "ray"] | None, Parameter(help="datatrove's, that makes the shards on many machines")
+    ] = None,
+    tasks: Annotated[int | None, Parameter(help="with --executor: most tasks of a stage")] = None,
+    site: Annotated[Path | None, Parameter(help="with --executor slurm: profile of the cluster")] = None,
+    task_gib: Annotated[int | None, Parameter(help="with --executor: memory that a task asks for; 2 if none")] = None,
     json: Json = False,
 ) -> int:
     """Build what CONFIG says of a corpus from a web archive, stage by stage; start it again after a crash.
 
     What is done is kept, and what is dropped too, with the reason; any number of workers gives the same files.
     """
-    from paratune.commands.corpus import corpus_command
+    from paratune.commands.corpus import Executor, corpus_command
 
-    return corpus_command(config, only=only, workers=workers, as_json=json)
+    if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
+        raise ConfigError("--executor and --tasks go together; --site and --task-gib need them")
+    chosen = None if executor is None or tasks is None else Executor(executor, tasks, site, task_gib)
+    return corpus_command(config, only=only, workers=workers, as_json=json, executor=chosen)
 
 
 @corpus_app.command

@@ -116,7 +116,7 @@ def script_text(job: Job) -> str:
         list(_directives(job)),
         ["", *_names(job)],
         list(_signals()),
-        list(_setup(job.site)),
+        list(setup_lines(job.site)),
         list(_run_of(job)),
         list(_task(job)),
         list(_start(job)),
@@ -191,7 +191,8 @@ def _names(job: Job) -> Iterator[str]:
     yield f"processes={job.num_processes}"
 
 
-def _setup(site: Site) -> Iterator[str]:
+def setup_lines(site: Site) -> Iterator[str]:
+    """Yield what a job does before all else: the site's own lines, modules, virtual environment and variables."""
     if site.setup:
         yield from ("", "# The site's own lines.", *site.setup)
     if site.modules:

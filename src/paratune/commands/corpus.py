@@ -1,13 +1,17 @@
 """`paratune corpus`: the stages of a corpus, one after the other."""
 
+import logging
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from paratune.commands import corpus_sentences
+from paratune.commands.corpus_executor import AT_HOME, spread_of
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
 from paratune.console import Display, print_json, print_result, set_up_logging
@@ -17,10 +21,13 @@ from paratune.corpus.fetch import run as fetch
 from paratune.corpus.index import run as index
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
-from paratune.corpus.stage import STAGE_FILE
+from paratune.corpus.spread import Spread
+from paratune.corpus.stage import STAGE_FILE, spread_by
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
 from paratune.text import plain
+
+log = logging.getLogger(__name__)
 
 STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {
     "index": (index.FOLDER, index.run_index),
@@ -37,7 +44,19 @@ LOCK_FILE = "lock"
 LOOK_S = 0.2
 
 
-def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json: bool) -> int:
+@dataclass(frozen=True)
+class Executor:
+    """What makes the shards instead of processes of this command."""
+
+    name: str
+    tasks: int
+    site: Path | None = None
+    memory_gib: int | None = None
+
+
+def corpus_command(
+    path: Path, *, only: str | None, workers: int | None, as_json: bool, executor: Executor | None = None
+) -> int:
     """Run the stages that are not done yet; return the exit code.
 
     Args:
@@ -45,6 +64,7 @@ def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json
         only: A stage to run anew, and no other.
         workers: Processes, instead of those of the settings.
         as_json: Whether the result is printed as JSON.
+        executor: One of datatrove's, for stages that ask no archive.
 
     Raises:
         ParatuneError: The settings are wrong, a file cannot be read, or the folder is in use.
@@ -56,6 +76,7 @@ def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json
         raise ConfigError(f"--workers {workers}: at least 1")
     set_up_logging(speaks=True)
     work = Path(corpus.work)
+    spread = None if executor is None else _spread(work, executor, workers or corpus.workers)
     lock = _take(work)
     try:
         with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page:
@@ -64,7 +85,8 @@ def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json
                 if only in (None, name):
                     if only is not None and (work / folder / STAGE_FILE).exists():
                         shutil.rmtree(work / folder)
-                    totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
+                    with nullcontext() if spread is None or name in AT_HOME else spread_by(spread):
+                        totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
         if STORE in totals:
             write_report(work)
     finally:
@@ -74,6 +96,19 @@ def corpus_command(path: Path, *, only: str | None, workers: int | None, as_json
     else:
         print_result(_table(work, totals))
     return EXIT_OK
+
+
+def _spread(work: Path, executor: Executor, workers: int) -> Spread:
+    found = spread_of(
+        work,
+        executor=executor.name,
+        tasks=executor.tasks,
+        workers=workers,
+        site=executor.site,
+        memory_gib=executor.memory_gib,
+    )
+    log.info("%s: %s make no use of it: they may ask an archive, from one machine", executor.name, ", ".join(AT_HOME))
+    return found
 
 
 def _take(work: Path) -> FileLock:

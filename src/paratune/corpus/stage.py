@@ -20,6 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,24 @@ class Stage:
     """All that the rows depend on beside the input, as JSON has it."""
     source: Any
     """What the input is, as JSON has it: names and sizes of files, or the `output` of the stage before."""
+
+
+_SPREAD: ContextVar[Callable[[Stage, Sequence[tuple[int, Any]]], Iterator[int]] | None]
+_SPREAD = ContextVar("spread", default=None)
+
+
+@contextmanager
+def spread_by(make: Callable[[Stage, Sequence[tuple[int, Any]]], Iterator[int]]) -> Iterator[None]:
+    """Have the shards of all stages in the block made by something else than processes of this machine.
+
+    Args:
+        make: Takes a stage, and numbers and inputs of its shards; yields the number of each when it is there.
+    """
+    token = _SPREAD.set(make)
+    try:
+        yield
+    finally:
+        _SPREAD.reset(token)
 
 
 def fingerprint(stage: Stage) -> str:
@@ -174,9 +194,13 @@ def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
 
 def _finished(stage: Stage, todo: Sequence[tuple[int, Any]], workers: int) -> Iterator[int]:
     """Yield the number of each shard when it has been written."""
+    spread = _SPREAD.get()
+    if spread is not None and todo:
+        yield from spread(stage, todo)
+        return
     if workers == 1 or len(todo) < 2:
         for number, each in todo:
-            _make(stage, number, each)
+            make_shard(stage, number, each)
             yield number
         return
     left, num_deaths = dict(todo), 0
@@ -206,7 +230,7 @@ def _by_processes(stage: Stage, left: dict[int, Any], workers: int) -> Iterator[
         try:
             while True:
                 while len(open_) < 2 * workers and (following := next(waiting, None)) is not None:
-                    open_[pool.submit(_make, stage, *following)] = following[0]
+                    open_[pool.submit(make_shard, stage, *following)] = following[0]
                 if not open_:
                     return
                 for done in wait(open_, return_when=FIRST_COMPLETED).done:
@@ -233,5 +257,6 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _make(stage: Stage, number: int, each: Any) -> None:
+def make_shard(stage: Stage, number: int, each: Any) -> None:
+    """Do to one input what a stage does, and write its shard."""
     write_shard(stage.folder, number, stage.schema, stage.work(each))

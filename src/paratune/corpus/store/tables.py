@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.errors import DataError
@@ -64,10 +65,17 @@ def stored_sentences(each: Sentences) -> Iterator[dict[str, Any]]:
 
 
 def rows_of(table: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, some at a time."""
-    with pq.ParquetFile(table) as file:
-        for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
-            yield from batch.to_pylist()
+    """Yield the rows of a table, some at a time.
+
+    Raises:
+        DataError: It is missing or damaged.
+    """
+    try:
+        with pq.ParquetFile(table) as file:
+            for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+                yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{table} cannot be read: {error}") from error
 
 
 def host_of(url: str) -> str | None:

@@ -1,0 +1,75 @@
+"""Stages of a corpus by datatrove's SlurmPipelineExecutor, on a real Slurm."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from corpus_documents import content, extracted
+from toy_jobs import wait_until
+
+from paratune.cluster import slurm, toy
+from paratune.console import Display
+from paratune.corpus.settings import Corpus
+from paratune.corpus.store.run import run_store
+
+SITE = """\
+partition: toy
+time: "5"
+environment: {COLOUR: blue}
+"""
+CODE = """\
+import sys
+from pathlib import Path
+from paratune.commands.corpus_executor import spread_of
+from paratune.console import Display
+from paratune.corpus.settings import Corpus
+from paratune.corpus.stage import spread_by
+from paratune.corpus.store.run import run_store
+
+corpus = Corpus.model_validate_json(sys.argv[1])
+site = Path("site.yaml")
+with spread_by(spread_of(Path(corpus.work), executor="slurm", tasks=2, workers=1, site=site, memory_gib=1)):
+    run_store(corpus, 1, Display(speaks=False))
+"""
+STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
+
+
+def corpus(work: str) -> Corpus:
+    return Corpus.model_validate({"work": work, "clean": {"skip": STEPS}, "store": {"database": False}})
+
+
+def spread(folder: Path) -> "subprocess.CompletedProcess[str]":
+    (folder / "site.yaml").write_text(SITE)
+    return subprocess.run(
+        [sys.executable, "-P", "-c", CODE, corpus("spread").model_dump_json()],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_result_is_that_of_processes(cluster: toy.ToyCluster, tmp_path: Path):
+    for name in ("own", "spread"):
+        extracted(tmp_path / name, *([f"texto {shard} {number}" for number in range(5)] for shard in range(5)))
+    run_store(corpus(str(tmp_path / "own")), 1, Display(speaks=False))
+    done = spread(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
+    logs = tmp_path / "spread/executor/store_documents"
+    assert sorted(path.name for path in (logs / "completions").iterdir()) == ["00000", "00001"]
+    script = (logs / "launch_script.slurm").read_text()
+    assert "#SBATCH --array=0-1" in script
+    assert "export COLOUR=blue" in script
+    assert os.fspath(Path(sys.executable).parent) in script
+
+
+def test_a_shard_that_cannot_be_made_is_named(cluster: toy.ToyCluster, tmp_path: Path):
+    folder = extracted(tmp_path / "spread", *([f"texto {shard}"] for shard in range(3)))
+    (folder / "part-00001.parquet").write_bytes(b"torn")
+    done = spread(tmp_path)
+    assert done.returncode != 0
+    assert "1 of 3 shards were not made, the first of which is 1" in done.stderr
+    assert "part-00001.parquet cannot be read" in done.stderr
+    wait_until(lambda: not slurm.queue(), "nothing is left in the queue")

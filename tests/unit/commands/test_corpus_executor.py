@@ -1,0 +1,85 @@
+"""What datatrove's executors are told, and what is refused before anything is started."""
+
+import pytest
+
+from paratune.commands import corpus_executor
+from paratune.commands.corpus import Executor, corpus_command
+from paratune.commands.corpus_executor import spread_of
+from paratune.errors import ConfigError, MissingDependency
+
+GIVEN = {"executor": "slurm", "tasks": 4, "workers": 1, "site": None, "memory_gib": None}
+
+
+def site(folder, text):
+    (folder / "site.yaml").write_text(text)
+    return folder / "site.yaml"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"executor": "slrum"}, "--executor slrum: there is none; did you mean slurm"),
+        ({"tasks": 0}, "--tasks and --task-gib: at least 1"),
+        ({}, "--executor slurm needs --site"),
+        ({"executor": "local", "memory_gib": 4}, "--task-gib is what a task asks a cluster for"),
+        ({"site": "time: '10'\n"}, "needs partition: and time:"),
+        ({"site": "partition: a\n"}, "needs partition: and time:"),
+        ({"site": "partition: a\ntime: '10'\ncontainer: {image: x.sif}\n"}, "starts no container"),
+        ({"site": "partition: a\ntime: '10'\n", "tasks": 1002}, "at most 1001 of a Slurm job"),
+        ({"executor": "local", "site": "partition: a\n"}, "the others have none"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, changed, said):
+    given = {**GIVEN, **changed}
+    if given["site"] is not None:
+        given["site"] = site(tmp_path, given["site"])
+    with pytest.raises(ConfigError, match=said):
+        spread_of(tmp_path, **given)
+
+
+def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
+    def absent(module, *, extra):
+        if module == "ray":
+            raise MissingDependency(f"{module} of {extra}")
+
+    monkeypatch.setattr(corpus_executor, "require_installed", absent)
+    with pytest.raises(MissingDependency, match="ray of ray"):
+        spread_of(tmp_path, **{**GIVEN, "executor": "ray"})
+
+
+def test_the_profile_of_a_site_becomes_options(tmp_path, monkeypatch):
+    text = """\
+partition: [short, long]
+time: "30"
+account: work-1
+qos: low
+exclude: [n1, n2]
+venv: $HOME/venv
+modules: [gcc]
+setup: ['echo "$USER"']
+environment: {A: b c}
+sbatch: [--nice=100]
+"""
+    told = {}
+    monkeypatch.setattr(corpus_executor, "by_slurm", lambda options, submitted: told.update(options))
+    spread_of(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3})
+    lines = [line for line in told.pop("env_command").splitlines() if line and not line.startswith("#")]
+    assert lines == [
+        *('echo "$USER"', "module load gcc", '. "$HOME/venv/bin/activate" || exit 5', "export A='b c'"),
+        "export OMP_NUM_THREADS=1",
+    ]
+    assert told == {
+        "time": "30",
+        "partition": "short,long",
+        "qos": "low",
+        "cpus_per_task": 1,
+        "mem_per_cpu_gb": 3,
+        "sbatch_args": {"kill-on-invalid-dep": "yes", "account": "work-1", "exclude": "n1,n2", "nice": "100"},
+    }
+
+
+def test_the_command_refuses_it_before_any_stage(tmp_path):
+    (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [x.cdx]}}\n")
+    with pytest.raises(ConfigError, match="--executor slurm needs --site"):
+        corpus_command(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=Executor("slurm", 2))
+    assert not (tmp_path / "work").exists()
