@@ -9,6 +9,7 @@ files are made of the text, by the functions of the tests.
 import argparse
 import importlib.metadata
 import itertools
+import random
 import resource
 import subprocess
 import sys
@@ -88,9 +89,10 @@ def print_rates(folder: Path) -> None:
 
 
 def rows(folder: Path, number: int) -> Iterator[dict[str, object]]:
-    """Yield so many rows, of pages, texts, PDFs and Word files in turn."""
+    """Yield so many rows, of pages, texts, PDFs and Word files in one order, mixed, again and again."""
     found = [payload for name, each in documents(folder).items() if name != "PDF, 75 pages" for payload in each]
     found += [pdf([f"Página {number}."] * 20) for number in range(20)]
+    random.Random(1).shuffle(found)
     for position, payload in zip(range(number), itertools.cycle(found), strict=False):
         yield fetched_row(position, payload, mime=None)
 
@@ -100,7 +102,7 @@ def print_memory(folder: Path, number: int) -> None:
         "| documents | shards | kept | CPU-seconds | documents per CPU-second | peak of the stage | peak of its child |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for num_documents, num_shards in ((number, 1), (10 * number, 1), (10 * number, 10)):
+    for num_documents, num_shards in ((number, 1), (10 * number, 10), (10 * number, 1)):
         with tempfile.TemporaryDirectory() as work:
             found = list(rows(folder, num_documents))
             size = -(-num_documents // num_shards)
@@ -125,16 +127,19 @@ def run(work: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--documents", type=int, default=200, help="of the first row of the table of memory")
+    parser.add_argument("--documents", type=int, default=300, help="of the first row of the table of memory")
+    parser.add_argument("--only", choices=("rates", "memory"), help="one of the two tables")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.work:
         run(chosen.work)
         return
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES.values()), "\n")
-    print_rates(chosen.data / "pt_docs")
-    print()
-    print_memory(chosen.data / "pt_docs", chosen.documents)
+    if chosen.only != "memory":
+        print_rates(chosen.data / "pt_docs")
+        print()
+    if chosen.only != "rates":
+        print_memory(chosen.data / "pt_docs", chosen.documents)
 
 
 if __name__ == "__main__":

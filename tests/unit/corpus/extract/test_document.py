@@ -70,6 +70,7 @@ def test_line_ends_of_the_source_mean_nothing_but_in_pre():
     broken = OTHER.replace(" ", "\n", 5)
     payload = page(f"<p>{HEART} <b>Um\npedaço</b>\nmais.</p><p>{broken}</p><pre>Um verso\nOutro verso</pre>").encode()
     assert read(payload).text.split("\n") == [f"{HEART} Um pedaço mais.", OTHER, "Um verso", "Outro verso"]
+    assert read(page(f"<p>{HEART}<br>{broken}</p>").encode()).text.split("\n") == [HEART, OTHER]
 
 
 def test_mojibake_of_a_page_is_undone():
@@ -83,6 +84,11 @@ def test_pages_of_a_pdf_lose_head_and_foot():
     assert read(pdf(*pages)).text.split("\n") == texts
     assert "Relatório de 2004" in read(pdf(*pages[:3])).text  # of three pages that is not known
     assert read(pdf([HEART])).title == "Título"
+
+
+def test_a_paragraph_goes_on_over_the_page_where_the_next_page_begins_in_its_middle():
+    assert read(pdf([OTHER], ["E aqui outro."])).text.split("\n") == [OTHER, "E aqui outro."]
+    assert read(pdf([OTHER[:-1]], ["e aqui acaba."])).text.split("\n") == [f"{OTHER[:-1]} e aqui acaba."]
 
 
 def test_a_title_of_rtf_is_decoded():

@@ -58,6 +58,7 @@ def test_what_was_fetched_becomes_documents_or_is_dropped(tmp_path):
     }
     # A capture without a digest is known by that of its payload.
     assert (second["digest"], second["extractor"], second["charset"]) == ("S2", "pypdfium2", None)
+    assert second["id"] == hashlib.sha256(b"http://a.pt/2 20050102030405 S2").hexdigest()[:16]
     lost = dropped(tmp_path / "3_extract")
     assert [(each["url"][-1], each["reason"], each["detail"]) for each in lost] == [
         ("3", "empty", "0 bytes"),
