@@ -30,7 +30,7 @@ from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Index
 
-RUNS, NUMBERS = 3, (500, 5_000)
+NUMBERS = (500, 5_000)
 WAYS = ("file", "range", "replay")
 MOMENT, GMT = "20010101000000", "Mon, 01 Jan 2001 00:00:00 GMT"
 MIB = 2**20
@@ -115,6 +115,7 @@ def fetch_once(folder: Path, way: str, port: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--once", nargs=3)
     options = parser.parse_args()
     if options.once:
@@ -130,23 +131,23 @@ def main() -> None:
             ports: Any = multiprocessing.Queue()
             server = multiprocessing.Process(target=serve, args=(folder, ports), daemon=True)
             server.start()
-            print_rows(options.data, folder, number, ports.get())
+            print_rows(options, folder, number, ports.get())
             server.terminate()
             server.join()
 
 
-def print_rows(data: Path, folder: Path, number: int, port: int) -> None:
+def print_rows(options: argparse.Namespace, folder: Path, number: int, port: int) -> None:
     size = (folder / "a.warc").stat().st_size / MIB
     for way in WAYS:
-        command = [sys.executable, __file__, "--data", str(data), "--once", str(folder), way, str(port)]
+        command = [sys.executable, __file__, "--data", str(options.data), "--once", str(folder), way, str(port)]
         found = []
-        for _ in range(RUNS):
+        for _ in range(options.runs):
             out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             found.append(json.loads(out.splitlines()[-1]))
         assert {each["kept"] for each in found} == {number}
         rates = sorted(number / each["seconds"] for each in found)
         peaks = sorted(each["peak_mib"] for each in found)
-        middle = f"{rates[RUNS // 2]:,.0f} ({rates[0]:,.0f} - {rates[-1]:,.0f})"
+        middle = f"{rates[len(rates) // 2]:,.0f} ({rates[0]:,.0f} - {rates[-1]:,.0f})"
         print(f"| {way} | {number:,} | {size:.1f} | {middle} | {peaks[0]:.0f} - {peaks[-1]:.0f} |", flush=True)
 
 

@@ -20,7 +20,7 @@ from paratune.errors import CheckpointError
 from paratune.records import write_json
 
 ROWS_AT_ONCE = 10_000
-BYTES_AT_ONCE = 64 << 20
+BYTES_AT_ONCE = 16 << 20
 """Rows of a row group, or bytes of texts and payloads in them, which is what a shard takes of memory."""
 
 
