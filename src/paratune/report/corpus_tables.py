@@ -32,6 +32,7 @@ def corpus_tables(found: Mapping[str, Any]) -> list[Table]:
     has_documents = documents is not None and documents["num"]
     tables = [_totals(documents, found["sentences"])] if has_documents else []
     tables += [funnel_table(found["funnel"]), reasons_table(found["funnel"]), _duplicates(found["duplicates"])]
+    tables += [_varieties(found["varieties"])]
     tables += _groups(documents) if has_documents else []
     tables += lengths_tables(found)
     return [table for table in tables if table.lines]
@@ -93,6 +94,21 @@ def _duplicates(duplicates: Sequence[Mapping[str, Any]]) -> Table:
     columns = (Column("Stage", is_text=True), Column("Reason", is_text=True), Column("Dropped", "num_dropped"))
     lines = tuple((Entry(each["stage"]), Entry(plain(each["reason"])), _count(each["num"])) for each in duplicates)
     return Table("duplicates", "Duplicates", columns, lines)
+
+
+def _varieties(varieties: Sequence[Mapping[str, Any]]) -> Table:
+    """Return how many texts whose variety is known the classifier told."""
+    columns = (
+        *(Column(label, is_text=True) for label in ("Texts", "Source", "Length")),
+        *(Column("European told (%)", "european_percent"), Column("Brazilian told (%)", "brazilian_percent")),
+        Column("Area under the curve", "auc"),
+    )
+    lines = []
+    for each in varieties:
+        told = [Entry(format_share(each[key]), 100 * each[key]) for key in ("european", "brazilian")]
+        lines.append((*(Entry(each[key]) for key in ("texts", "source", "length")), *told, _number(each["auc"])))
+    notes = ("Texts of sources not seen show what to expect of a corpus that is like none of them.",) if lines else ()
+    return Table("variety_evaluation", "How varieties are told apart", columns, tuple(lines), notes)
 
 
 def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -> Table:

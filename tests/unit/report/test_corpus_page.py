@@ -41,7 +41,9 @@ FOUND = {
     },
     "sentences": {"num": 20, "words": SPREAD, "perplexity": SPREAD},
     "duplicates": [{"stage": "clean/duplicates", "reason": "near duplicate", "num": 2}],
+    "varieties": [],
 }
+TOLD = {"texts": "held out", "source": "news", "length": "line", "european": 0.875, "brazilian": 0.5, "auc": 0.8125}
 ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": f"Um  dois\n{EVIL}"}]
 SAMPLES = [Samples("Dropped by clean/quality", ROWS), Samples("Nothing", [])]
 
@@ -73,6 +75,12 @@ def test_tables_without_anything_to_say_are_left_out():
     ]
     unfinished = {**FOUND, "documents": None, "sentences": None, "duplicates": []}
     assert [table.key for table in corpus_tables(unfinished)] == ["funnel", "reasons"]
+
+
+def test_how_varieties_were_told_is_shown():
+    (table,) = [each for each in corpus_tables({**FOUND, "varieties": [TOLD]}) if each.key == "variety_evaluation"]
+    assert [entry.text for entry in table.lines[0]][:5] == ["held out", "news", "line", "87.5%", "50.0%"]
+    assert table.lines[0][5].value == 0.8125
 
 
 def test_the_page_is_whole_and_nothing_in_it_acts():

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.corpus.clean.variety.run import EVALUATION_FILE
+from paratune.corpus.clean.variety.run import FOLDER as VARIETY_FOLDER
 from paratune.corpus.made import Made, finished_stages
 from paratune.corpus.store.database import connection, parquet
+from paratune.records import read_json
 
 SCRATCH = ".corpus.scratch"
 THREADS = min(4, os.cpu_count() or 1)
@@ -18,6 +21,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _GROUPS = ("language", "variety", "year", "mime", "extractor", "charset", "licence", "split")
 """Columns of documents whose values are counted; hosts beside them."""
 _DUPLICATE = "duplicate"
+VARIETY_STEP = "clean/variety"
 
 
 def corpus_figures(work: Path) -> dict[str, Any]:
@@ -30,6 +34,8 @@ def corpus_figures(work: Path) -> dict[str, Any]:
             before the store is finished.
         sentences: num, words, perplexity (see `spread`, null when unknown); null where there are none.
         duplicates: for each reason that says so stage, reason, num.
+        varieties: how the classifier of varieties did, for each source and length texts (held out, or unseen), source,
+            length, european, brazilian (shares that were told) and auc; empty without that step.
 
     Raises:
         CheckpointError: There is no finished stage, or a record is damaged.
@@ -44,6 +50,7 @@ def corpus_figures(work: Path) -> dict[str, Any]:
             "documents": _documents(db, documents.parts) if documents and documents.parts else None,
             "sentences": _sentences(db, sentences.parts) if sentences and sentences.parts else None,
             "duplicates": _duplicates(stages),
+            "varieties": _varieties(by_name.get(VARIETY_STEP)),
         }
 
 
@@ -59,6 +66,19 @@ def _duplicates(stages: Sequence[Made]) -> list[dict[str, Any]]:
         for each in stages
         for reason, count in each.totals["dropped"].items()
         if _DUPLICATE in reason or _DUPLICATE in each.name
+    ]
+
+
+def _varieties(step: Made | None) -> list[dict[str, Any]]:
+    if step is None:
+        return []
+    found = read_json(step.folder.parent / VARIETY_FOLDER / EVALUATION_FILE)["evaluation"]
+    return [
+        {"texts": texts, "source": source, "length": length}
+        | {key: figures[key] for key in ("european", "brazilian", "auc")}
+        for texts, name in (("held out", "held_out"), ("of a source not seen", "unseen"))
+        for source, lengths in (found[name] or {}).items()
+        for length, figures in lengths.items()
     ]
 
 

@@ -16,6 +16,7 @@ from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.clean.variety.texts import files_of, groups_of
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.settings import Corpus
+from paratune.corpus.store.figures import corpus_figures
 from paratune.errors import CheckpointError, ConfigError, DataError
 
 DISPLAY = Display(speaks=False)
@@ -182,6 +183,12 @@ def test_documents_of_the_other_variety_are_dropped(ready, trained_work):
     assert [(row["id"], row["variety"]) for row in kept(folder)[0]] == [("d0", "pt-PT"), ("d2", None), ("d3", "pt-PT")]
     (row,) = dropped(folder)
     assert (row["id"], row["detail"].split()[0]) == ("d1", "pt-BR")
+    shown = corpus_figures(trained_work / "work")["varieties"]
+    assert [(each["texts"], each["source"], each["length"]) for each in shown[:2]] == [
+        ("held out", "a", "line"),
+        ("held out", "a", "document"),
+    ]
+    assert shown[-1]["auc"] == totals["evaluation"]["unseen"]["b"]["document"]["auc"]
     assert totals["evaluation"] == json.loads((folder.parent / "variety" / "evaluation.json").read_text())["evaluation"]
 
 

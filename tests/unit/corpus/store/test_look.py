@@ -165,6 +165,7 @@ def test_figures(work):
         "store/documents": (6, {}, False),
     }
     assert found["duplicates"] == [{"stage": "clean/quality", "reason": "near duplicate", "num": 1}]
+    assert found["varieties"] == []
     documents = found["documents"]
     # 6 + 3 + 5 + 7 + 4 + 1 words.
     assert (documents["num"], documents["num_words"], documents["num_hosts"]) == (6, 26, 4)
