@@ -44,11 +44,11 @@ MENU_PARTS, MENU_PART_WORDS = 4, 4
 
 _COOKIES = re.compile(r"\bcookies?\b", re.I)
 _CONSENT = re.compile(
-    r"aceit|consent|concord|utiliza|\busa(?:mos)?\b|naveg|experi[eê]ncia|pol[ií]tica|privac|definiç|prefer[eê]nc"
-    r"|accept|agree|we use|uses|polic(?:y|ies)|settings|brows",
+    r"aceit|consent|concord|experi[eê]ncia|pol[ií]tica|\b(?:n?este|deste|nosso) (?:(?:web)?site|s[ií]tio|portal)\b"
+    r"|accept|agree|polic(?:y|ies)|\bwe use\b|\b(?:our|this) (?:web)?site\b",
     re.I,
 )
-_SEPARATOR = re.compile(r"\s*[|·•»›>]\s*|\s+[/-]\s+")
+_SEPARATOR = re.compile(r"\s*[|·•»›>]\s*")
 _ENDS_SENTENCE = re.compile(r"[.!?:;,…][\"'»”’)]*$")
 _DIGITS = re.compile(r"\d+")
 
@@ -229,7 +229,7 @@ def menu_lines(lines: Sequence[str]) -> list[int]:
             found += short
         short = []
         words = [len(part.split()) for part in _SEPARATOR.split(line.strip())]
-        if len(words) >= MENU_PARTS and max(words) <= MENU_PART_WORDS:
+        if len(words) >= MENU_PARTS and max(words) <= MENU_PART_WORDS and not _ENDS_SENTENCE.search(line.strip()):
             found.append(position)
     return found
 

@@ -73,6 +73,8 @@ def test_hosts_and_lines_have_one_form():
     [
         ("Este site utiliza cookies para melhorar a sua experiência de navegação.", True),
         ("We use cookies. By continuing you agree to our policy.", True),
+        ("Neste sítio usamos cookies.", True),
+        ("O programa utiliza um cookie HTTP para saber quem é o utilizador.", False),
         ("A receita de cookies da avó leva manteiga e açúcar.", False),
         ("O regulador multou a empresa. " * 20 + "Os cookies que o site utiliza não pediam consentimento.", False),
         ("Política de privacidade do jornal.", False),
@@ -91,6 +93,8 @@ def test_menus_are_short_lines_together_or_short_parts_in_one():
     assert menu_lines(
         ["Início | Quem somos | Notícias | Contactos", "Lisboa - Porto", "Um » Dois » Três » Quatro"]
     ) == [0, 2]
+    # Manuals tell of menus in sentences.
+    assert menu_lines(["Escolha Ficheiro > Novo > Etiquetas > Opções.", "Lisboa - Porto - Faro - Évora - Beja"]) == []
     # What ends as sentences do, or has numbers, is a list of something.
     assert menu_lines(["Sim.", "Não.", "Talvez.", "Hoje?", "Nunca!", "Olá.", "2 ovos", "1 limão", "3 maçãs"] * 2) == []
 
