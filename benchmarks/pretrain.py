@@ -259,7 +259,7 @@ def finetune(data: Path, out: Path, seeds: list[int], encoders: list[str], epoch
         print(f"| {name} | {each_seed} | **{mean(pearson)}** | {mean(rmse)} |")
     groups = [",".join(str(out / "runs" / f"assin_{name}_{seed}") for seed in seeds) for name in models]
     if len(groups) > 1:
-        print("\n" + paratune("compare", *groups, "--allow", "model"), flush=True)
+        print("\n" + paratune("compare", *groups, "--allow", "model", "--margin", "pearson=0.01"), flush=True)
 
 
 def mean(values: list[float]) -> str:
