@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -94,14 +94,14 @@ def read_settings(path: Path) -> Corpus:
     values, findings = validate_as(Corpus, found, "a corpus")
     problems += findings.problems
     corpus = None if problems else Corpus.model_validate(values)
-    problems += [] if corpus is None else _check(corpus)
+    problems += [] if corpus is None else _check(corpus, found.get("clean") or {})
     if corpus is None or problems:
         raise failure(path, [_placed(problem, tree.places, path.name) for problem in problems], path.name)
     return corpus
 
 
-def _check(corpus: Corpus) -> list[Problem]:
-    """Return what is wrong between sections."""
+def _check(corpus: Corpus, clean: dict[str, Any]) -> list[Problem]:
+    """Return what is wrong between sections; `clean` is what of that section was written."""
     problems = []
     index = corpus.index
     if not (index.files or index.warcs or index.servers):
@@ -111,6 +111,7 @@ def _check(corpus: Corpus) -> list[Problem]:
     if asks and corpus.network.contact is None:
         what = "network.contact is required where the network is asked: an address of mail or a page, for the archive"
         problems.append(Problem(what, ("network",)))
+    problems += [Problem(f"{name} {said}", (name,)) for name, said in corpus.clean.without_effect(clean)]
     return problems
 
 

@@ -1,5 +1,6 @@
 """The settings of the cleaning: a section for each step that has any."""
 
+from collections.abc import Collection
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -148,9 +149,9 @@ class EvaluationSet(Section):
     name: Text
     """How it is called where its texts are counted."""
     files: Annotated[list[Text], Field(min_length=1)]
-    """Parquet, CSV, TSV, JSON lines, or a text a line (.txt), also .gz; paths or patterns."""
+    """Parquet, CSV, TSV, JSON lines, JSON as SQuAD has it, or a text a line (.txt), also .gz; paths or patterns."""
     columns: list[Text] = Field(default_factory=list)
-    """Columns that hold texts; none for .txt."""
+    """Columns that hold texts (of SQuAD title, context, question, answers); none for .txt."""
 
 
 class Decontaminate(Section):
@@ -196,3 +197,22 @@ class Clean(Section):
     """Which texts must not stand in documents."""
     personal: Personal = Field(default_factory=Personal)
     """Which personal data is masked."""
+
+    def without_effect(self, given: Collection[str]) -> list[tuple[str, str]]:
+        """Return which of the sections that are given change nothing, each with what is wrong and what to do.
+
+        Args:
+            given: Names of the sections that somebody wrote, be it with the defaults.
+        """
+        given = [name for name in get_args(StepName) if name in given]
+        found = [
+            (f"clean.{name}", f"has no effect: clean.skip leaves {name} out; leave one of the two out")
+            for name in given
+            if name in self.skip
+        ]
+        for name, works_with in (("variety", "sources"), ("decontaminate", "sets")):
+            section: Section = getattr(self, name)
+            if name in given and name not in self.skip and not getattr(section, works_with):
+                said = f"has no effect without {works_with}; name clean.{name}.{works_with}, or leave the section out"
+                found.append((f"clean.{name}", said))
+        return found
