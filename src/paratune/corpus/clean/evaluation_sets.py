@@ -1,9 +1,10 @@
-"""Texts of evaluation sets, from files: Parquet, CSV, TSV, JSON lines, or a text a line."""
+"""Texts of evaluation sets, from files: Parquet, CSV, TSV, JSON lines, JSON as SQuAD has it, or a text a line."""
 
 import gzip
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 from paratune.errors import DataError, did_you_mean
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-KINDS = (".parquet", *DELIMITERS, ".jsonl", ".ndjson", ".txt")
+SQUAD_COLUMNS = ("title", "context", "question", "answers")
+"""What a .json file in the layout of SQuAD has, called as the columns of its tables are."""
+KINDS = (".parquet", *DELIMITERS, ".jsonl", ".ndjson", ".json", ".txt")
 """Kinds of files; all but Parquet also .gz."""
 
 
@@ -30,26 +33,59 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         what = "has no columns; name none" if columns else "has columns; name those that hold texts"
         raise DataError(f"{path}: a {kind} file {what} (clean.decontaminate.sets.columns)")
     try:
-        yield from _lines(path) if kind == ".txt" else _cells(path, kind, columns)
-    except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
+        read = {".txt": _lines, ".json": _squad}.get(kind, _cells)
+        yield from read(path, kind, columns)
+    except (OSError, EOFError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def _lines(path: Path) -> Iterator[str]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+def _opened(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def _lines(path: Path, _: str, __: Sequence[str]) -> Iterator[str]:
+    with _opened(path) as file:
         for line in file:
             yield line.strip()
 
 
+def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
+    """Yield the texts of a file in the layout of SQuAD: articles of paragraphs of questions, each text once."""
+    _refuse_missing(path, columns, SQUAD_COLUMNS)
+    with _opened(path) as file:
+        found = json.load(file)
+    try:
+        articles = [
+            (article.get("title"), [(each["context"], each["qas"]) for each in article["paragraphs"]])
+            for article in found["data"]
+        ]
+        for title, paragraphs in articles:
+            yield from _texts(title) if "title" in columns else ()
+            for context, questions in paragraphs:
+                yield from _texts(context) if "context" in columns else ()
+                for each in questions:
+                    yield from _texts(each["question"]) if "question" in columns else ()
+                    answers = [answer["text"] for answer in each.get("answers", ())]
+                    yield from _texts(answers) if "answers" in columns else ()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path} is no JSON in the layout of SQuAD (data, paragraphs, context, qas, question); write it with an "
+            "object a line as .jsonl, and name its columns"
+        ) from error
+
+
 def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:
     for batch in _batches(path, kind, columns):
-        missing = [name for name in columns if name not in batch.schema.names]
-        if missing:
-            names = batch.schema.names
-            raise DataError(f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})")
+        _refuse_missing(path, columns, batch.schema.names)
         for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
             for cell in row:
                 yield from _texts(cell)
+
+
+def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})")
 
 
 def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:

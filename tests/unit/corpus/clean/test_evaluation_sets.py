@@ -33,9 +33,42 @@ def test_lists_hold_texts_and_numbers_are_none(tmp_path):
     assert list(read_texts(tmp_path / "a.csv", ["n"])) == ["007"]
 
 
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "t",
+            "paragraphs": [
+                {
+                    "context": "c1",
+                    "qas": [
+                        {"id": "1", "question": "q1", "answers": [{"text": "a1", "answer_start": 0}]},
+                        {"id": "2", "question": "q2", "answers": [], "is_impossible": True},
+                    ],
+                },
+                {"context": "c2", "qas": []},
+            ],
+        }
+    ],
+}
+
+
+def test_json_in_the_layout_of_squad_has_its_texts_once(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(SQUAD))
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(SQUAD).encode()))
+    for name in ("a.json", "a.json.gz"):
+        assert list(read_texts(tmp_path / name, ["context", "question"])) == ["c1", "q1", "q2", "c2"]
+    assert list(read_texts(tmp_path / "a.json", ["title", "answers"])) == ["t", "a1"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "columns", "said"),
     [
+        ("a.json", b'[{"text": "a"}]', ["context"], r"no JSON in the layout of SQuAD .* as \.jsonl"),
+        ("a.json", b'{"data": [{"paragraphs": [{"context": "a"}]}]}', ["context"], "no JSON in the layout of SQuAD"),
+        ("a.json", b'{"data": []}', ["contxt"], r"no column contxt; did you mean context\? \(title, context"),
+        ("a.json", b'{"data": []}', [], "has columns; name those that hold texts"),
+        ("a.json", b'{"data"', ["context"], "cannot be read: Expecting"),
         ("a.xml", b"x", ["a"], r"\.xml is not a kind of file that can be read \(\.parquet"),
         ("a.csv", b"text,label\na,b\n", ["txt"], r"has no column txt; did you mean text\? \(text, label\)"),
         ("a.csv", b"text,label\na,b\n", [], "has columns; name those that hold texts"),
