@@ -19,6 +19,7 @@ from paratune.corpus.clean import run as clean
 from paratune.corpus.extract import run as extract
 from paratune.corpus.fetch import run as fetch
 from paratune.corpus.index import run as index
+from paratune.corpus.named import check_named
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.spread import Spread
@@ -71,9 +72,10 @@ def corpus_command(
     """
     corpus = read_settings(path)
     if only is not None and only not in STAGES:
-        raise ConfigError(f"--only {only}: there is no such stage{did_you_mean(only, STAGES)}; {', '.join(STAGES)}")
+        raise ConfigError(f"--only {only}: there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})")
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: at least 1")
+    check_named(corpus, list(STAGES) if only is None else [only])
     set_up_logging(speaks=True)
     work = Path(corpus.work)
     spread = None if executor is None else _spread(work, executor, workers or corpus.workers)
@@ -89,6 +91,10 @@ def corpus_command(
                         totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
         if STORE in totals:
             write_report(work)
+            if totals[STORE]["kept"] == 0:
+                log.warning(
+                    "the corpus is empty: no document was kept; paratune corpus stats %s shows why", plain(path)
+                )
     finally:
         lock.release()
     if as_json:

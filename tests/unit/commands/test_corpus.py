@@ -58,3 +58,13 @@ def test_one_stage_is_made_anew(config, tmp_path, capsys):
 def test_a_stage_that_there_is_not_is_named(config):
     with pytest.raises(ConfigError, match="--only sentence: there is no such stage; did you mean sentences"):
         corpus_command(config, only="sentence", workers=None, as_json=True)
+
+
+def test_an_empty_corpus_is_said(config, tmp_path, capsys):
+    settings = json.loads(config.read_text()) | {"extract": {"min_characters": 1000}}
+    config.write_text(json.dumps(settings))
+    assert corpus_command(config, only=None, workers=None, as_json=True) == 0
+    assert (
+        f"the corpus is empty: no document was kept; paratune corpus stats {config} shows why"
+        in capsys.readouterr().err
+    )

@@ -32,14 +32,24 @@ def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, displ
         MissingDependency: py3langid is not installed.
     """
     options = corpus.clean.language
+    check_languages(options)
+    settings = {**options.model_dump(), "format": FORMAT, "py3langid": version("py3langid")}
+    return run_documents(folder, before, keep_languages, options, settings, workers=workers, display=display)
+
+
+def check_languages(options: Language) -> None:
+    """Check that the languages can be told.
+
+    Raises:
+        ConfigError: One cannot.
+        MissingDependency: py3langid is not installed.
+    """
     known = _identifier().labels
     for code in options.keep:
         if code not in known:
             raise ConfigError(
                 f"clean.language.keep: {code} is not known{did_you_mean(code, known)}; {', '.join(known)}"
             )
-    settings = {**options.model_dump(), "format": FORMAT, "py3langid": version("py3langid")}
-    return run_documents(folder, before, keep_languages, options, settings, workers=workers, display=display)
 
 
 def keep_languages(shard: Shard) -> Iterator[Document | Lost]:
