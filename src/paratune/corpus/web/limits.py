@@ -22,7 +22,8 @@ def client_of(endpoint: str, network: Network) -> Client:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be made: {error.strerror}; name network.limit_folder") from error
-    host = re.sub(r"[^a-z0-9.-]", "_", urlsplit(endpoint).netloc.lower())
+    # Not by port: arquivo.pt and arquivo.pt:443 are one archive, and so are its services on several ports.
+    host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
     return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))
 
 

@@ -6,15 +6,18 @@ from pydantic import Field
 
 from paratune.config.section import Positive, PositiveFloat, Section, Text
 
-Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
-"""Address of a service; no name or password in it."""
+Endpoint = Annotated[str, Field(pattern=r"""^https?://[!"$-.0->A-~]+(/[!"$->@-~]*)?$""")]
+"""Address of a service, in ASCII; no name or password in it."""
 
 
 class Network(Section):
     """How archives on the network are asked."""
 
-    contact: Text | None = None
-    """Whom the archive can write to when it minds what we do: an address of mail or a page. Sent with each request."""
+    contact: Annotated[str, Field(pattern=r"^[!-~][ -~]*$")] | None = None
+    """Whom the archive can write to when it minds what we do: an address of mail or a page. Sent with each request.
+
+    In ASCII, as headers are.
+    """
     requests_per_minute: Annotated[int, Field(ge=2)] = 200
     """Most requests that one archive gets in any minute, from all processes of this user on this machine.
 

@@ -414,6 +414,19 @@ def test_fetching_from_the_network_needs_a_contact(tmp_path):
         read_settings(path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("network: {contact: cora\u00e7\u00e3o@a.pt}\nfetch: {replay: https://arquivo.pt/}", "network.contact"),
+        ("network: {contact: me@a.pt}\nfetch: {replay: https://arquivo.pt/\u00e9}", "fetch.replay"),
+    ],
+)
+def test_what_no_request_can_hold_is_refused_before(tmp_path, settings, said):
+    (tmp_path / "c.yaml").write_text(f"work: w\nindex: {{files: [a]}}\n{settings}\n")
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_settings(tmp_path / "c.yaml")
+
+
 ALONE = """
 import sys
 from pathlib import Path

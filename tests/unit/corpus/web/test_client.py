@@ -236,6 +236,6 @@ def test_the_limit_is_that_of_the_host_and_not_of_the_corpus(tmp_path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     shared = network(tmp_path, limit_folder=None)
     assert limit_folder(shared) == tmp_path / "paratune/limits"
-    first, second = client_of("https://arquivo.pt/textsearch", shared), client_of("https://arquivo.pt/cdx", shared)
+    first, second = client_of("https://arquivo.pt/textsearch", shared), client_of("https://Arquivo.pt.:443/cdx", shared)
     assert isinstance(first, Client)
     assert first._limit._path == second._limit._path == tmp_path / "paratune/limits/arquivo.pt"
