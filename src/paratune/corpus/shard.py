@@ -101,8 +101,20 @@ class Table:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            try:
+                table = pa.Table.from_pylist(self._rows, schema=self._schema)
+            except UnicodeEncodeError:  # of names and JSON that came from outside
+                table = pa.Table.from_pylist([_writable(row) for row in self._rows], schema=self._schema)
+            self._writer.write_table(table)
             self._rows, self._num_bytes = [], 0
+
+
+def _writable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with "?" for halves of surrogate pairs, which UTF-8 does not have."""
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _sha256(path: Path) -> str:

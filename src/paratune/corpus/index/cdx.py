@@ -28,6 +28,9 @@ ALIASES = {
 }
 """Names of fields in JSON: those of pywb, of OpenWayback, and of the searches of Arquivo.pt."""
 
+MD5 = re.compile("[0-9a-f]{32}")
+"""A digest in hexadecimal, of as many characters as SHA-1 has in base32, but in small letters."""
+
 
 def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
     """Yield what each line of an index says: a row, or what could not be read and why.
@@ -164,10 +167,15 @@ def row_of(fields: Mapping[str, Any], source: str) -> Row:
 
 
 def base32_digest(digest: str | None) -> str | None:
-    """Return a SHA-1 as CDX has it, in base32, from there or from hexadecimal digits; other digests as they are."""
+    """Return a SHA-1 as CDX has it, in base32, from there or from hexadecimal digits; other digests as they are.
+
+    An MD5 in hexadecimal stays one: about 1 of 10,000 holds characters of base32 alone (0.75 to the power of 32).
+    """
     if digest is None:
         return None
     digest = digest.removeprefix("sha1:")
+    if MD5.fullmatch(digest):
+        return digest
     if re.fullmatch(r"[0-9a-fA-F]{40}", digest):
         return base64.b32encode(bytes.fromhex(digest)).decode()
     return digest.upper() if re.fullmatch(r"[A-Za-z2-7]{32}", digest) else digest

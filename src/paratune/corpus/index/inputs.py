@@ -69,8 +69,8 @@ def sources_of(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
         return [Source(path, "cdx")], []
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir()]
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+            members = [each for each in archive.infolist() if not each.filename.endswith("/")]
+    except (OSError, UnicodeError, zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(f"{path} cannot be read as a ZIP: {error}") from error
     _check_zip(path, members, max_bytes)
     wanted = [each.filename for each in members if each.filename.lower().endswith(SUFFIXES)]
@@ -88,7 +88,7 @@ def _check_zip(path: Path, members: Sequence[zipfile.ZipInfo], max_bytes: int) -
         raise DataError(f"{path} holds a name twice; unpack it by hand and name what is to be read")
     for each in members:
         inside = PurePosixPath(each.filename.replace("\\", "/"))
-        if inside.is_absolute() or ".." in inside.parts or ":" in inside.parts[0]:
+        if inside.is_absolute() or not inside.parts or ".." in inside.parts or ":" in inside.parts[0]:
             raise DataError(f"{path}: the name {each.filename!r} leads out of the archive; it is not read")
         if each.flag_bits & 1:
             raise DataError(f"{path}: {each.filename} is encrypted; unpack it first")
@@ -122,7 +122,7 @@ def open_index(source: Source, max_bytes: int) -> Iterator[BinaryIO]:
             with zipfile.ZipFile(file) as archive, archive.open(source.member) as member:
                 # What the ZIP says of its sizes may be a lie: they are counted again.
                 yield _unpacked(cast(BinaryIO, member), archive.getinfo(source.member).compress_size, source, max_bytes)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
+    except (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(f"{source.name} cannot be read to its end: {error}") from error
 
 

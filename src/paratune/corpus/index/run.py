@@ -22,7 +22,7 @@ from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
 from paratune.corpus.index.servers import Query, queries_of, read_query
 from paratune.corpus.index.warcs import read_records
-from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost
+from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost, Row
 from paratune.corpus.runs import RunWriter, merge, repeats
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
@@ -36,8 +36,12 @@ FOLDER = "1_index"
 READ_FOLDER = "read"
 SCRATCH_FOLDER = "digests"
 """Of the digests while they are sorted; deleted when they are."""
-FORMAT = 1
+FORMAT = 2
 """Of the rows: raised when the same input gives others than before."""
+SCHEMES = ("http", "https", "ftp")
+"""Of addresses of documents; crawlers keep logs, names of hosts and pictures of pages under others (metadata, dns)."""
+_SCHEME = re.compile(r"([a-z][a-z0-9+-]*):(?![0-9])", re.IGNORECASE)
+"""At the start of an address; what has none begins with a host, and maybe its port."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def _identity(each: _Input) -> list[Any]:
 def read_input(each: _Input) -> Iterator[Found]:
     """Yield the captures of one input that are wanted, and why others are not."""
     for found in _read(each):
-        reason = None if isinstance(found, Lost) else _unwanted(found.mime, found.status, each)
+        reason = None if isinstance(found, Lost) else _unwanted(found, each)
         yield found if isinstance(found, Lost) or reason is None else Lost(found.url, *reason)
 
 
@@ -143,8 +147,12 @@ def _read(each: _Input) -> Iterator[Found]:
         yield from read_lines(file, each.source.name)
 
 
-def _unwanted(mime: str | None, status: int | None, each: _Input) -> tuple[str, str] | None:
+def _unwanted(row: Row, each: _Input) -> tuple[str, str] | None:
     """Return reason and detail of what is against a capture, or None."""
+    scheme = _SCHEME.match(row.url)
+    if scheme and scheme[1].lower() not in SCHEMES:
+        return "scheme", scheme[1].lower()
+    mime, status = row.mime, row.status
     kind = _essence(mime or "")
     if kind == "warc/revisit":
         return "revisit", "the document is in another record"

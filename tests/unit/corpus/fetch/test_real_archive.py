@@ -72,7 +72,7 @@ def test_whatever_a_file_holds_nothing_ends_the_command(tmp_path):
     for number, path in enumerate(sorted(path for path in SHARED.glob("webarchive/*/**/*arc*") if path.is_file())):
         _, totals = run(tmp_path, str(number), Index(warcs=[str(path)], mimes=["text/html", "text/plain"]))
         found.update(totals["dropped"], kept=totals["kept"])
-    assert found["kept"] >= 50
+    assert found["kept"] >= 35
     # A record that is cut short on purpose, as its name (trunc) says.
     assert set(found) == {"kept", "digest"}
 

@@ -69,6 +69,26 @@ def test_captures_that_are_not_wanted_are_kept_with_the_reason(tmp_path):
     assert urls(corpus) == [["http://a.pt/3", "http://a.pt/4"]]
 
 
+def test_addresses_that_are_of_no_document_are_dropped(tmp_path):
+    # As wget and pywb keep their logs, and crawlers what they ask of the names of hosts.
+    others = ["metadata://gnu.org/software/wget/warc/wget.log", "dns:a.pt", "urn:pageinfo:http://a.pt/"]
+    wanted = ["HTTPS://a.pt/", "ftp://a.pt/a.txt", "a.pt/", "a.pt:8080/", "localhost:8080/"]
+    lines = [line(n).replace(f"http://a.pt/{n}", url) for n, url in enumerate([*others, *wanted])]
+    corpus = make_corpus(tmp_path, files={"a.cdx": lines})
+    assert run_index(corpus, 1, DISPLAY)["read"]["dropped"] == {"scheme": 3}
+    dropped = pq.read_table(tmp_path / "work/1_index/read/dropped-00000.parquet")
+    assert dropped["detail"].to_pylist() == ["metadata", "dns", "urn"]
+    assert [url for each in urls(corpus) for url in each] == wanted
+
+
+def test_halves_of_surrogate_pairs_are_written_as_question_marks(tmp_path):
+    fields = '{"url": "http://a.pt/\\ud800", "mime": "text/html", "status": "200"}'
+    lines = [f"pt,a)/ 20140103030321 {fields}\n", line(1)]
+    corpus = make_corpus(tmp_path, files={"a.cdxj": lines})
+    run_index(corpus, 1, DISPLAY)
+    assert urls(corpus) == [["http://a.pt/?", "http://a.pt/1"]]
+
+
 def test_duplicates_stay_when_asked_for(tmp_path):
     assert run_index(make_corpus(tmp_path, unique=False), 1, DISPLAY)["kept"] == 10
 

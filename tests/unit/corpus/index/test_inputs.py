@@ -54,6 +54,25 @@ def test_names_that_lead_out_are_refused(tmp_path, name):
         sources_of(make_zip(tmp_path / "a.zip", **{name: b"x"}), GIB)
 
 
+@pytest.mark.parametrize("name", ["", "."])
+def test_a_name_that_is_none_is_refused(tmp_path, name):
+    with zipfile.ZipFile(make_zip(tmp_path / "a.zip", **{"a.cdx": b""}), "a") as archive:
+        archive.writestr(zipfile.ZipInfo(name), b"x")
+    with pytest.raises(DataError, match="leads out of the archive"):
+        sources_of(tmp_path / "a.zip", GIB)
+
+
+def test_a_name_in_a_broken_charset_is_refused(tmp_path):
+    path = make_zip(tmp_path / "a.zip", **{"é.cdx": b"one\n"})
+    (source,), _ = sources_of(path, GIB)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace("é".encode(), b"\xff\xff"))
+    with pytest.raises(DataError, match="cannot be read as a ZIP"):
+        sources_of(path, GIB)
+    with pytest.raises(DataError, match="cannot be read to its end"):
+        read(source)
+
+
 def test_a_zip_within_a_zip_is_refused(tmp_path):
     with pytest.raises(DataError, match="a ZIP within a ZIP"):
         sources_of(make_zip(tmp_path / "a.zip", **{"b.zip": b"x", "a.cdx": b""}), GIB)
