@@ -75,8 +75,10 @@ def compare_command(names: Sequence[str], sources: Sequence[str], *, column: str
 
 def _check_output(output: Path, overwrite: bool) -> None:
     if not output.exists() and not output.is_symlink():
-        if not output.parent.is_dir():
-            raise ConfigError(f"--output {output}: its folder {output.parent} does not exist; make it first")
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--output {output} cannot be made: {error.strerror or error}; name another") from error
         return
     if not overwrite:
         raise ConfigError(f"{output} exists; choose another --output, or say --overwrite")

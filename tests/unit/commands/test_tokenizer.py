@@ -42,9 +42,15 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, texts: str):
     assert (tmp_path / "mine" / "tokenizer.json").exists()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path, texts: str):
-    with pytest.raises(ConfigError, match=r"its folder .*a/b does not exist"):
-        train(texts, tmp_path / "a" / "b" / "mine")
+def test_folders_above_the_output_are_made(tmp_path: Path, texts: str):
+    assert train(texts, tmp_path / "a" / "b" / "mine") == 0
+    assert (tmp_path / "a" / "b" / "mine" / "tokenizer.json").is_file()
+
+
+def test_an_output_below_a_file_is_refused_before_anything_is_read(tmp_path: Path, texts: str):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(ConfigError, match=r"--output .*a/b/mine cannot be made: Not a directory"):
+        train("no such file", tmp_path / "a" / "b" / "mine")
 
 
 def test_comparing_asks_for_each_once(texts: str):
