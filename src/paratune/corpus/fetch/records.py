@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
 
 from paratune.corpus.fetch.payload import Received, sha1
-from paratune.corpus.index.warcs import CHUNK_BYTES, WITH_PAYLOAD, damage, status_of
+from paratune.corpus.index.warcs import CHUNK_BYTES, WITH_PAYLOAD, damage, open_archive, status_of
 from paratune.corpus.rows import Lost
 from paratune.corpus.web.client import Client, TooLarge, Unavailable
 from paratune.errors import DataError, require
@@ -61,9 +61,8 @@ def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes:
 
 
 def _record(row: Mapping[str, Any], file: BinaryIO, max_bytes: int, how: str) -> Received | Lost:
-    iterator = require("warcio.archiveiterator", extra="corpus")
     try:
-        record = next(iterator.ArchiveIterator(file, arc2warc=True), None)
+        record = next(open_archive(file), None)
         if record is None or record.rec_type not in WITH_PAYLOAD:
             return Lost(row["url"], "another record", "none" if record is None else str(record.rec_type))
         return _received(row, record, max_bytes, how)

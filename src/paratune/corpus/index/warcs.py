@@ -2,11 +2,12 @@
 
 import base64
 import hashlib
+import logging
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from paratune.corpus.index.cdx import base32_digest
 from paratune.corpus.rows import Found, Lost, Row
@@ -24,11 +25,10 @@ def read_records(path: Path) -> Iterator[Found]:
         DataError: The file cannot be read.
         MissingDependency: warcio is not installed.
     """
-    archive = require("warcio.archiveiterator", extra="corpus")
     broken = damage()
     try:
         with path.open("rb") as file:
-            records = archive.ArchiveIterator(file, arc2warc=True)
+            records = open_archive(file)
             num_records = end = 0
             try:
                 for record in records:
@@ -37,6 +37,8 @@ def read_records(path: Path) -> Iterator[Found]:
                     end = records.get_record_offset() + records.get_record_length()
                     num_records += 1
                 # A file that is torn within the headers of a record ends without a word.
+                if path.stat().st_size == 0:
+                    raise EOFError("the file is empty")
                 file.seek(end)
                 if file.read(CHUNK_BYTES).strip(b"\r\n\0 "):
                     raise EOFError(f"what follows byte {end} is no record")
@@ -45,6 +47,18 @@ def read_records(path: Path) -> Iterator[Found]:
                 yield Lost(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def open_archive(file: BinaryIO) -> Any:
+    """Return warcio's iterator over the records of a file, which prints nothing of what it finds.
+
+    Raises:
+        MissingDependency: warcio is not installed.
+    """
+    archive = require("warcio.archiveiterator", extra="corpus")
+    # It would warn of addresses with spaces, with all that a stranger has written into them and no name of the file.
+    logging.getLogger("warcio").setLevel(logging.ERROR)
+    return archive.ArchiveIterator(file, arc2warc=True)
 
 
 def damage() -> tuple[type[Exception], ...]:

@@ -61,6 +61,21 @@ def test_a_file_of_something_else_is_said(tmp_path):
     assert "after 0 whole records" in lost.detail
 
 
+def test_an_empty_file_is_said(tmp_path):
+    (tmp_path / "a.warc.gz").write_bytes(b"")
+    (lost,) = read_records(tmp_path / "a.warc.gz")
+    assert (lost.url, lost.reason) == ("a.warc.gz", "damaged WARC")
+    assert "the file is empty" in lost.detail
+
+
+def test_nothing_that_a_stranger_wrote_reaches_the_terminal(tmp_path, capfd, caplog):
+    (tmp_path / "a.warc").write_bytes(record("http://a.pt/\x1b[2J b"))
+    (found,) = read_records(tmp_path / "a.warc")
+    assert found.url == "http://a.pt/\x1b[2J%20b"
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets")
 def test_iana_is_found_as_pywb_indexed_it():
