@@ -123,7 +123,7 @@ def search(work: Path, asked: Sequence[str], wanted: Wanted, *, is_regex: bool, 
 
     Returns:
         For each text id (of its document), url, timestamp, and `found`: the first of what was asked for, with what
-        stands around it.
+        stands around it, and "…" where the text goes on.
 
     Raises:
         CheckpointError: The stage is not finished.
@@ -144,8 +144,9 @@ def search(work: Path, asked: Sequence[str], wanted: Wanted, *, is_regex: bool, 
     beside = f"(?s:.{{0,{_CONTEXT}}})"
     around = f"{beside}(?:{patterns[0]}){beside}"
     sql = (
-        f"SELECT {name} AS id, url, timestamp, regexp_extract(text, ?) AS found FROM {parquet(stage.parts)}"
-        f"{where}{' AND ' if where else ' WHERE '}{tests} LIMIT ?"
+        f"SELECT {name} AS id, url, timestamp, if(starts_with(text, part), '', '…') || part || "
+        f"if(ends_with(text, part), '', '…') AS found FROM (SELECT *, regexp_extract(text, ?) AS part "
+        f"FROM {parquet(stage.parts)}{where}{' AND ' if where else ' WHERE '}{tests} LIMIT ?)"
     )
     return _rows(work, sql, [around, *values, *patterns, limit])
 

@@ -100,6 +100,21 @@ def test_a_search_needs_all_words(work):
     }
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (2, 3, "xx vela yyy"),
+        (80, 81, f"{'x' * 80} vela {'y' * 80}…"),
+        (81, 80, f"…{'x' * 80} vela {'y' * 80}"),
+    ],
+)
+def test_what_is_found_shows_where_the_text_goes_on(tmp_path, before, after, found):
+    """80 characters stand on each side of the word and the white space around it."""
+    extracted(tmp_path, [document(f"{'x' * before} vela {'y' * after}")])
+    (row,) = search(tmp_path, ["vela"], Wanted(stage="extract"), is_regex=False, limit=9)
+    assert row["found"] == found
+
+
 def test_what_cannot_be_searched_for_is_said(work):
     for asked in ([], ["..."]):
         with pytest.raises(ConfigError, match="name a word to search for"):
