@@ -1,6 +1,7 @@
 """A bundle goes to a machine without a network, and is trained there as it stands."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -8,7 +9,7 @@ from harness import Cli
 from hooks import RefuseNetwork
 from outcome import outcome
 
-from paratune.bundle.archive import read_manifest
+from paratune.bundle.archive import read_manifest, write_bundle
 from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
 from paratune.records import is_finished, read_json
 
@@ -49,8 +50,12 @@ def test_a_pickle_is_named_and_refused(cli: Cli, world: Path):
     refused = cli("bundle", "c.yaml", "-o", "b.tar")
     assert refused.code == EXIT_CONFIG
     assert "has its weights in pytorch_model.bin, which are pickles and in no bundle" in refused.stderr
-    assert "save_pretrained" in refused.stderr
+    assert "save_file" in refused.stderr
     assert not (world / "b.tar").exists()
+    (world / "model" / "pytorch_model.bin").unlink()
+    without = cli("bundle", "c.yaml", "-o", "b.tar")
+    assert without.code == EXIT_CONFIG
+    assert "has no weights in safetensors" in without.stderr
 
 
 def test_a_pickle_beside_safe_weights_is_left_out_and_said(cli: Cli, world: Path):
@@ -80,6 +85,35 @@ def test_several_files_and_paths_of_another_machine(cli: Cli, world: Path):
     assert written["run"]["folder"] == str(folder / "runs")
     assert (folder / "data" / "0001" / "mehr-Daten.csv").read_bytes() == (world / "data.csv").read_bytes()
     assert cli("train", "exp/config.yaml", "--set", "train.epochs=1").code == EXIT_OK
+
+
+def test_names_that_a_shell_would_split(cli: Cli, world: Path):
+    config = yaml.safe_load((world / "c.yaml").read_text())
+    shutil.copy(world / "data.csv", world / "数据.csv")
+    config["data"]["train"] = "数据.csv"
+    (world / "c.yaml").write_text(yaml.safe_dump(config))
+    assert "paratune unbundle 'it'\"'\"'s a.tar' -d DIR" in cli("bundle", "c.yaml", "-o", "it's a.tar").stdout
+    (world / "my exp").mkdir()
+    before = (world / "my exp").stat().st_ino
+    laid_out = cli("unbundle", "it's a.tar", "-d", "my exp")
+    assert "paratune train 'my exp/config.yaml'" in laid_out.stdout
+    assert (world / "my exp").stat().st_ino == before  # a shell may stand in it
+    written = yaml.safe_load((world / "my exp" / "config.yaml").read_text())
+    assert written["data"]["train"].endswith("/data/0000/data.csv")  # of a name without a letter, the kind is kept
+
+
+def test_a_configuration_of_another_version_leaves_nothing(cli: Cli, world: Path):
+    assert cli("bundle", "c.yaml", "-o", "b.tar").code == EXIT_OK
+    manifest = read_manifest(world / "b.tar")
+    for values, said in (({**manifest.config, "no_section": 1}, "no_section"), ({}, "it lacks 'model'")):
+        files = {packed.name: world / "all" / packed.name for packed in manifest.files}
+        if not (world / "all").exists():
+            assert cli("unbundle", "b.tar", "-d", "all").code == EXIT_OK
+        write_bundle(world / "other.tar", replace(manifest, config=values), files)
+        refused = cli("unbundle", "other.tar", "-d", "new")
+        assert refused.code == EXIT_DATA
+        assert said in refused.stderr
+        assert not list(world.glob("*new*"))
 
 
 def test_what_is_missing_is_said(cli: Cli, world: Path):

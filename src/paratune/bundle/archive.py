@@ -65,7 +65,7 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told
     done = 0
     try:
         with aside.open("wb") as out:
-            with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:  # USTAR ends at 8 GiB
                 text = json.dumps(manifest.as_dict(), indent=1).encode()
                 tar.addfile(_header(MANIFEST, len(text)), io.BytesIO(text))
                 for packed in manifest.files:
@@ -99,20 +99,29 @@ def read_manifest(path: Path) -> Manifest:
         return _manifest(file, path)
 
 
-def unpack(path: Path, folder: Path, told: Told = lambda *_: None) -> Manifest:
+def unpack(
+    path: Path,
+    folder: Path,
+    told: Told = lambda *_: None,
+    complete: Callable[[Manifest, Path], None] = lambda *_: None,
+) -> Manifest:
     """Unpack a bundle into a new folder, all of it or nothing, and check every hash.
 
     Args:
         path: The bundle.
         folder: Absent, or empty.
         told: How far it is.
+        complete: Called with the manifest and the hidden folder in which all files are; it may add to them, and what it
+            raises leaves nothing.
 
     Raises:
         DataError: It is not a whole bundle, or not an honest one; nothing is left in that case.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    is_there = folder.exists()
+    if is_there and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already and not empty; name a new folder")
-    aside = folder.with_name(f".{folder.name}.tmp")
+    # A folder that is there may be somebody's working directory, or a disk of its own: it stays, and is filled.
+    aside = folder / ".unbundle.tmp" if is_there else folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     try:
         with _opened(path) as file:
@@ -120,9 +129,12 @@ def unpack(path: Path, folder: Path, told: Told = lambda *_: None) -> Manifest:
             _check_sizes(manifest, path, folder)
             aside.mkdir(parents=True)
             _write_files(file, manifest, path, aside, told)
-        if folder.exists():
-            folder.rmdir()
-        aside.rename(folder)
+        complete(manifest, aside)
+        if is_there:
+            for each in aside.iterdir():
+                each.rename(folder / each.name)
+        else:
+            aside.rename(folder)
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {error.strerror or error}; nothing is left of it") from error
     finally:
@@ -142,13 +154,13 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 def _manifest(file: BinaryIO, path: Path) -> Manifest:
     name, size = _next_header(file, path)
-    if name != MANIFEST or size > MAX_MANIFEST_BYTES:
+    if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
         raise DataError(f"{path} is no bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}")
     raw = file.read(size)
     file.seek(-size % BLOCK, os.SEEK_CUR)
     try:
         value = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: {MANIFEST} is no JSON: {error}") from error
     return parse_manifest(value, str(path))
 

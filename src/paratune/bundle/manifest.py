@@ -69,7 +69,7 @@ def parse_manifest(value: Any, source: str) -> Manifest:
         files = tuple(Packed(str(one["name"]), int(one["num_bytes"]), str(one["sha256"])) for one in value["files"])
         paths = {str(key): each if isinstance(each, list) else str(each) for key, each in value["paths"].items()}
         manifest = Manifest(dict(value["config"]), paths, files, dict(value["sources"]), dict(value["versions"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{source}: {MANIFEST} is damaged ({error!r})") from error
     _check_files(manifest, source)
     return manifest

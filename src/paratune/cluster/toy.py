@@ -7,6 +7,7 @@ measuring. Works as root and as a user.
 import getpass
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -81,7 +82,12 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     cluster = ToyCluster(folder.absolute())
     _check_folder(cluster)
     if cluster.pids():
-        raise LaunchError(f"a toy cluster runs in {plain(cluster.folder)}; paratune toy-cluster stop ends it")
+        where = plain(shlex.quote(str(cluster.folder)))
+        leads = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
+        raise LaunchError(
+            f"a toy cluster runs in {where}: export {leads} leads to it, "
+            f"paratune toy-cluster stop --folder {where} ends it"
+        )
     _make_folder(cluster.folder)
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
     try:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sources import local_path, split_of
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
 from paratune.data.sources import sources_of
+from paratune.doctor.model_files import safetensors_line
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.text import plain
 from paratune.units import format_bytes
 
 log = logging.getLogger(__name__)
 
-KEPT = (".json", ".txt", ".model", ".safetensors", ".jinja", ".spm", ".vocab")
+KEPT = (".json", ".txt", ".model", ".safetensors", ".jinja", ".spm", ".vocab", ".codes")
 """Files of a model that are taken along; .py as well with model.trust_remote_code."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 CONFIG_FILE = "config.yaml"
@@ -54,6 +56,10 @@ def bundle_command(path: Path, overrides: Sequence[str], *, out: Path, with_toke
     loaded = load_config(path, overrides)
     if out.is_dir():
         raise ConfigError(f"-o {out} is a folder; name the file to write, such as {out / 'bundle.tar'}")
+    if not out.parent.is_dir():
+        raise ConfigError(
+            f"-o {out}: there is no folder {out.parent}; make it: mkdir -p {shlex.quote(str(out.parent))}"
+        )
     set_up_logging(speaks=True)
     display = Display(speaks=True)
     with stdout_for_results(), tempfile.TemporaryDirectory(prefix="paratune-bundle-") as scratch:
@@ -79,7 +85,8 @@ def _say_packed(manifest: Manifest, contents: _Contents, out: Path, *, as_json: 
     if contents.left_out:
         print(plain(f"left out: {', '.join(contents.left_out)}"))  # noqa: T201
     size = format_bytes(out.stat().st_size)
-    print(plain(f"{out}: {len(manifest.files)} files, {size}   unpack: paratune unbundle {out.name} -d DIR"))  # noqa: T201
+    unpacked = f"paratune unbundle {shlex.quote(out.name)} -d DIR"
+    print(plain(f"{out}: {len(manifest.files)} files, {size}   unpack: {unpacked}"))  # noqa: T201
 
 
 def _add_model(contents: _Contents, loaded: LoadedConfig) -> None:
@@ -120,14 +127,17 @@ def _model_folder(key: str, name: str, revision: str | None) -> Path:
 
 
 def _require_safe_weights(folder: Path, *, from_scratch: bool) -> None:
-    has_safe = any(folder.glob("*.safetensors"))
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
-    if has_safe or from_scratch or not pickles:
+    if from_scratch or any(folder.glob("*.safetensors")):
         return
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+    if not pickles:
+        raise ConfigError(
+            f"model.name: {folder} has no weights in safetensors, and a bundle takes no others; name a model that has "
+            "them, or say model.from_scratch: true"
+        )
     raise ConfigError(
         f"model.name: {folder} has its weights in {', '.join(pickles)}, which are pickles and in no bundle; where you "
-        'trust them, save them anew: python -c "from transformers import AutoModel; '
-        f"AutoModel.from_pretrained('{folder}').save_pretrained('{folder}-safe')\", and name that folder"
+        f"trust them, save them as safetensors beside: {safetensors_line(folder / pickles[0])}"
     )
 
 
@@ -193,8 +203,9 @@ def _add_file(contents: _Contents, name: str, path: Path) -> str:
 
 def _plain_name(name: str) -> str:
     """Return a name in letters, digits, dots and lines, short enough, with its suffixes."""
-    text = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")
-    return text[-60:].lstrip(".-") or "data"
+    stem, dot, suffixes = name.partition(".")
+    text = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).lstrip("-") or "data"
+    return (text + dot + re.sub(r"[^A-Za-z0-9._-]+", "-", suffixes))[-60:].lstrip(".-")
 
 
 def _add_tokens(contents: _Contents, loaded: LoadedConfig, scratch: Path, display: Display) -> None:
@@ -235,18 +246,39 @@ def unbundle_command(bundle: Path, *, folder: Path, as_json: bool) -> int:
     """
     set_up_logging(speaks=True)
     with Display(speaks=True).bar("unpack", 1) as bar:
-        manifest = unpack(bundle, folder, lambda done, total: bar.update(done, total=total))
-    values = configuration(manifest, folder.resolve())
+
+        def complete(manifest: Manifest, aside: Path) -> None:
+            _write_configuration(manifest, aside, folder.resolve(), bundle)
+
+        manifest = unpack(bundle, folder, lambda done, total: bar.update(done, total=total), complete)
     config = folder / CONFIG_FILE
-    config.write_text(_HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    load_config(config)  # what another version wrote may not be a configuration of this one
     if as_json:
         print_json({"config": str(config), "num_files": len(manifest.files), "sources": dict(manifest.sources)})
         return EXIT_OK
     if manifest.config["model"].get("trust_remote_code"):
         print(plain(f"model.trust_remote_code is true: training runs the Python code in {folder / 'model'}"))  # noqa: T201
-    print(plain(f"{folder}: {len(manifest.files)} files, hashes checked   train: paratune train {config}"))  # noqa: T201
+    trained = f"paratune train {shlex.quote(str(config))}"
+    print(plain(f"{folder}: {len(manifest.files)} files, hashes checked   train: {trained}"))  # noqa: T201
     return EXIT_OK
+
+
+def _write_configuration(manifest: Manifest, aside: Path, folder: Path, bundle: Path) -> None:
+    """Write the configuration with the paths of a folder to where its files still lie.
+
+    Raises:
+        DataError: It is none that this version knows.
+    """
+    config = aside / CONFIG_FILE
+    try:
+        values = configuration(manifest, folder)
+        config.write_text(_HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        load_config(config)
+    except (KeyError, TypeError, AttributeError, ConfigError) as error:
+        made = manifest.versions.get("paratune") or "n/a"
+        why = error if isinstance(error, ConfigError) else f"it lacks {error}"
+        raise DataError(
+            f"{bundle}: its configuration, of paratune {made}, is none of this version; nothing was unpacked: {why}"
+        ) from error
 
 
 _HEAD = "# Written by paratune unbundle: the configuration of the bundle with the paths of this folder.\n"

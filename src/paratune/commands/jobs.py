@@ -48,7 +48,9 @@ def _row(found: jobs.Status) -> list[Any]:
     states = ", ".join(f"{n} {state}" if found.submitted.is_array else state for state, n in found.states.items())
     reason = f" ({found.reason})" if found.reason else ""
     again = "n/a" if found.num_requeued is None else found.num_requeued
-    folder = found.submitted.folder
+    folder = Path(found.submitted.folder)
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
     return [found.submitted.job, found.submitted.name, states + reason, found.nodes, found.elapsed, again, folder]
 
 

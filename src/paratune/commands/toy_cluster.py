@@ -1,6 +1,7 @@
 """`paratune toy-cluster`: start, stop and look at a Slurm cluster on this machine."""
 
 import getpass
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -39,5 +40,5 @@ def toy_cluster_command(action: Action, *, folder: Path | None, num_nodes: int, 
     else:
         states = ", ".join(f"{name} {state}" for name, state in nodes.items())
         print(f"# nodes: {states}", file=sys.stderr)  # noqa: T201
-        print("\n".join(f"export {name}={value}" for name, value in cluster.environment.items()))  # noqa: T201
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()))  # noqa: T201
     return EXIT_OK if action != "status" or pids else EXIT_FAILED

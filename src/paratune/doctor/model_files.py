@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
@@ -65,6 +66,17 @@ def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Findin
         yield Finding("model", "ok", f"{model.name} is in the cache of the hub", where=where)
 
 
+def safetensors_line(pickle: Path) -> str:
+    """Return the line of shell that saves weights as safetensors beside their pickle, those of a head as well."""
+    safe = pickle.with_name("model.safetensors")
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f"weights = torch.load({str(pickle)!r}, map_location='cpu', weights_only=True); "
+        f"save_file({{k: v.clone() for k, v in weights.items()}}, {str(safe)!r}, {{'format': 'pt'}})"
+    )
+    return f"python -c {shlex.quote(code)}"
+
+
 def _judge_folder(model: ModelFacts, where: str) -> Iterator[Finding]:
     is_sound = True
     for name, reason in model.damaged:
@@ -73,12 +85,11 @@ def _judge_folder(model: ModelFacts, where: str) -> Iterator[Finding]:
         remedy = f"in {model.folder}" if line else "copy it again"
         what = f"{model.folder}/{name} {reason}"
         yield Finding("model_damaged", "problem", what, "The model cannot be loaded.", remedy, where, line)
-    if model.pickles:
+    if model.pickles and model.folder is not None:
         is_sound = False
         what = f"{model.folder} has its weights in {', '.join(model.pickles)}, and not in safetensors"
         why = "It is a pickle, which can run any code when it is read (CVE-2025-32434, CVE-2026-24747); none is read."
-        remedy = "save it anew where you trust it: AutoModel.from_pretrained(...).save_pretrained(...)"
-        line = f"model.name: {model.folder}-safetensors"
+        remedy, line = "where you trust it", safetensors_line(model.folder / model.pickles[0])
         yield Finding("model_pickle", "problem", what, why, remedy, where, line)
     if model.missing:
         is_sound = False

@@ -94,6 +94,46 @@ def test_a_byte_that_changed(tmp_path, bundle):
     assert nothing_is_left(tmp_path)
 
 
+def test_a_file_larger_than_the_oldest_tar_has_digits_for():
+    # 11 octal digits: up to 8 GiB - 1.
+    header = archive._header("data/0000/large.txt", 8 * 2**30)
+    raw = header.tobuf(tarfile.GNU_FORMAT)
+    assert tarfile.TarInfo.frombuf(raw, "ascii", "strict").size == 8 * 2**30
+    assert archive._next_header(io.BytesIO(raw), Path("b.tar")) == ("data/0000/large.txt", 8 * 2**30)
+
+
+def test_manifests_that_are_made_to_hurt(tmp_path):
+    path = tmp_path / "b.tar"
+    for raw, said in (
+        (b"[" * 100_000, "is no JSON"),
+        (
+            b'{"schema_version": 1, "files": [{"name": "a", "num_bytes": Infinity, '
+            b'"sha256": "0"}], "paths": {}, "config": {}, "sources": {}, "versions": {}}',
+            "is damaged",
+        ),
+    ):
+        with tarfile.open(path, "w") as tar:
+            tar.addfile(member("manifest.json", raw)[0], io.BytesIO(raw))
+        with pytest.raises(DataError, match=said):
+            unpack(path, tmp_path / "out")
+    header = tarfile.TarInfo("manifest.json")
+    header.size = -1
+    path.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + b"x" * 512)
+    with pytest.raises(DataError, match="is no bundle"):
+        unpack(path, tmp_path / "out")
+
+
+def test_the_folder_in_which_one_stands(tmp_path, bundle, monkeypatch):
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    unpack(bundle, Path())
+    assert sorted(path.name for path in Path().iterdir()) == sorted({each.split("/")[0] for each in names(bundle)})
+
+
+def names(bundle):
+    return [packed.name for packed in read_manifest(bundle).files]
+
+
 def test_a_folder_that_is_in_use(tmp_path, bundle):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("x")
