@@ -1,46 +1,52 @@
 """Which rows repeat a key that an earlier row has, over all inputs, in memory that does not grow with them.
 
-Each input's keys are hashed and sorted; then the range of hashes is cut so that the rows of a piece fit into memory,
-and each piece is sorted by itself. Both are stages, done by any number of processes.
+Each input's keys are hashed and written as sorted runs (`paratune.corpus.runs`); then even spans of the hashes are
+merged. Both are stages, done by any number of processes.
 
-    FOLDER/keys/     of each input its hashed keys, in their order, with the row that has each first in it
-    FOLDER/ranges/   of each piece of the hashes the rows that repeat one, and which they repeat
+    FOLDER/keys/     of each input its runs: a hashed key, and the row that has it
+    FOLDER/ranges/   of each span of the hashes runs of the rows that repeat one: a row, and which one it repeats
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from paratune.console import Display
-from paratune.corpus.shard import part_file
-from paratune.corpus.stage import Stage, parts, run_stage
+from paratune.corpus.runs import NAMES_SCHEMA, RunWriter, groups, merge, named_runs, spans
+from paratune.corpus.stage import Stage, fingerprint, run_stage
 
 Keys = Callable[[Any], Iterable[bytes | None]]
 """Of one input the key of each row, in their order; None for a row that repeats none. A function of a module."""
-KEYS_AT_ONCE = 2_000_000
-"""About so many keys are sorted at a time: some 150 MB."""
-FORMAT = 1
-
-_KEYS = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("row", pa.int64()), ("first", pa.int64())])
-"""The first 16 bytes of the SHA-256 of the key: two keys of 10^12 are the same with a chance of 10^-15."""
-_REPEATED = pa.schema([(name, pa.int64()) for name in ("shard", "row", "first_shard", "first_row")])
+FORMAT = 2
+ROW_BITS = 40
+"""Of the place of a row: the number of its input stands before that in it."""
+AT_ONCE = 1 << 15
+"""Keys and rows that are handed to a run at once."""
 
 
 @dataclass(frozen=True)
-class _Range:
-    """A piece of the hashes: those whose first 64 bits are from `low` up to, and without, `high`."""
+class _Input:
+    """An input, and where its runs belong."""
 
-    tables: tuple[str, ...]
-    low: int
-    high: int
+    number: int
+    input: Any
+    folder: Path
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Hashes of all inputs that are merged, and where the runs belong that come out of it."""
+
+    number: int
+    runs: tuple[Path, ...]
+    span: tuple[int, int]
+    folder: Path
 
 
 def find_repeated(
@@ -52,7 +58,7 @@ def find_repeated(
     source: Any,
     workers: int,
     display: Display,
-    at_once: int = KEYS_AT_ONCE,
+    at_once: int | None = None,
 ) -> str:
     """Find the rows whose key an earlier row has: earlier input first, and in it the earlier row.
 
@@ -60,31 +66,32 @@ def find_repeated(
 
     Args:
         folder: Made when it is not there; what is in it of other settings or another source is replaced.
-        inputs: In the order that says which row is the first.
+        inputs: In the order that says which row is the first; at most 2^24, of at most 2^40 rows.
         keys: Reads them.
         settings: What the keys depend on beside the inputs, as JSON has it.
         source: What the inputs are, as JSON has it.
         workers: Processes; they change nothing of the result.
         display: Shows how far it is.
-        at_once: Keys that are sorted in memory at a time, about.
+        at_once: Keys that one process merges, about; PER_SPAN of the runs when not given.
 
     Returns:
-        SHA-256 of all that was found, for a stage that rests on it.
+        SHA-256 of all that it was found from, for a stage that rests on it.
 
     Raises:
         DataError: An input cannot be read.
         CheckpointError: The folder cannot be written.
     """
     described = [FORMAT, settings]
-    hashed = Stage("keys", folder / "keys", _KEYS, partial(_hashed, keys), described, source)
-    totals = run_stage(hashed, inputs, workers=workers, display=display)
-    num_pieces = -(-totals["kept"] // at_once) or 1
-    tables = tuple(str(path) for path in parts(hashed.folder))
-    edges = [(2**64 * number) // num_pieces for number in range(num_pieces + 1)]
-    pieces = [_Range(tables, low, high) for low, high in pairwise(edges)]
-    ranges = Stage("ranges", folder / "ranges", _REPEATED, _repeated, [*described, num_pieces], totals["output"])
-    found: str = run_stage(ranges, pieces, workers=workers, display=display)["output"]
-    return found
+    hashed = Stage("keys", folder / "keys", NAMES_SCHEMA, partial(_hashed, keys), described, source)
+    numbered = [_Input(number, each, hashed.folder) for number, each in enumerate(inputs)]
+    run_stage(hashed, numbered, workers=workers, display=display)
+    runs = tuple(path for each in named_runs(hashed.folder) for path in each)
+    cut = spans(runs, at_once)
+    # The names of runs say nothing of what is in them: what they are made from does.
+    ranges = Stage("ranges", folder / "ranges", NAMES_SCHEMA, _repeated, [*described, len(cut)], fingerprint(hashed))
+    pieces = [_Span(number, runs, span, ranges.folder) for number, span in enumerate(cut)]
+    run_stage(ranges, pieces, workers=workers, display=display)
+    return fingerprint(ranges)
 
 
 def repeated_rows(folder: Path, number: int) -> dict[int, tuple[int, int]]:
@@ -94,60 +101,42 @@ def repeated_rows(folder: Path, number: int) -> dict[int, tuple[int, int]]:
         folder: As `find_repeated` was given it.
         number: Of the input, from 0.
     """
+    runs = [path for each in named_runs(folder / "ranges") for path in each]
     found: dict[int, tuple[int, int]] = {}
-    for path in parts(folder / "ranges"):
-        table = pq.read_table(path, filters=[("shard", "==", number)], partitioning=None)
-        columns = [table[name].to_pylist() for name in ("row", "first_shard", "first_row")]
-        found.update((row, (shard, first)) for row, shard, first in zip(*columns, strict=True))
-    with pq.ParquetFile(folder / "keys" / part_file(number)) as table:
-        for batch in table.iter_batches(columns=["row", "first"]):
-            rows, firsts = (column.to_numpy() for column in batch.columns)
-            for place in np.flatnonzero(rows != firsts).tolist():
-                first = int(firsts[place])
-                found[int(rows[place])] = found.get(first, (number, first))
+    for block in merge(runs, (number << ROW_BITS, (number + 1) << ROW_BITS)):
+        places = zip(block["high"].tolist(), block["low"].tolist(), strict=True)
+        found.update((_parted(place)[1], _parted(first)) for place, first in places)
     return found
 
 
-def _hashed(keys: Keys, each: Any) -> Iterator[dict[str, int]]:
-    """Yield the hashes of one input in their order, each with its row."""
-    digests, rows = bytearray(), []
-    for row, key in enumerate(keys(each)):
-        if key is not None:
-            digests += hashlib.sha256(key).digest()[:16]
-            rows.append(row)
-    pairs = np.frombuffer(bytes(digests), ">u8").reshape(-1, 2).astype(np.uint64)
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # stable: equal ones stay in the order of the rows
-    pairs, sorted_rows = pairs[order], np.array(rows, np.int64)[order]
-    firsts = sorted_rows[_first_places(pairs[:, 0], pairs[:, 1])]
-    for (high, low), row, first in zip(pairs.tolist(), sorted_rows.tolist(), firsts.tolist(), strict=True):
-        yield {"high": high, "low": low, "row": row, "first": first}
+def _parted(place: int) -> tuple[int, int]:
+    """Return the input and the row of a place."""
+    return place >> ROW_BITS, place & ((1 << ROW_BITS) - 1)
 
 
-def _first_places(high: Any, low: Any) -> Any:
-    """Return for each of sorted hashes the place of the first one that is the same."""
-    is_new = np.ones(len(high), bool)
-    is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    return np.flatnonzero(is_new)[np.cumsum(is_new) - 1]
+def _hashed(keys: Keys, each: _Input) -> Iterator[dict[str, str]]:
+    """Write the first 16 bytes of the SHA-256 of each key: two of 10^12 are the same with a chance of 10^-15."""
+    places = enumerate(keys(each.input), start=each.number << ROW_BITS)
+    hashed = ((hashlib.sha256(key).digest()[:16], place) for place, key in places if key is not None)
+    with RunWriter(each.folder, each.number) as writer:
+        while some := list(islice(hashed, AT_ONCE)):
+            pairs = np.frombuffer(b"".join(digest for digest, _ in some), ">u8").reshape(-1, 2)
+            writer.add(pairs[:, 0], pairs[:, 1], np.array([place for _, place in some], np.uint64))
+    yield from ({"name": name} for name in writer.names)
 
 
-def _repeated(piece: _Range) -> Iterator[dict[str, int]]:
-    """Yield the rows whose hash an earlier row of the piece has, by input and row."""
-    columns = [_columns(Path(path), piece) for path in piece.tables]
-    shards = np.repeat(np.arange(len(columns)), [len(each[0]) for each in columns])
-    high, low, rows = (np.concatenate([each[index] for each in columns]) for index in range(3))
-    order = np.lexsort((rows, shards, low, high))
-    rows, shards = rows[order], shards[order]
-    firsts = _first_places(high[order], low[order])
-    again = np.flatnonzero(firsts != np.arange(len(firsts)))
-    again = again[np.lexsort((rows[again], shards[again]))]
-    columns = [each.tolist() for place in (again, firsts[again]) for each in (shards[place], rows[place])]
-    for found in zip(*columns, strict=True):
-        yield dict(zip(_REPEATED.names, found, strict=True))
-
-
-def _columns(path: Path, piece: _Range) -> list[Any]:
-    """Return the hashes of one input that are in a piece, each once, and their first rows."""
-    within = [("high", ">=", pa.scalar(piece.low, pa.uint64())), ("high", "<=", pa.scalar(piece.high - 1, pa.uint64()))]
-    table = pq.read_table(path, filters=within, partitioning=None)
-    high, low, rows, firsts = (table[name].to_numpy() for name in _KEYS.names)
-    return [each[rows == firsts] for each in (high, low, rows)]
+def _repeated(each: _Span) -> Iterator[dict[str, str]]:
+    """Write the places of the rows whose hash an earlier row has, and which row that is."""
+    first = 0
+    found = groups(merge(each.runs, each.span))
+    with RunWriter(each.folder, each.number) as writer:
+        while some := list(islice(found, AT_ONCE)):
+            pairs = []
+            for is_first, place in some:
+                first = place if is_first else first
+                if not is_first:
+                    pairs.append((place, first))
+            if pairs:
+                again, firsts = np.array(pairs, np.uint64).T
+                writer.add(again, firsts, 0)
+    yield from ({"name": name} for name in writer.names)

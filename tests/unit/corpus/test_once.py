@@ -5,7 +5,6 @@ import pytest
 from corpus_work import letters
 
 from paratune.console import Display
-from paratune.corpus import once
 from paratune.corpus.once import find_repeated, repeated_rows
 
 DISPLAY = Display(speaks=False)
@@ -49,13 +48,7 @@ def test_workers_change_no_file(tmp_path):
         for folder in ("1", "2")
     ]
     assert files[0] == files[1]
-    assert Path("ranges/part-00002.parquet") in files[0]
-
-
-def test_equal_keys_of_an_input_reach_the_pieces_once(tmp_path):
-    found_in(tmp_path, ["aaaaaaaa"])
-    (table,) = once.parts(tmp_path / "keys")
-    assert [len(each) for each in once._columns(table, once._Range((), 0, 2**64))] == [1, 1, 1]
+    assert Path("ranges/run-00002-000.bin") in files[0]
 
 
 def test_other_inputs_are_not_taken_for_those_before(tmp_path):
