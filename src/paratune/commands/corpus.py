@@ -1,7 +1,6 @@
 """`paratune corpus`: the stages of a corpus, one after the other."""
 
 import logging
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from paratune.corpus.named import check_named
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.spread import Spread
-from paratune.corpus.stage import STAGE_FILE, spread_by
+from paratune.corpus.stage import STAGE_FILE, clear_discarded, discard, spread_by
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
 from paratune.text import plain
@@ -81,12 +80,13 @@ def corpus_command(
     spread = None if executor is None else _spread(work, executor, workers or corpus.workers)
     lock = _take(work)
     try:
+        clear_discarded(work)
         with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page:
             totals = {}
             for name, (folder, run) in STAGES.items():
                 if only in (None, name):
                     if only is not None and (work / folder / STAGE_FILE).exists():
-                        shutil.rmtree(work / folder)
+                        discard(work / folder)
                     with nullcontext() if spread is None or name in AT_HOME else spread_by(spread):
                         totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
         if STORE in totals:

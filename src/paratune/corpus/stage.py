@@ -161,12 +161,32 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
 
 
 def _empty(folder: Path, keep: Collection[str]) -> None:
-    # Last of all the file that says whose folder it is: who is killed before finds it as it was.
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == BEGUN_FILE):
+    # First what says that something is done, last what says whose folder it is: who is killed between them finds shards
+    # that are to be made, and never one that is said to be there and is not.
+    def turn(path: Path) -> int:
+        done = path.name == STAGE_FILE or path.name.startswith("counts-")
+        return 0 if done else 2 if path.name == BEGUN_FILE else 1
+
+    for path in sorted(folder.iterdir(), key=turn):
         if path.is_dir() and path.name not in keep:
             shutil.rmtree(path)
         elif not path.is_dir() and (path.name != BEGUN_FILE or not keep):
             path.unlink()
+
+
+def discard(folder: Path) -> None:
+    """Delete a stage with all its steps, at one stroke: of one that was killed half-way, nothing is taken for made."""
+    aside = folder.with_name(f".{folder.name}.tmp")
+    clear_discarded(folder.parent)
+    folder.replace(aside)
+    shutil.rmtree(aside)
+
+
+def clear_discarded(work: Path) -> None:
+    """Delete what a process that was killed left of stages that it discarded."""
+    for aside in work.glob(".*.tmp"):
+        if aside.is_dir():
+            shutil.rmtree(aside)
 
 
 def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
