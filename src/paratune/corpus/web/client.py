@@ -6,6 +6,7 @@ an answer points to is for the caller to read, never followed here. Proxies of t
 
 import http.client
 import io
+import logging
 import ssl
 import threading
 import time
@@ -21,11 +22,16 @@ from paratune import __version__
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web.settings import Network
 from paratune.errors import ParatuneError
+from paratune.text import plain
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
 TRY_AGAIN = (429, 500, 502, 503, 504)
 LONGEST_WAIT_S = 300.0
 """Between two tries, where the archive names no time."""
+SAID_WAIT_S = 5.0
+"""Waits from this length on are said: without a word an hour of Retry-After looks like a command that hangs."""
 MEMENTO = "Memento-Datetime"
 """Header of what was captured (RFC 7089): the status beside it is that of the page, not that of the archive."""
 
@@ -73,6 +79,7 @@ class Client:
         self._mine = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         self._stopped = threading.Event()
+        self._said_until = 0.0
 
     def __enter__(self) -> "Client":
         return self
@@ -126,10 +133,18 @@ class Client:
                 self._hold(status, received, wait_s)
             number += 1
             if number < self._network.tries:
+                self._say(problem, max(wait_s, self._limit.held_s()))
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
         tries = f"{self._network.tries} tries" if self._network.tries > 1 else "one try"
         raise Unavailable(f"{self.origin}: {problem} after {tries}", is_out=is_out)
+
+    def _say(self, problem: str, wait_s: float) -> None:
+        """Say that an archive is waited for, once for all threads that do."""
+        now = time.monotonic()
+        if wait_s >= SAID_WAIT_S and now >= self._said_until:
+            self._said_until = now + wait_s
+            log.warning("%s: %s; asked again in %.0f s", self.origin, plain(problem), wait_s)
 
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
         """Let everyone wait as long as the archive asks for."""

@@ -7,6 +7,7 @@ from email.utils import format_datetime
 import pytest
 from archive import network, stand_in
 
+from paratune.corpus.web import client
 from paratune.corpus.web.client import Client, TooLarge, Unavailable, retry_after_s
 from paratune.corpus.web.limits import client_of, limit_folder
 
@@ -96,6 +97,27 @@ def test_retry_after_holds_everyone_up(server, tmp_path, form):
     first = server.log[0][0]
     assert len(server.log) == 4
     assert all(moment - first >= 0.9 for moment, _, _ in server.log[1:])
+
+
+def test_a_long_wait_is_said_once(server, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(client.log, "warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(client, "SAID_WAIT_S", 0.9)
+    both_are_there = threading.Barrier(2, timeout=30)
+
+    def refuse(handler):
+        both_are_there.wait()
+        handler.wfile.write(b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+
+    server.answers |= {"/x": [refuse, refuse, OK], "/y": [(502, {}, b""), OK]}
+    with client_of(server.url, network(tmp_path)) as asked:
+        threads = [threading.Thread(target=asked.ask, args=("/x",), kwargs={"max_bytes": 9}) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        asked.ask("/y", max_bytes=9)
+    assert said == [f"{server.url}: HTTP 429; asked again in 1 s"]
 
 
 def test_a_long_retry_after_ends_the_command(server, tmp_path):
