@@ -1,7 +1,9 @@
 """`paratune launch`: write the batch script of a run, or of the runs of a matrix, submit it, and wait if asked to."""
 
+import fcntl
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from paratune.text import plain
 
 SCRIPT = "job.sh"
 CONFIG = "config.yaml"
+LOCK = ".launch.lock"
 TAIL_LINES = 30
 
 
@@ -61,16 +64,17 @@ def launch_command(
     if not is_array and (max_at_once is not None or only_words or retry_failed):
         raise ConfigError("--max-at-once, --only and --retry-failed choose among the runs of a matrix: add --array")
     site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
-    if is_array:
-        given = _array_jobs(
-            path, overrides, site, only_words, retry_failed=retry_failed, max_at_once=max_at_once, dry_run=dry_run
-        )
-    else:
-        given = _run_jobs(path, overrides, site, after, dry_run=dry_run)
-    if dry_run:
-        return _show_scripts(given, as_json=as_json)
-    _check_known(after)
-    submitted = [_submit(job, folder, site_path, after) for job, folder in given]
+    with ExitStack() as held:
+        if is_array:
+            given = _array_jobs(
+                path, overrides, site, only_words, retry_failed=retry_failed, max_at_once=max_at_once, dry_run=dry_run
+            )
+        else:
+            given = _run_jobs(path, overrides, site, after, None if dry_run else held)
+        if dry_run:
+            return _show_scripts(given, as_json=as_json)
+        _check_known(after)
+        submitted = [_submit(job, folder, site_path, after) for job, folder in given]
     if not wait:
         if as_json:
             print_json([each.__dict__ for each in submitted], indent=1)
@@ -103,9 +107,17 @@ def _check_known(after: Sequence[str]) -> None:
 
 
 def _run_jobs(
-    path: Path, overrides: Sequence[str], site: Site, after: Sequence[str], *, dry_run: bool
+    path: Path, overrides: Sequence[str], site: Site, after: Sequence[str], held: ExitStack | None
 ) -> list[tuple[Job, Path]]:
-    """Return the job of a configuration; none when its run is finished."""
+    """Return the job of a configuration; none when its run is finished.
+
+    Args:
+        path: The configuration.
+        overrides: What lies above it.
+        site: Where it goes.
+        after: Jobs that it is to come after.
+        held: Holds the run until it is submitted, so that of two launches one is refused; None to write nothing.
+    """
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" in tree.value:
         raise ConfigError(f"{path} is a matrix of runs: add --array, which submits each of them by itself")
@@ -122,12 +134,28 @@ def _run_jobs(
         return []
     for _, message in missing_files(loaded):
         _say(plain(f"warning: {message}; the nodes must see it"))
-    if not dry_run:
-        _check_not_queued(folder, after)
+    if held is not None:
         if not after:  # else it may be in use by a job that this one is to come after
+            _check_not_queued(folder, after)
             check_usable(folder, "resume")
+        held.enter_context(_alone(_slurm_folder(folder)))
+        _check_not_queued(folder, after)
         _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other launches of a run waiting; Slurm knows of a job only once it is submitted.
+
+    Raises:
+        CheckpointError: The folder cannot be written.
+    """
+    _write(folder / LOCK, "")
+    with (folder / LOCK).open() as file:
+        with suppress(OSError):  # a file system without locks: as it was without them
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
@@ -180,6 +208,8 @@ def _array_jobs(
             lock.release()
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
+    elif not dry_run:
+        _say_of_queued(matrix.folder)
     by_size: dict[int, list[Step]] = {}
     for step in todo:
         by_size.setdefault(step.cell.num_processes, []).append(step)
@@ -207,6 +237,18 @@ def _array_jobs(
         )
         for count, steps in sorted(by_size.items())
     ]
+
+
+def _say_of_queued(folder: Path) -> None:
+    """Warn of arrays of a matrix that are in the queue: they may hold the same runs, or others (--only)."""
+    earlier = jobs.submissions([folder])
+    queued = queue() if earlier else []
+    numbers = " ".join(each.job for each in earlier if not jobs.status(each, queued).is_over)
+    if numbers:
+        _say(
+            f"warning: of this matrix there is in the queue: {numbers}; a run that is in both is trained once, and the "
+            f"other time ends with an error while it is in use; paratune cancel {numbers} takes them out"
+        )
 
 
 def _site_for(site: Site, num_processes: int, name: str) -> Site:

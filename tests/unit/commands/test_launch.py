@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,31 @@ def test_a_second_job_of_a_run_waits_for_the_first_or_is_refused(launch: Launch,
     assert launch(after=["1"]) == 0
     (here / "queue").unlink()
     assert launch() == 0
+
+
+def test_of_two_launches_at_one_time_one_is_refused(launch: Launch, here: Path):
+    slow = '#!/bin/bash\nsleep 0.5; echo "1|1|N/A|PENDING|0:00|1||Priority" > queue; echo "$@" >> words; echo 1\n'
+    (here / "bin" / "sbatch").write_text(slow)
+
+    def one(_: int) -> str:
+        try:
+            return str(launch())
+        except LaunchError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as both:
+        said = sorted(both.map(one, range(2)))
+    assert said[0] == "0"
+    assert said[1].startswith("job 1 of this run is in the queue")
+    assert len((here / "words").read_text().splitlines()) == 1
+
+
+def test_an_array_beside_one_that_waits_is_spoken_of(launch: Launch, here: Path, capsys: Any):
+    launch("m.yaml", is_array=True, only_words=["nproc=1"])
+    assert "in the queue" not in capsys.readouterr().err
+    (here / "queue").write_text("1_[0-1]|1|0-1|PENDING|0:00|1||Priority\n")
+    launch("m.yaml", is_array=True, only_words=["nproc=1"])
+    assert "warning: of this matrix there is in the queue: 1;" in capsys.readouterr().err
 
 
 def test_a_job_that_slurm_does_not_know_is_not_waited_for(launch: Launch, here: Path):
