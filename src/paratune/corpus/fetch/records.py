@@ -13,6 +13,8 @@ from paratune.corpus.rows import Lost
 from paratune.corpus.web.client import Client, TooLarge, Unavailable
 from paratune.errors import DataError, require
 
+MISSING = "missing"
+"""Reason of what an archive says that it has not."""
 NOT_THERE = (404, 410, 416)
 HEAD_BYTES = 1 << 20
 """Most bytes of the headers of a record, beside its payload."""
@@ -42,7 +44,7 @@ def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes:
     if row["length"] > max_bytes + HEAD_BYTES:
         return Lost(row["url"], "too large", f"the record has {row['length']} bytes; allowed: {max_bytes}")
     if ".." in row["filename"].split("/"):
-        return Lost(row["url"], "missing", f"{row['filename']} leads out of the archive")
+        return Lost(row["url"], MISSING, f"{row['filename']} leads out of the archive")
     path = urlsplit(endpoint).path.rstrip("/")
     target = f"{path}/{quote(row['filename'].lstrip('/'), safe='/')}"
     asked = f"bytes={row['offset']}-{row['offset'] + row['length'] - 1}"
@@ -56,7 +58,7 @@ def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes:
     if answer.status not in (206, *NOT_THERE):
         raise Unavailable(f"HTTP {answer.status} for {target}", is_out=False)
     if answer.status != 206:
-        return Lost(row["url"], "missing", f"HTTP {answer.status} for {asked} of {row['filename']}")
+        return Lost(row["url"], MISSING, f"HTTP {answer.status} for {asked} of {row['filename']}")
     return _record(row, io.BytesIO(answer.body), max_bytes, "range")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from paratune.corpus.fetch.payload import Received, sha1
+from paratune.corpus.fetch.records import MISSING
 from paratune.corpus.rows import Lost
 from paratune.corpus.web.client import MEMENTO, Answer, Client, TooLarge, Unavailable
 
@@ -72,7 +73,7 @@ def _received(row: Mapping[str, Any], answer: Answer, target: str, *, nearest: b
     moment = moment_of(answer.headers, target)
     if moment is None:
         if answer.status == 404:
-            return Lost(row["url"], "missing", "the archive has no capture of it")
+            return Lost(row["url"], MISSING, "the archive has no capture of it")
         what = f"HTTP {answer.status} without {MEMENTO}, an answer of the archive and not of a page"
         raise Unavailable(what, is_out=False)
     if moment != row["timestamp"] and not nearest:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from paratune.console import Display
 from paratune.corpus.fetch.journal import Journal
 from paratune.corpus.fetch.payload import Received, Wanted, finished
-from paratune.corpus.fetch.records import from_file, from_range
+from paratune.corpus.fetch.records import MISSING, from_file, from_range
 from paratune.corpus.fetch.replay import REDIRECT, from_replay
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.inputs import find_files
@@ -39,6 +39,9 @@ FORMAT = 1
 """Of the rows: raised when the same input gives others than before."""
 MAX_IN_A_ROW = 20
 """Captures that the archive may fail to give one after the other, before it is taken to be ill."""
+MAX_MISSING = 100
+"""Captures at the start of a shard that may all be missing, before the address is taken to be wrong; said once."""
+SAID_FILE = "missing-was-said"
 UNAVAILABLE = "unavailable"
 ROWS_AT_ONCE = 1000
 """Rows of the index that are read at once."""
@@ -94,6 +97,7 @@ def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     ]
     totals = run_stage(stage, shards, workers=workers, display=display)
     _forget_finished(folder)
+    (folder / SAID_FILE).unlink(missing_ok=True)
     return totals
 
 
@@ -123,16 +127,42 @@ def fetch_shard(shard: _Shard) -> Iterator[Fetched]:
     _forget_finished(shard.folder)
     with ExitStack() as stack:
         ways = _Ways(shard, stack)
-        num_in_a_row = 0
+        judge = _Judge(shard.folder)
         for found in _in_order(map(ways.start, count(), _rows(shard.table)), 2 * shard.network.connections):
-            if not isinstance(found, Lost) or found.reason not in (UNAVAILABLE, REDIRECT):
-                num_in_a_row = 0
-            elif (num_in_a_row := num_in_a_row + 1) == MAX_IN_A_ROW:
-                raise Unavailable(
-                    f"{MAX_IN_A_ROW} captures one after the other could not be had: {found.detail}; check the "
-                    "address, or start the same command again when the archive is well"
-                )
+            judge.see(found)
             yield found
+
+
+class _Judge:
+    """Sees what becomes of the captures of a shard, and ends the command when no archive can be behind that."""
+
+    def __init__(self, folder: Path) -> None:
+        self._said = folder / SAID_FILE
+        self._num_failed = 0
+        self._num_missing = 0
+        self._has_other = False
+
+    def see(self, found: Fetched) -> None:
+        """Look at the next capture.
+
+        Raises:
+            Unavailable: Too many could not be had.
+        """
+        reason = found.reason if isinstance(found, Lost) else None
+        self._num_failed = self._num_failed + 1 if reason in (UNAVAILABLE, REDIRECT) else 0
+        if isinstance(found, Lost) and self._num_failed == MAX_IN_A_ROW:
+            raise Unavailable(
+                f"{MAX_IN_A_ROW} captures one after the other could not be had: {found.detail}; check the "
+                "address, or start the same command again when the archive is well"
+            )
+        self._has_other = self._has_other or reason != MISSING
+        self._num_missing += not self._has_other
+        if isinstance(found, Lost) and self._num_missing == MAX_MISSING and not self._said.exists():
+            self._said.touch()
+            raise Unavailable(
+                f"the first {MAX_MISSING} captures are all missing: {found.detail} ({found.url}); check the address; "
+                "if it is right, start the same command again, which goes on"
+            )
 
 
 def _in_order(started: Iterator[Callable[[], Fetched]], num_ahead: int) -> Iterator[Fetched]:

@@ -77,6 +77,7 @@ def test_licence_and_robots_of_the_capture_count_before_those_of_the_page(tmp_pa
     assert [(row["licence"], row["robots"]) for row in found] == [("http://a.pt/cc", "noindex"), ("CC0", "all")]
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_files(tmp_path):
     shards = [[page(10 * shard + number) for number in range(3)] for shard in range(3)]
     for workers in (1, 2):

@@ -354,6 +354,26 @@ def test_an_address_that_is_no_replay_ends_the_command(tmp_path, server, answer)
     assert len(server.log) <= 20 + 2 * 4 + 1  # and what was under way
 
 
+def test_an_address_that_has_nothing_ends_the_command_once(tmp_path, server):
+    captures(tmp_path, 130)
+    server.answers[".*"] = [(404, {}, b"no such page")]
+    corpus = replayed(tmp_path, server, rows_per_shard=120)
+    with pytest.raises(Unavailable, match=r"first 100 captures are all missing.*check the address"):
+        run(corpus)
+    assert len(server.log) <= 100 + 2 * 4 + 1  # and what was under way
+    # Who starts it again means it, and nothing that was answered is asked for twice.
+    assert run(corpus)["dropped"] == {"missing": 130}
+    assert len(set(server.targets())) == len(server.targets()) == 130
+    assert not (tmp_path / "work/2_fetch/missing-was-said").exists()
+
+
+def test_a_site_that_is_missing_ends_no_command(tmp_path, server):
+    captures(tmp_path, 130)
+    targets = replays(server, 130)
+    server.answers |= {target: [(404, {}, b"")] for target in targets[1:]}
+    assert run(replayed(tmp_path, server))["dropped"] == {"missing": 129}
+
+
 def test_a_server_that_refuses_ranges_ends_the_command(tmp_path, server):
     records, _ = pages(30)
     cdx(tmp_path / "a.cdxj", records, write_warc(tmp_path / "a.warc.gz", records), name="a.warc.gz")
@@ -442,6 +462,7 @@ def start(path, workers):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_killed_command_asks_for_nothing_twice_that_had_come(tmp_path, server):
     captures(tmp_path, 300)
     replays(server, 300)
@@ -449,7 +470,7 @@ def test_a_killed_command_asks_for_nothing_twice_that_had_come(tmp_path, server)
         settings = network(tmp_path, connections=2, requests_per_minute=3000)
         corpus = replayed(tmp_path, server, work, rows_per_shard=120, settings=settings)
         run_index(corpus, 1, DISPLAY)
-        (tmp_path / f"{work}.json").write_text(corpus.model_dump_json(by_alias=True))
+        (tmp_path / f"{work}.json").write_text(corpus.model_dump_json(by_alias=True, exclude={"clean"}))
         (tmp_path / f"{work}.yaml").write_text((tmp_path / f"{work}.json").read_text())
     run_fetch(read_settings(tmp_path / "whole.yaml"), 1, DISPLAY)
     server.log.clear()
