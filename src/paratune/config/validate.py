@@ -118,7 +118,9 @@ def _section(
             good[key] = _sections(option, values.get(key), dotted, found)
         elif option.sections:
             has_default = option.nullable or (option.by_kind and not option.required)
-            if values.get(key) is not None or not has_default:
+            if option.nullable and key in values and values[key] is None:
+                good[key] = None  # which need not be its default
+            elif values.get(key) is not None or not has_default:
                 good[key] = _subsection(option, values.get(key), dotted, found)
         elif key in values and key not in wrong:
             good[key] = values[key]

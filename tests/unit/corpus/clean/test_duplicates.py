@@ -8,7 +8,7 @@ from paratune.corpus import runs
 from paratune.corpus.clean import duplicates
 from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.settings import Clean, Duplicates, Near
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, read_settings
 from paratune.errors import DataError
 
 DISPLAY = Display(speaks=False)
@@ -140,3 +140,12 @@ def test_a_long_id_is_refused(tmp_path):
     extracted(tmp_path, [document("um texto", id="0123456789abcdefg")])
     with pytest.raises(DataError, match="the id 0123456789abcdefg is longer than 16 bytes"):
         run(tmp_path)
+
+
+def test_null_in_a_file_leaves_near_duplicates_out(tmp_path):
+    path = tmp_path / "corpus.yaml"
+    text = "work: w\nindex: {warcs: [a]}\n"
+    path.write_text(text)
+    assert read_settings(path).clean.duplicates.near == Near()
+    path.write_text(f"{text}clean: {{duplicates: {{near: null}}}}\n")
+    assert read_settings(path).clean.duplicates.near is None
