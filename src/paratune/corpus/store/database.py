@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from paratune.corpus.made import Made
-from paratune.errors import require
+from paratune.errors import DataError, require
+from paratune.text import plain
 
 FILE = "corpus.duckdb"
-MEMORY = "1GiB"
-"""Most memory of one connection; what takes more goes through files."""
+MEMORY = "512MiB"
+"""Most memory of one connection; what takes more goes through files. Less is too little for documents of 0.5 MB."""
 _STORAGE = "v1.4.0"
 """The oldest DuckDB that can read the file."""
 
@@ -31,6 +32,7 @@ def connection(scratch: Path, *, threads: int = 1) -> Iterator[Any]:
 
     Raises:
         MissingDependency: DuckDB is not installed.
+        DataError: A table is missing or damaged, or there is no room in memory or on the disk.
     """
     duckdb = require("duckdb", extra="corpus")
     settings = {
@@ -45,6 +47,8 @@ def connection(scratch: Path, *, threads: int = 1) -> Iterator[Any]:
         opened.execute("SET enable_progress_bar = false")
         try:
             yield opened
+        except duckdb.Error as error:
+            raise DataError(f"DuckDB: {plain(str(error).splitlines()[0])}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -57,6 +61,9 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
         documents: Its tables of documents.
         sentences: Those of sentences; the table is left out when there are none.
         stages: All that are finished.
+
+    Raises:
+        DataError: There is too little memory for its documents, or a table is damaged.
     """
     aside = folder / f".{FILE}.tmp"
     aside.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
+from paratune.corpus.clean.step import output_of
 from paratune.corpus.made import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
@@ -41,7 +42,8 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
 
     Raises:
         ConfigError: Sentences are to be exported and there are none.
-        CheckpointError: A stage before it is not finished, or the folder cannot be written.
+        CheckpointError: A stage before it is not finished, the sentences are of other documents than those that the
+            cleaning kept, or the folder cannot be written.
         MissingDependency: The database is wanted and DuckDB is not installed.
     """
     if corpus.store.database:
@@ -95,8 +97,7 @@ def _documents(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]
     inputs = [Documents(table, corpus.store.validation) for table in parts(before)]
     settings = {"validation": corpus.store.validation, "format": FORMAT}
     folder = Path(corpus.work) / FOLDER / DOCUMENTS
-    source = read_json(before / STAGE_FILE)["output"]
-    stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, stored_documents, settings, source)
+    stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, stored_documents, settings, output_of(before))
     return run_stage(stage, inputs, workers=workers, display=display)
 
 
@@ -104,7 +105,8 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
     work = Path(corpus.work)
     before, folder = work / BEFORE_SENTENCES, work / FOLDER
     tables, beside = parts(before), parts(folder / DOCUMENTS)
-    if len(tables) != len(beside):
+    made_of = read_json(before / STAGE_FILE)["input"]
+    if made_of != output_of(output_folder(corpus)) or len(tables) != len(beside):
         raise CheckpointError(f"{before} was made of other documents; run the stage sentences again")
     inputs = [Sentences(*pair) for pair in zip(tables, beside, strict=True)]
     source = [read_json(before / STAGE_FILE)["output"], documents["output"]]

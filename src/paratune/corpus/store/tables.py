@@ -13,7 +13,7 @@ from paratune.errors import DataError
 
 TRAIN, VALIDATION = "train", "validation"
 SPLITS = (TRAIN, VALIDATION)
-_ROWS = 1000
+_ROWS = 100
 """Of a table that are in memory at a time."""
 _OF_DOCUMENT = ("url", "timestamp", "digest", "split")
 

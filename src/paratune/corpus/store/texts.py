@@ -8,26 +8,22 @@ texts/train.txt          documents with a blank line between them (train.txt#par
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from paratune.corpus.shard import Table
 from paratune.corpus.store.tables import SPLITS, rows_of
 
 FOLDER = "texts"
 _SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
-_ROWS = 1000
-"""Of a row group, which is what a file takes of memory."""
 
 
 class _File(Protocol):
     def add(self, name: str, text: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def write_texts(folder: Path, tables: Sequence[Path], *, unit: str, formats: Sequence[str]) -> dict[str, int]:
@@ -64,47 +60,31 @@ def write_texts(folder: Path, tables: Sequence[Path], *, unit: str, formats: Seq
 
 
 def _opened(folder: Path, split: str, unit: str, kind: str, stack: ExitStack) -> _File:
-    file: _File = (
-        _Parquet(folder / f"{split}.parquet") if kind == "parquet" else _Lines(folder, split, _LINES[kind, unit])
-    )
-    stack.callback(file.close)
-    return file
+    if kind == "parquet":
+        return _Parquet(folder / f"{split}.parquet", stack)
+    return _Lines(folder, split, _LINES[kind, unit], stack)
 
 
 class _Parquet:
-    """A table, written a row group at a time."""
+    """A table."""
 
-    def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(path, _SCHEMA, compression="zstd")
-        self._rows: list[Mapping[str, Any]] = []
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._table = stack.enter_context(Table(path, _SCHEMA))
 
     def add(self, name: str, text: str) -> None:
-        self._rows.append({"id": name, "text": text})
-        if len(self._rows) == _ROWS:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=_SCHEMA))
-            self._rows = []
+        self._table.add({"id": name, "text": text})
 
 
 class _Lines:
     """A file of text in UTF-8."""
 
-    def __init__(self, folder: Path, split: str, form: tuple[str, Callable[[str, str], str]]) -> None:
+    def __init__(self, folder: Path, split: str, form: tuple[str, Callable[[str, str], str]], stack: ExitStack) -> None:
         suffix, self._line = form
-        self._file = (folder / f"{split}.{suffix}").open("w", encoding="utf-8", newline="\n")
+        file = (folder / f"{split}.{suffix}").open("w", encoding="utf-8", newline="\n")
+        self._file = stack.enter_context(file)
 
     def add(self, name: str, text: str) -> None:
         self._file.write(self._line(name, text))
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _json_line(name: str, text: str) -> str:

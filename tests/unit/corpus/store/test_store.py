@@ -9,11 +9,12 @@ import pytest
 from corpus_documents import content, document, dropped, extracted, kept
 
 from paratune.console import Display
+from paratune.corpus.clean.step import output_of
 from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, Lost
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
-from paratune.corpus.store import run
+from paratune.corpus.store import database, run
 from paratune.corpus.store.tables import host_of, split_of
 from paratune.data.read import read_table
 from paratune.data.texts import iterate_texts
@@ -27,10 +28,10 @@ def corpus(work, **store):
     return Corpus.model_validate({"work": str(work), "clean": {"skip": STEPS}, "store": store})
 
 
-def sentences(work, *shards, source="x"):
+def sentences(work, *shards):
     """Write a finished stage of sentences, pairs of document and text; the first shard also drops one."""
     folder = work / "5_sentences"
-    stage = Stage("sentences", folder, SENTENCE_SCHEMA, list, {}, source)
+    stage = Stage("sentences", folder, SENTENCE_SCHEMA, list, {}, output_of(work / "3_extract"))
     begin(stage)
     for position, shard in enumerate(shards):
         rows = [
@@ -110,6 +111,34 @@ def test_sentences_of_other_documents_are_refused(tmp_path):
     shutil.rmtree(tmp_path / "5_sentences")
     with pytest.raises(ConfigError, match=r"store\.unit: sentences, and the corpus has none"):
         made(tmp_path, unit="sentences")
+
+
+def test_sentences_of_an_earlier_cleaning_are_refused(tmp_path):
+    extracted(tmp_path, ["Escreva a ana@a.pt."])
+    sentences(tmp_path, [("d0", "Escreva a ana@a.pt.")])
+    made(tmp_path)
+    # The same documents by their ids, with other texts: of the old ones nothing may come into the corpus.
+    shutil.rmtree(tmp_path / "3_extract")
+    extracted(tmp_path, ["Escreva a <EMAIL>."])
+    with pytest.raises(CheckpointError, match="made of other documents; run the stage sentences again"):
+        made(tmp_path)
+
+
+def test_what_duckdb_cannot_do_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "MEMORY", "1MiB")
+    extracted(tmp_path, [f"{number} " + "palavra " * 5000 for number in range(200)])
+    with pytest.raises(DataError, match="DuckDB: Out of Memory Error"):
+        made(tmp_path)
+    assert not (tmp_path / "6_store/corpus.duckdb").exists()
+
+
+def test_exported_tables_hold_few_bytes_in_a_row_group(tmp_path):
+    # 40 texts of 1 MB: a row group ends at 16 MiB of them.
+    extracted(tmp_path, [f"{number:07d} " * 131_072 for number in range(40)])
+    made(tmp_path, validation=0.0, database=False)
+    with pq.ParquetFile(tmp_path / "6_store/texts/train.parquet") as table:
+        sizes = [table.metadata.row_group(number).num_rows for number in range(table.num_row_groups)]
+    assert sizes == [16, 16, 8]
 
 
 TEXTS = ["Um, dois.\n\nTrês.", 'Com "aspas" e\nduas linhas', "ção"]
