@@ -69,12 +69,12 @@ def steps(table: Path) -> None:
 
 
 def variety(path: Path) -> None:
-    from paratune.corpus.clean.variety.texts import files_of, groups_of
+    from paratune.corpus.clean.variety.texts import files_of, groups_by_source
     from paratune.corpus.clean.variety.train import train
 
     options = read_settings(path).clean.variety
     started = time.process_time()
-    _, found = train({source.name: groups_of(files_of(source)) for source in options.sources})
+    _, found = train(groups_by_source([files_of(source) for source in options.sources]))
     print(f"{time.process_time() - started:.0f} CPU seconds")
     show(found)
 

@@ -13,7 +13,7 @@ from paratune.corpus.clean.settings import Clean, Variety, VarietySource
 from paratune.corpus.clean.variety.features import NUM_BITS, features, simplified
 from paratune.corpus.clean.variety.model import Calibration, Model, load, save
 from paratune.corpus.clean.variety.run import run_variety
-from paratune.corpus.clean.variety.texts import files_of, groups_of
+from paratune.corpus.clean.variety.texts import files_of, groups_by_source, groups_of
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.settings import Corpus
 from paratune.corpus.store.figures import corpus_figures
@@ -59,7 +59,7 @@ def ready(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(ready):
-    return train({source.name: groups_of(files_of(source)) for source in ready[0]})
+    return train(groups_by_source([files_of(source) for source in ready[0]]))
 
 
 @pytest.fixture
@@ -124,6 +124,24 @@ def test_a_calibration_grows_with_the_length():
     assert calibration.probability(-1e9, 100) == pytest.approx(0)
 
 
+def test_a_line_of_several_sources_is_that_of_the_first(tmp_path):
+    # Source b has half of the lines of a, which must not tell it what a held out line is.
+    for name, numbers in (("a", range(160)), ("b", range(80, 240))):
+        for side, said in (("pt", "está a ler o jornal"), ("br", "está lendo o jornal")):
+            lines = [f"A Rita {said} do dia {number}.\n" for number in numbers]
+            (tmp_path / f"{name}_{side}.txt").write_text("".join(lines), encoding="utf-8")
+    sources = [
+        files_of(
+            VarietySource(name=name, european=[f"{tmp_path}/{name}_pt.txt"], brazilian=[f"{tmp_path}/{name}_br.txt"])
+        )
+        for name in ("a", "b")
+    ]
+    found = groups_by_source(sources)
+    for side in (0, 1):
+        first, second = ({line for group in found[name][side] for line in group.lines} for name in ("a", "b"))
+        assert (len(first), len(second), first & second) == (160, 80, set())
+
+
 def test_a_trained_classifier_tells_the_varieties(trained):
     model, evaluation = trained
     assert model.variety_of(OURS)[0] == "pt-PT"
@@ -136,7 +154,8 @@ def test_a_trained_classifier_tells_the_varieties(trained):
     # 160 lines are 20 groups of 8, of which every tenth is held out: 2 documents, 16 lines.
     assert (held_out["document"]["num_european"], held_out["line"]["num_brazilian"]) == (2, 16)
     assert evaluation["unseen"]["a"]["line"]["num_european"] == 160
-    assert sum(step["num"] for step in evaluation["calibration"]) == 2 * 2 * (160 + 20)
+    # Some lines of b are in a already, which leaves it 19 groups a side.
+    assert sum(step["num"] for step in evaluation["calibration"]) == 2 * (160 + 20) + 2 * (152 + 19)
 
 
 def test_what_it_says_of_held_out_texts_is_what_it_does(tmp_path):

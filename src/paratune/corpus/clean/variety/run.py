@@ -14,7 +14,7 @@ from paratune.console import Display
 from paratune.corpus.clean.settings import Variety
 from paratune.corpus.clean.step import Document, Shard, lost, read_documents, run_documents
 from paratune.corpus.clean.variety.model import FORMAT, MODEL_FILE, WEIGHTS_FILE, load, save
-from paratune.corpus.clean.variety.texts import files_of, groups_of
+from paratune.corpus.clean.variety.texts import files_of, groups_by_source
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.rows import Lost
 from paratune.corpus.settings import Corpus
@@ -83,7 +83,7 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     if path.exists() and (found := read_json(path))["trained_on"] == seen:
         return dict(found["evaluation"])
     log.info("variety: the classifier is trained, on %d sources", len(names))
-    model, evaluation = train({source.name: groups_of(source) for source in sources})
+    model, evaluation = train(groups_by_source(sources))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The texts that the classifier is trained on, in groups of lines that follow each other."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,28 @@ def files_of(source: VarietySource) -> Files:
     return Files(source.name, find_files(source.brazilian, called), find_files(source.european, called), source.columns)
 
 
-def groups_of(files: Files) -> tuple[list[Group], list[Group]]:
+def groups_by_source(sources: Sequence[Files]) -> dict[str, tuple[list[Group], list[Group]]]:
+    """Return the groups of each source, see `groups_of`; a line that several have is that of the first.
+
+    So no line on which a classifier is tested stands in another source that it was trained on.
+
+    Raises:
+        DataError: A file cannot be read or has none of the columns, or there is too little text.
+    """
+    found: dict[str, tuple[list[Group], list[Group]]] = {}
+    seen: set[str] = set()
+    for source in sources:
+        found[source.name] = groups_of(source, seen)
+        seen.update(line for side in found[source.name] for group in side for line in group.lines)
+    return found
+
+
+def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[Group], list[Group]]:
     """Return the groups of a source, the Brazilian and the European ones; lines that both have tell nothing.
+
+    Args:
+        files: Those of the source.
+        seen: Lines to leave out.
 
     Raises:
         DataError: A file cannot be read or has none of the columns, or there is too little text.
@@ -71,13 +91,13 @@ def groups_of(files: Files) -> tuple[list[Group], list[Group]]:
         list(dict.fromkeys(line for path in paths for line in _lines(path, files.columns)))
         for paths in (files.brazilian, files.european)
     ]
-    both = set(sides[0]) & set(sides[1])
-    groups = [_groups([line for line in lines if line not in both]) for lines in sides]
+    left_out = seen | (set(sides[0]) & set(sides[1]))
+    groups = [_groups([line for line in lines if line not in left_out]) for lines in sides]
     for variety, found in zip(("brazilian", "european"), groups, strict=True):
         if len(found) < MIN_GROUPS:
             raise DataError(
                 f"clean.variety.sources: {files.name}, {variety} has fewer than {MIN_GROUPS * GROUP} lines "
-                f"of {MIN_WORDS} words that the other variety does not have; name more files"
+                f"of {MIN_WORDS} words that neither the other variety nor a source before has; name more files"
             )
     return groups[0], groups[1]
 
