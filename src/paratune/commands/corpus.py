@@ -18,6 +18,7 @@ from paratune.corpus.clean import run as clean
 from paratune.corpus.extract import run as extract
 from paratune.corpus.fetch import run as fetch
 from paratune.corpus.index import run as index
+from paratune.corpus.made import naming_damage
 from paratune.corpus.named import check_named
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
@@ -81,7 +82,7 @@ def corpus_command(
     lock = _take(work)
     try:
         clear_discarded(work)
-        with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page:
+        with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page, naming_damage(work):
             totals = {}
             for name, (folder, run) in STAGES.items():
                 if only in (None, name):
@@ -90,7 +91,8 @@ def corpus_command(
                     with nullcontext() if spread is None or name in AT_HOME else spread_by(spread):
                         totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
         if STORE in totals:
-            write_report(work)
+            with naming_damage(work):
+                write_report(work)
             if totals[STORE]["kept"] == 0:
                 log.warning(
                     "the corpus is empty: no document was kept; paratune corpus stats %s shows why", plain(path)

@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from paratune.console import print_json, print_result
+from paratune.corpus.made import naming_damage
 from paratune.corpus.settings import read_settings
 from paratune.corpus.store.figures import corpus_figures
 from paratune.corpus.store.look import Wanted, draw_dropped, draw_kept, search
@@ -23,7 +24,9 @@ _SHOWN = 1000
 
 def stats_command(path: Path, *, as_json: bool) -> int:
     """Print the figures of a corpus; return the exit code."""
-    found = corpus_figures(work_of(path))
+    work = work_of(path)
+    with naming_damage(work):
+        found = corpus_figures(work)
     if as_json:
         print_json(found)
         return EXIT_OK
@@ -44,9 +47,12 @@ def sample_command(
             raise ConfigError(
                 f"--{given[0]} is about what was kept; what was dropped is chosen by --stage and --reason"
             )
-        found = draw_dropped(work_of(path), stage=wanted.stage, reason=reason, num=num, seed=seed)
-    else:
-        found = draw_kept(work_of(path), wanted, num=num, seed=seed)
+    work = work_of(path)
+    with naming_damage(work):
+        if dropped or reason is not None:
+            found = draw_dropped(work, stage=wanted.stage, reason=reason, num=num, seed=seed)
+        else:
+            found = draw_kept(work, wanted, num=num, seed=seed)
     return _print(found, as_json=as_json)
 
 
@@ -56,7 +62,10 @@ def search_command(
     """Print where words stand in a corpus; return the exit code."""
     if limit < 1:
         raise ConfigError(f"--limit {limit}: at least 1")
-    return _print(search(work_of(path), asked, wanted, is_regex=is_regex, limit=limit), as_json=as_json)
+    work = work_of(path)
+    with naming_damage(work):
+        found = search(work, asked, wanted, is_regex=is_regex, limit=limit)
+    return _print(found, as_json=as_json)
 
 
 def work_of(path: Path) -> Path:

@@ -1,13 +1,18 @@
 """What a work folder holds: the stages that are finished, in their order, with their totals."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from paratune.corpus.shard import dropped_file, part_file
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, ParatuneError
 from paratune.records import read_json
 from paratune.text import plain
 
@@ -71,6 +76,28 @@ def stages_at_work(work: Path) -> list[tuple[str, Path]]:
         for folder in sorted(folders, key=lambda each: _order(each.relative_to(work)))
         if not (folder / STAGE_FILE).exists() and next(folder.glob("counts-*.json"), None) is not None
     ]
+
+
+@contextmanager
+def naming_damage(work: Path) -> Iterator[None]:
+    """Say of a table that cannot be read which it is and what to do, in place of what the library says of its bytes.
+
+    Raises:
+        CheckpointError: A table of the work folder is damaged.
+    """
+    try:
+        yield
+    except ParatuneError:
+        raise
+    except Exception as error:  # pyarrow and DuckDB have many for it
+        for path in sorted(work.rglob("*.parquet")):
+            try:
+                pq.read_metadata(path)
+            except (pa.ArrowException, OSError) as damage:
+                raise CheckpointError(
+                    f"{plain(path)} is damaged: {plain(damage)}; delete its folder, and the same command makes it anew"
+                ) from error
+        raise
 
 
 def _order(folder: Path) -> tuple[str, bool, str]:

@@ -1,11 +1,14 @@
 import json
+import shutil
 
 import pyarrow.parquet as pq
 import pytest
 from archive import write_warc
 
 from paratune.commands.corpus import STAGES, corpus_command
-from paratune.errors import ConfigError
+from paratune.commands.corpus_look import sample_command
+from paratune.corpus.store.look import Wanted
+from paratune.errors import CheckpointError, ConfigError
 from paratune.records import read_json
 
 FOLDERS = ["1_index", "2_fetch", "3_extract", "4_clean", "5_sentences", "6_store"]
@@ -68,3 +71,19 @@ def test_an_empty_corpus_is_said(config, tmp_path, capsys):
         f"the corpus is empty: no document was kept; paratune corpus stats {config} shows why"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("bytes_left", [b"", b"PAR1 torn"])
+def test_a_damaged_table_is_named_and_made_anew(config, tmp_path, capsys, bytes_left):
+    corpus_command(config, only=None, workers=None, as_json=True)
+    damaged = tmp_path / "work/3_extract/part-00000.parquet"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(bytes_left)
+    said = r"3_extract/part-00000\.parquet is damaged: .*; delete its folder, and the same command makes it anew"
+    with pytest.raises(CheckpointError, match=said):
+        corpus_command(config, only="clean", workers=None, as_json=True)
+    with pytest.raises(CheckpointError, match=said):
+        sample_command(config, Wanted(stage="extract"), dropped=False, reason=None, num=1, seed=1, as_json=True)
+    shutil.rmtree(damaged.parent)
+    assert corpus_command(config, only=None, workers=None, as_json=True) == 0
+    assert damaged.read_bytes() == whole
