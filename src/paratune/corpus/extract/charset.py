@@ -90,9 +90,9 @@ def _declared(payload: bytes, content_type: str | None) -> Iterator[str]:
 
 
 def _name(label: str) -> str | None:
-    """Return the name that the Encoding standard gives to a label; None if it knows none."""
+    """Return the name that the Encoding standard gives to a label; None if it knows none, or has it give no text."""
     found = webencodings.lookup(label)
-    return None if found is None or found.name == "x-user-defined" else str(found.name)
+    return None if found is None or found.name in ("x-user-defined", "replacement") else str(found.name)
 
 
 def _decoded(payload: bytes, name: str) -> str:

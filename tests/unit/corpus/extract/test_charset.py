@@ -48,6 +48,13 @@ def test_meta_counts_after_the_header():
     assert decode(page, "text/html; charset=windows-1251", fallback="windows-1252")[1] == "windows-1251"
 
 
+@pytest.mark.parametrize("label", ["iso-2022-kr", "hz-gb-2312", "x-user-defined", "none-at-all"])
+def test_a_charset_that_no_browser_reads_counts_for_none(label):
+    # The Encoding standard has the first two replaced by a single U+FFFD, for they hid attacks.
+    payload = "O coração de Évora".encode("windows-1252")
+    assert decode(payload, f"text/html; charset={label}", fallback="windows-1252")[0] == "O coração de Évora"
+
+
 def test_meta_cannot_be_utf_16():
     for text in ("olá".encode(), LATIN):
         page = META.format("utf-16").encode() + text
