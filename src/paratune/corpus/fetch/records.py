@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
 
 from paratune.corpus.fetch.payload import Received, sha1
-from paratune.corpus.index.warcs import CHUNK_BYTES, WITH_PAYLOAD, damage, open_archive, status_of
+from paratune.corpus.index.warcs import CHUNK_BYTES, HEAD_BYTES, WITH_PAYLOAD, damage, open_archive, status_of
 from paratune.corpus.rows import Lost
 from paratune.corpus.web.client import Client, TooLarge, Unavailable
 from paratune.errors import DataError, require
@@ -16,8 +16,6 @@ from paratune.errors import DataError, require
 MISSING = "missing"
 """Reason of what an archive says that it has not."""
 NOT_THERE = (404, 410, 416)
-HEAD_BYTES = 1 << 20
-"""Most bytes of the headers of a record, beside its payload."""
 
 
 def from_file(row: Mapping[str, Any], path: Path, max_bytes: int) -> Received | Lost:

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +16,8 @@ from paratune.errors import DataError, require
 WITH_PAYLOAD = ("response", "resource")
 """Types of records that hold a document."""
 CHUNK_BYTES = 1 << 16
+HEAD_BYTES = 1 << 20
+"""Most bytes of the headers of a record, unpacked, beside its payload: a small file may hold gigabytes of them."""
 
 
 def read_records(path: Path) -> Iterator[Found]:
@@ -34,6 +36,7 @@ def read_records(path: Path) -> Iterator[Found]:
                 for record in records:
                     yield from _found(record, records, path.name)
                     records.read_to_end(record)
+                    records.reader.readline.begin()
                     end = records.get_record_offset() + records.get_record_length()
                     num_records += 1
                 # A file that is torn within the headers of a record ends without a word.
@@ -52,13 +55,38 @@ def read_records(path: Path) -> Iterator[Found]:
 def open_archive(file: BinaryIO) -> Any:
     """Return warcio's iterator over the records of a file, which prints nothing of what it finds.
 
+    It reads headers up to HEAD_BYTES, and as many again after each `reader.readline.begin()`; of more it raises a
+    ValueError.
+
     Raises:
         MissingDependency: warcio is not installed.
     """
     archive = require("warcio.archiveiterator", extra="corpus")
     # It would warn of addresses with spaces, with all that a stranger has written into them and no name of the file.
     logging.getLogger("warcio").setLevel(logging.ERROR)
-    return archive.ArchiveIterator(file, arc2warc=True)
+    records = archive.ArchiveIterator(file, arc2warc=True)
+    # Lines are read of headers alone; payloads are read as bytes.
+    records.reader.readline = _HeaderLines(records.reader.readline)
+    return records
+
+
+class _HeaderLines:
+    """Reads lines, until they are too many."""
+
+    def __init__(self, readline: Callable[[int], bytes]) -> None:
+        self._readline = readline
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with the headers of another record."""
+        self._left = HEAD_BYTES
+
+    def __call__(self, length: int | None = None) -> bytes:
+        found = self._readline(min(length or HEAD_BYTES, self._left + 1))
+        self._left -= len(found)
+        if self._left < 0:
+            raise ValueError(f"headers of more than {HEAD_BYTES} bytes")
+        return found
 
 
 def damage() -> tuple[type[Exception], ...]:

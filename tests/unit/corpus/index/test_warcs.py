@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paratune.corpus.index.warcs import read_records
+from paratune.corpus.index.warcs import HEAD_BYTES, read_records
 from paratune.corpus.rows import Lost, Row
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
@@ -52,6 +52,22 @@ def test_what_comes_before_a_tear_is_kept(tmp_path, compressed, num_bytes):
     assert first.url == "http://a.pt/"
     assert isinstance(lost, Lost)
     assert lost.reason in ("torn record", "damaged WARC")
+
+
+@pytest.mark.parametrize("line", [b"X: abcdef\r\n", b"abcdefghijk"])
+def test_headers_without_end_are_not_read(tmp_path, line):
+    head = b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.pt/\r\nWARC-Date: 2020-01-01T00:00:00Z\r\n"
+    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(head + 2 * HEAD_BYTES // len(line) * line, 1))
+    (lost,) = read_records(tmp_path / "a.warc.gz")
+    assert lost.reason == "damaged WARC"
+    assert "headers of more than 1048576 bytes" in lost.detail
+
+
+def test_headers_are_limited_record_by_record(tmp_path):
+    more = b"X: " + b"a" * (HEAD_BYTES // 2) + b"\r\n"
+    head = b"WARC/1.0\r\nWARC-Type: metadata\r\nContent-Length: 0\r\n" + more + b"\r\n\r\n\r\n"
+    (tmp_path / "a.warc").write_bytes(3 * head)
+    assert list(read_records(tmp_path / "a.warc")) == []
 
 
 def test_a_file_of_something_else_is_said(tmp_path):
