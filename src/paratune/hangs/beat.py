@@ -143,10 +143,19 @@ def parse_trace(trace: Mapping[str, Any]) -> tuple[Collective, ...]:
 
 
 def process_state(pid: int, proc: Path = _PROC) -> str | None:
-    """Return the system's letter for a process of this machine: R, S, D (waits for a disk), T (stopped), Z; None when
-    there is none, or the system does not tell."""
+    """Return the system's letter for a process of this machine: R, S, D (one of its threads waits for a disk), T
+    (stopped), Z; None when there is none, or the system does not tell."""
+    state = _state_in(proc / str(pid) / "stat")
+    if state in ("R", "S"):
+        with suppress(OSError):
+            if any(_state_in(thread / "stat") == "D" for thread in (proc / str(pid) / "task").iterdir()):
+                return "D"
+    return state
+
+
+def _state_in(path: Path) -> str | None:
     try:
-        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return path.read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return None
 

@@ -3,6 +3,7 @@
 Ranks see each other through small files, because a network that hangs tells nothing. No clock is compared with that
 of another machine: what counts is how long this thread has seen no change. A rank whose interpreter is held in native
 code cannot run this thread: the others name it, and faulthandler's timer, which needs no interpreter, writes stacks.
+What touches the disk is done in a thread beside it: one that does not answer would hold the watching thread as well.
 """
 
 import faulthandler
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.verdict import Verdict, judge
 from paratune.place import note_exit_code
-from paratune.records import SCHEMA_VERSION, EventLog, write_json
+from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ FIRST_SHARE, LONGEST_FIRST_S = 1 / 8, 10.0
 that fails at once leaves none behind."""
 SILENT_POLLS = 4
 """Looks without a sign of a rank's thread from which on it counts as silent."""
+DISK_S = 20.0
+"""Seconds that the disk has to take the evidence, beside the time in which ranks wait for each other."""
 UNHEARD_FACTOR = 4
 """How much longer is waited where a rank was never heard: its machine may have another disk under the same path."""
 
@@ -83,6 +87,8 @@ class Watchdog:
         self._is_made = False
         self._shares = world_size > 1
         self._is_closed = False
+        self._has_spoken = False
+        self._errand: threading.Thread | None = None
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -96,6 +102,8 @@ class Watchdog:
         self._is_closed = True
         self._pulse.news.set()
         self._thread.join()
+        if self._errand is not None:
+            self._errand.join(DISK_S)
         faulthandler.cancel_dump_traceback_later()
         self._tidy([self._rank])
 
@@ -135,11 +143,23 @@ class Watchdog:
                 return
             self._come_by()
             self._arm()
-            self._tell()
-            self._look()
+            beat = self._noted()
+            self._apart(partial(self._exchange, beat), self._poll_s)
             if self._is_hung():
                 self._give_up()
                 return
+
+    def _apart(self, work: Callable[[], None], wait_s: float) -> bool:
+        """Do what touches the disk in a thread of its own, and return whether that was done in time; nothing is begun
+        while an earlier one still waits for the disk."""
+        if self._errand is not None:
+            self._errand.join(wait_s)
+            if self._errand.is_alive():
+                return False
+        self._errand = threading.Thread(target=work, name="watchdog's disk", daemon=True)
+        self._errand.start()
+        self._errand.join(wait_s)
+        return not self._errand.is_alive()
 
     def _come_by(self) -> None:
         """Take the time in which this thread itself did not run, as in a job that was suspended, for no time at all."""
@@ -149,7 +169,7 @@ class Watchdog:
         if away_s > SILENT_POLLS * self._poll_s:
             lost_s = away_s - self._poll_s
             self._began += lost_s
-            for seen in self._seen.values():
+            for seen in list(self._seen.values()):
                 seen.written_at += lost_s
                 seen.beaten_at += lost_s
 
@@ -162,16 +182,23 @@ class Watchdog:
             late_s = self._timeout_s + 10 * self._poll_s
             faulthandler.dump_traceback_later(late_s, file=sys.__stderr__ or sys.stderr)
 
-    def _tell(self, *, as_evidence: bool = False) -> Beat:
+    def _noted(self, *, as_evidence: bool = False) -> Beat:
+        """Return what this rank is at, which this thread has noted; no disk is touched."""
         self._num_written += 1
         beat = beat_now(self._pulse, self._rank, self._world_size, self._num_written, as_evidence=as_evidence)
+        self._note(beat)
+        return beat
+
+    def _exchange(self, beat: Beat) -> None:
+        self._tell(beat)
+        self._look()
+
+    def _tell(self, beat: Beat) -> None:
         if self._shares and self._is_due():
             if not self._is_made:
                 self._make_folder()
             with suppress(OSError):
                 write_beat(self._own_file(), beat)
-        self._note(beat)
-        return beat
 
     def _is_due(self) -> bool:
         """Return whether this rank is to be heard: a run that has its folder, or has been long enough at getting it."""
@@ -196,14 +223,14 @@ class Watchdog:
         """Return whether no rank has got on for the time that is allowed."""
         is_heard = len(self._seen) == self._world_size
         allowed_s = self._timeout_s * (1 if is_heard or not self._shares else UNHEARD_FACTOR)
-        last = max([self._began, *(seen.beaten_at for seen in self._seen.values())])
+        last = max([self._began, *(seen.beaten_at for seen in list(self._seen.values()))])
         return time.monotonic() - last > allowed_s
 
     def _silent(self) -> dict[int, str | None]:
         """Return the ranks whose thread no longer writes, with what the system says of their process."""
         found: dict[int, str | None] = {}
         own = self._seen[self._rank].beat
-        for rank, seen in self._seen.items():
+        for rank, seen in list(self._seen.items()):
             if time.monotonic() - seen.written_at > SILENT_POLLS * self._poll_s:
                 is_here = seen.beat.host == own.host
                 found[rank] = (process_state(seen.beat.pid) or "gone") if is_here else None
@@ -212,22 +239,49 @@ class Watchdog:
     def _give_up(self) -> None:
         """Keep the evidence; the lowest rank that answers says who is missing; end the process."""
         silent = self._silent()  # before stacks are written, which takes the others' time too
+        is_kept = self._apart(lambda: self._keep_evidence(silent), 10 * self._poll_s + DISK_S)
+        if not is_kept and not self._has_spoken:
+            self._speak_of_the_disk()
+        faulthandler.cancel_dump_traceback_later()
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        self._end(EXIT_HUNG)
+
+    def _keep_evidence(self, silent: dict[int, str | None]) -> None:
         folder = self._evidence_folder()
         self._write_stacks(folder)
-        self._tell(as_evidence=True)
+        self._tell(self._noted(as_evidence=True))
         speaker = min(rank for rank in self._seen if rank not in silent)
         if speaker == self._rank:
             self._wait_for(lambda: all(self._answers(rank) for rank in self._seen if rank not in silent))
             self._speak(folder, silent)
         else:
-            self._wait_for(lambda: folder is not None and (folder / VERDICT_FILE).exists())
-        faulthandler.cancel_dump_traceback_later()
+            self._wait_for(lambda: self._is_told(folder))
         # Also of ranks that are stopped: the next session would take them for ranks at work.
         self._tidy([self._rank, *silent])
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
         note_exit_code(EXIT_HUNG)
-        self._end(EXIT_HUNG)
+
+    def _is_told(self, folder: Path | None) -> bool:
+        """Return whether another rank has said who is missing, this time: an earlier hang may have left its word."""
+        if folder is None:
+            return False
+        with suppress(Exception):
+            told = read_json(folder / VERDICT_FILE)["ranks"]
+            return any((each["rank"], each["pid"]) == (self._rank, os.getpid()) for each in told)
+        return False
+
+    def _speak_of_the_disk(self) -> None:
+        """Say on stderr alone that the disk of the run does not answer, with the stacks."""
+        beat = self._seen[self._rank].beat
+        text = (
+            f"rank {self._rank} (process {beat.pid} on {beat.host}; last at {beat.where()}) gets no answer from the "
+            f"disk of {self._folder.parent}: look at the file server and the mount"
+        )
+        verdict = Verdict("disk", (self._rank,), text)
+        with suppress(OSError):
+            os.write(2, f"\n{message(verdict, {self._rank: beat}, self._timeout_s, None)}\n".encode())
+        with suppress(Exception):  # no stderr that has a descriptor
+            faulthandler.dump_traceback(all_threads=True)
 
     def _answers(self, rank: int) -> bool:
         """Return whether a rank has written what it waits in, which it does when it has noticed the same."""
@@ -252,14 +306,13 @@ class Watchdog:
         if folder is None:
             faulthandler.dump_traceback(all_threads=True)
             return
-        with suppress(OSError):
-            if self._rank == min(self._seen):
-                (folder / VERDICT_FILE).unlink(missing_ok=True)
-            with (folder / f"stacks.rank{self._rank:04d}.txt").open("w", encoding="utf-8") as file:
-                faulthandler.dump_traceback(file, all_threads=True)
+        stacks = folder / f"stacks.rank{self._rank:04d}.txt"
+        with suppress(OSError), stacks.open("w", encoding="utf-8") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
 
     def _speak(self, folder: Path | None, silent: dict[int, str | None]) -> None:
         self._look()
+        self._has_spoken = True
         beats = {rank: seen.beat for rank, seen in self._seen.items()}
         verdict = judge(beats, self._world_size, silent)
         text = message(verdict, beats, self._timeout_s, folder)
@@ -272,6 +325,9 @@ class Watchdog:
                 events.close()
         with suppress(Exception):  # the disk may be full, or gone
             if folder is not None:
+                (folder / VERDICT_FILE).unlink(missing_ok=True)
+                for rank in silent:  # what is there is of an earlier hang
+                    (folder / f"stacks.rank{rank:04d}.txt").unlink(missing_ok=True)
                 write_json(folder / VERDICT_FILE, _record(verdict, beats, self._timeout_s))
 
 

@@ -57,6 +57,38 @@ def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, ca
     assert not (tmp_path / "runs" / HEARTBEATS).exists()
 
 
+def test_a_disk_that_never_answers_ends_the_run_all_the_same(tmp_path, monkeypatch, capfd):
+    codes, answers = [], threading.Event()
+    monkeypatch.setattr(watchdog, "DISK_S", 0.2)
+    monkeypatch.setattr(watchdog, "write_beat", lambda *_: answers.wait())  # as a hard mount does
+    pulse = Pulse()
+    pulse.run_folder = tmp_path / "runs" / "r"
+    dog = Watchdog(pulse, 0, 2, tmp_path / "runs" / "r", 0.4, end=codes.append)
+    dog.start()
+    wait_for(lambda: codes)
+    answers.set()
+    dog._errand.join()
+    assert codes == [EXIT_HUNG]
+    said = capfd.readouterr().err
+    assert "no rank has got on for 0.4 s" in said
+    assert f"gets no answer from the disk of {tmp_path / 'runs'}" in said
+
+
+def test_the_evidence_of_an_earlier_hang_is_not_taken_for_this_one(dogs, tmp_path):
+    found, _, codes = dogs
+    folder = tmp_path / "runs" / "r" / "hang"
+    folder.mkdir(parents=True)
+    (folder / "hang.json").write_text('{"ranks": [{"rank": 1, "pid": 1}]}')
+    assert not found[1]._is_told(folder)
+    for dog in found:
+        dog.start()
+    wait_for(lambda: len(codes) == 2)
+    assert found[1]._is_told(folder)
+    (folder / "stacks.rank0001.txt").write_text("old")
+    found[0]._speak(folder, {1: "T"})
+    assert not (folder / "stacks.rank0001.txt").exists()
+
+
 def test_a_rank_is_heard_as_soon_as_its_run_has_a_folder(tmp_path):
     pulse = Pulse()
     dog = Watchdog(pulse, 1, 2, tmp_path / "runs" / "r", 800.0, end=lambda _: None)  # looks every 5 s
@@ -92,7 +124,7 @@ def test_a_job_that_was_suspended_is_left_alone(tmp_path, monkeypatch):
         if second < 4:
             dog._pulse.beat()
         dog._come_by()
-        dog._tell()
+        dog._noted()
         # The last beat was seen at 4 s; more than 8 s later is 13 s, which 12 looks do not reach.
         assert not dog._is_hung(), second
     now[0] += 1
@@ -131,6 +163,17 @@ def test_a_beat_comes_back_from_its_file(tmp_path):
 def test_the_state_of_a_process():
     assert process_state(os.getpid()) in ("R", "S")
     assert process_state(2**22 + 1) is None
+
+
+def test_a_thread_that_waits_for_a_disk_counts(tmp_path):
+    # proc(5), /proc/PID/stat: the state stands behind the name in parentheses, which may hold any character.
+    for thread, state in ((7, "S"), (8, "D")):
+        (tmp_path / "7" / "task" / str(thread)).mkdir(parents=True)
+        (tmp_path / "7" / "task" / str(thread) / "stat").write_text(f"{thread} (a) D) {state} 1 7")
+    (tmp_path / "7" / "stat").write_text("7 (a) D) S 1 7")
+    assert process_state(7, tmp_path) == "D"
+    (tmp_path / "7" / "stat").write_text("7 (a) D) T 1 7")
+    assert process_state(7, tmp_path) == "T"
 
 
 def test_nothing_is_left_of_a_run_that_ends_well(tmp_path):
