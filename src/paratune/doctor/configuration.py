@@ -1,6 +1,7 @@
 """Is the configuration right by itself: its options, the extras it needs, its run folder, and what never happens."""
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from paratune.config.tracker_sections import PACKAGES
@@ -58,11 +59,16 @@ def check_run_folder(setup: Setup) -> Iterator[Finding]:
     where = setup.where("run.name")
     if state == "finished":
         why = "Training refuses to write into it, after the job has waited in the queue."
+        if setup.start.is_elsewhere:
+            why = "paratune launch leaves it as it is, and submits nothing."
         line = f"run.name: {folder.name}_2"
         yield Finding("run_exists", "problem", f"{folder} holds a finished run", why, where=where, line=line)
+    elif state == "unfinished" and setup.start.is_elsewhere:
+        what = f"{folder} holds an unfinished run"
+        yield Finding("run_unfinished", "note", what, "paratune launch goes on with it.", where=where)
     elif state == "unfinished":
         why = "Without --resume training refuses to write into it, after the job has waited in the queue."
-        line = f"paratune train {setup.path} --resume"
+        line = f"paratune train {shlex.quote(str(setup.path))} --resume"
         yield Finding("run_unfinished", "warning", f"{folder} holds an unfinished run", why, where=where, line=line)
     elif state == "foreign":
         why = "Training refuses to write among files that are none of its own."
@@ -71,7 +77,7 @@ def check_run_folder(setup: Setup) -> Iterator[Finding]:
     if setup.probes.damaged_checkpoint:
         what = f"the newest checkpoint in {folder}, {setup.probes.damaged_checkpoint}, is not whole"
         why = "--resume passes over it, and begins from the one before it, or from the first step."
-        line = f"rm -r {folder / 'checkpoints' / setup.probes.damaged_checkpoint}"
+        line = f"rm -r {shlex.quote(str(folder / 'checkpoints' / setup.probes.damaged_checkpoint))}"
         yield Finding("checkpoint_damaged", "warning", what, why, where=str(folder), line=line)
 
 

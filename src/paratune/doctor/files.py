@@ -1,5 +1,6 @@
 """Do the files hold what the configuration says: columns, labels, parts that share rows, texts that are cut off."""
 
+import shlex
 from collections.abc import Iterator
 
 from paratune.doctor.configuration import batch_size, same_rows
@@ -26,7 +27,7 @@ def check_sources(setup: Setup) -> Iterator[Finding]:
         what = f"{name} is on the hub, and was not looked into"
         if setup.start.no_network or is_offline(setup.machine.environ):
             why = "The machines that train may not ask the hub: unless its cache has it, the run ends at once."
-            line = f"paratune bundle {setup.path} -o bundle.tar"
+            line = f"paratune bundle {shlex.quote(str(setup.path))} -o bundle.tar"
             remedy = "where there is a network; it holds the data set as a file"
             yield Finding("data_on_hub", "warning", what, why, remedy, setup.where(key), line)
         else:
@@ -167,7 +168,8 @@ def check_amount(setup: Setup) -> Iterator[Finding]:
         return
     if train.num_rows < setup.start.world_size:
         what = f"{train.num_rows} training rows cannot be dealt to {setup.start.world_size} processes"
-        why, line = "Training refuses them (exit code 3).", f"paratune train {setup.path} --nproc {train.num_rows}"
+        line = f"paratune train {shlex.quote(str(setup.path))} --nproc {train.num_rows}"
+        why = "Training refuses them (exit code 3)."
         yield Finding("too_few_rows", "problem", what, why, "", setup.where("data.train"), line)
         return
     size = batch_size(setup)

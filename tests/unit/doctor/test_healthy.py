@@ -7,6 +7,7 @@ from broken.changes import slurm, with_environ, with_probes
 from broken.data import only_train
 from broken.machine import whole_compilation
 from broken.model import other_tokenizer
+from broken.options import unfinished_run
 from set_ups import T4, in_slurm, is_run, make_files, on_site, rows, with_gpus
 from tiny import tiny_model
 
@@ -46,6 +47,7 @@ HEALTHY = {
     "fp16 with a BERT": lambda s: (with_gpus(s, 1, T4), s.set("precision", "fp16")),
     "two nodes of a site": on_site,
     "a site without a network": lambda s: on_site(s, no_network=True),
+    "an unfinished run on a site": lambda s: (unfinished_run(s), on_site(s)),  # paratune launch goes on with it
     "NVLink between all": with_probes(gpus=2, topology=NVLINK_TOPOLOGY),
 }
 
