@@ -13,6 +13,8 @@ from corpus_documents import content
 from paratune.commands.corpus import STAGES, corpus_command
 from paratune.data.texts import iterate_texts
 
+pytestmark = pytest.mark.slow
+
 COMMON = (
     "a casa de o rio que não se via para com uma noite em por mais as dos como mas ao ele das tem seu sua ou quando "
     "muito nos já eu também só pelo pela até isso ela entre depois sem mesmo aos seus quem nas me esse eles você essa"
@@ -81,7 +83,6 @@ def test_pages_and_report_are_there(made):
         assert 'http-equiv="refresh"' not in (work / name).read_text()
 
 
-@pytest.mark.slow
 def test_more_workers_give_the_same_files(made):
     corpus_command(configure(made, "two", 2), only=None, workers=None, as_json=True)
     for folder, _ in STAGES.values():

@@ -45,6 +45,7 @@ def test_the_chain_keeps_what_its_steps_keep(tmp_path):
     assert [len(shard) for shard in kept(output_folder(corpus))] == [3, 3, 3]
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_files(tmp_path):
     for workers in (1, 2):
         extracted(tmp_path / str(workers), *texts())

@@ -117,6 +117,7 @@ def test_the_step_takes_part_where_there_are_sets(tmp_path):
     assert list(run_clean(Corpus(work=str(tmp_path), clean=with_sets), 1, DISPLAY)["steps"]) == ["decontaminate"]
 
 
+@pytest.mark.slow
 def test_workers_and_blocks_change_no_file(tmp_path, monkeypatch):
     rows = [document(f"{OTHER} {longs(n, n + 9 + n % 6)}", n) for n in range(20)]
     section = settings_of(tmp_path)

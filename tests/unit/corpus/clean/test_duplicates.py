@@ -112,6 +112,7 @@ def many(num_groups=25):
     return [document(" ".join(text), number) for number, text in enumerate(texts)]
 
 
+@pytest.mark.slow
 def test_workers_shards_blocks_and_spans_change_no_document(tmp_path, monkeypatch):
     rows = many()
     cuts = {"1": [rows[:40], rows[40:70], rows[70:]], "3": [rows[:7], [], rows[7:90], rows[90:]], "4": [rows]}

@@ -114,6 +114,7 @@ def test_what_is_switched_off_stays(tmp_path):
         assert run(tmp_path, **options)["lines"] == cut
 
 
+@pytest.mark.slow
 def test_workers_and_blocks_change_no_file(tmp_path, monkeypatch):
     shards = [
         [page(n % 8, f"{host}.pt", url=f"http://{host}.pt/{n}") for n in range(s, s + 8)]

@@ -121,6 +121,7 @@ def test_the_page_is_made_of_what_the_json_says(tmp_path):
     assert (folder_of(corpus) / "perplexity.html").read_text() == "<p>13"
 
 
+@pytest.mark.slow
 def test_workers_change_no_file(tmp_path):
     for workers in (1, 2):
         run_sentences(make_corpus(tmp_path, SHARDS, str(workers)), workers, DISPLAY)
