@@ -1,4 +1,4 @@
-"""The gallery of broken set-ups (tests/broken), each from a complaint of real users.
+"""The gallery of broken set-ups (tests/broken_setups), each from a complaint of real users.
 
 It is caught with its own code, and the line that the finding gives repairs it."""
 
@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from broken import data, machine, model, options, start
+from broken_setups import data, machine, model, options, start
 
 from paratune.doctor.probe import port_is_free
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from broken.changes import slurm, with_environ, with_probes
-from broken.data import only_train
-from broken.machine import whole_compilation
-from broken.model import other_tokenizer
-from broken.options import unfinished_run
+from broken_setups.changes import slurm, with_environ, with_probes
+from broken_setups.data import only_train
+from broken_setups.machine import whole_compilation
+from broken_setups.model import other_tokenizer
+from broken_setups.options import unfinished_run
 from set_ups import T4, in_slurm, is_run, make_files, on_site, rows, with_gpus
 from tiny import tiny_model
 

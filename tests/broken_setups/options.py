@@ -4,7 +4,7 @@ import shutil
 
 from set_ups import Case, on_site, with_gpus
 
-from broken.changes import got
+from broken_setups.changes import got
 
 
 def misspelt(set_up):

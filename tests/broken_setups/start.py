@@ -2,7 +2,7 @@
 
 from set_ups import Case, in_slurm, on_site, with_gpus
 
-from broken.changes import got, slurm, with_environ
+from broken_setups.changes import got, slurm, with_environ
 
 
 def pipeline_of_three(set_up):

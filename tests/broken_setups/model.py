@@ -4,7 +4,7 @@ import json
 
 from set_ups import GPU, T4, Case, on_site, with_gpus
 
-from broken.changes import edit_json, restore
+from broken_setups.changes import edit_json, restore
 
 
 def absent_model(set_up):

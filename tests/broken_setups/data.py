@@ -4,7 +4,7 @@ import shutil
 
 from set_ups import Case, SetUp, on_site, rows, sentence, with_gpus
 
-from broken.changes import edit_json
+from broken_setups.changes import edit_json
 
 
 def labelled(set_up: SetUp, name: str, labels: dict[str, str]) -> None:
