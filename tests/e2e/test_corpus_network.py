@@ -10,6 +10,7 @@ import pytest
 from archive import has_pywb, page, pywb, stand_in, write_warc
 
 from paratune.corpus.stage import parts
+from paratune.errors import EXIT_DATA
 
 HTML = [("Content-Type", "text/html")]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not has_pywb(), reason="needs pywb")]
@@ -69,7 +70,7 @@ def test_a_stage_that_was_not_finished_goes_on_also_with_only(tmp_path):
         last = "/replay/20010101000000id_/http://a.pt/2"
         server.answers[last].insert(0, (429, {"Retry-After": "7200"}, b""))
         done = corpus(config, "--only", "fetch")
-        assert done.returncode == 1
+        assert done.returncode == EXIT_DATA
         assert "it asks to come back in 7200 s" in done.stderr
         for path in (tmp_path / "limits").iterdir():  # two hours later
             path.unlink()

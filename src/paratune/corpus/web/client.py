@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from paratune import __version__
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web.settings import Network
-from paratune.errors import ParatuneError
+from paratune.errors import DataError
 from paratune.text import plain
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ MEMENTO = "Memento-Datetime"
 """Header of what was captured (RFC 7089): the status beside it is that of the page, not that of the archive."""
 
 
-class Unavailable(ParatuneError):
+class Unavailable(DataError):
     """The archive did not give an answer, however often it was asked."""
 
     def __init__(self, detail: str, *, is_out: bool = True) -> None:
@@ -45,7 +45,7 @@ class Unavailable(ParatuneError):
         self.is_out = is_out
 
 
-class TooLarge(ParatuneError):
+class TooLarge(DataError):
     """An answer has more bytes than are taken."""
 
 
