@@ -42,6 +42,7 @@ def test_sha1_is_that_of_an_index():
         ("gzip", gzip.compress(PAGE) + b"\0\0\0 what follows"),
         ("gzip", PAGE),  # says so and is not
     ],
+    ids=["none", "identity", "gzip", "x-gzip", "zlib", "raw deflate", "twice", "in members", "and more", "not packed"],
 )
 def test_content_encodings_are_undone(encodings, body):
     assert unpacked(body, encodings, 1000) == PAGE
@@ -58,7 +59,7 @@ def test_of_a_torn_page_what_is_there_is_kept():
     assert bytes(range(256)).startswith(unpacked(body[:150], "gzip", 10_000)[:256])
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(b"\0" * 50_000_000), b"x" * 1001])
+@pytest.mark.parametrize("packed", [gzip.compress(b"\0" * 50_000_000), b"x" * 1001], ids=["packed", "plain"])
 def test_what_unpacks_to_too_much_is_dropped(packed):
     found = finished(row(), received(packed, content_encoding="gzip"), WANTED)
     assert (found.reason, found.detail) == ("too large", "unpacks to more than 1000 bytes")
