@@ -46,6 +46,15 @@ class SignalAt:
 
 
 @dataclass(frozen=True)
+class TwiceAt(SignalAt):
+    """Sends it twice."""
+
+    def __call__(self) -> None:
+        SignalAt.__call__(self)
+        SignalAt.__call__(self)
+
+
+@dataclass(frozen=True)
 class RefuseNetwork:
     """Notes every attempt to reach or look up anything but this machine, and lets it fail."""
 

@@ -9,7 +9,7 @@ from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1
 
 import pytest
 from harness import Cli, wait_for
-from hooks import SignalAt
+from hooks import SignalAt, TwiceAt
 from outcome import outcome, steps_of
 from safetensors.torch import load_file, save_file
 from world import CONFIG, rows_of, write_data
@@ -176,23 +176,12 @@ def test_signals_and_kills_at_random_moments(seed: int, world: Path, cli: Cli, u
 
 
 def test_a_second_ctrl_c_ends_at_once(world: Path, cli: Cli):
-    result = cli(*TRAIN, hook=TwiceAt(LOOP, 3))
+    result = cli(*TRAIN, hook=TwiceAt(SIGINT, LOOP, 3))
 
     assert result.code == 130
     assert "Traceback" not in result.stderr
     assert "a second Ctrl-C ends at once" in result.stderr
     assert not (world / "runs" / "c" / "checkpoints").exists()
-
-
-class TwiceAt(SignalAt):
-    """Ctrl-C twice."""
-
-    def __init__(self, function: str, call: int) -> None:
-        super().__init__(SIGINT, function, call)
-
-    def __call__(self) -> None:
-        SignalAt(SIGINT, self.function, self.call)()
-        SignalAt(SIGINT, self.function, self.call)()
 
 
 def _tear_tensors(folder: Path) -> None:
