@@ -2,9 +2,8 @@
 
 import shutil
 
-from set_ups import Case, SetUp, on_site, rows, sentence, with_gpus
-
 from broken_setups.changes import edit_json
+from set_ups import Case, SetUp, on_site, rows, sentence, with_gpus
 
 
 def labelled(set_up: SetUp, name: str, labels: dict[str, str]) -> None:

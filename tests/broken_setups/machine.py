@@ -5,9 +5,8 @@ import os
 import time
 from pathlib import Path
 
-from set_ups import GPU, STORAGE, T4, Case, in_slurm, with_gpus
-
 from broken_setups.changes import edit_json, got, with_environ, with_probes
+from set_ups import GPU, STORAGE, T4, Case, in_slurm, with_gpus
 
 MIXED_TOPOLOGY = """\
 \tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID

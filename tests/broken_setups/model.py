@@ -2,9 +2,8 @@
 
 import json
 
-from set_ups import GPU, T4, Case, on_site, with_gpus
-
 from broken_setups.changes import edit_json, restore
+from set_ups import GPU, T4, Case, on_site, with_gpus
 
 
 def absent_model(set_up):

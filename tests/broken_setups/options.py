@@ -2,9 +2,8 @@
 
 import shutil
 
-from set_ups import Case, on_site, with_gpus
-
 from broken_setups.changes import got
+from set_ups import Case, on_site, with_gpus
 
 
 def misspelt(set_up):

@@ -1,8 +1,7 @@
 """Set-ups that break by how they are started: processes, GPUs, srun, ranks, addresses, ports, the site."""
 
-from set_ups import Case, in_slurm, on_site, with_gpus
-
 from broken_setups.changes import got, slurm, with_environ
+from set_ups import Case, in_slurm, on_site, with_gpus
 
 
 def pipeline_of_three(set_up):

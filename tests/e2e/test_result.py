@@ -99,8 +99,8 @@ def test_evaluate_finds_the_scores_of_the_summary(run: str, trained: Path, in_tr
 
     assert result.code == EXIT_OK, result.stderr
     summary = read_json(trained / run.removesuffix("/model") / "summary.json")
-    # Other batches pad to other lengths.
-    assert result.json["scores"] == pytest.approx(summary["scores"]["validation"], abs=1e-5)
+    # Other batches pad to other lengths: rows that nearly tie may change places, which moves Spearman by 2e-5.
+    assert result.json["scores"] == pytest.approx(summary["scores"]["validation"], abs=1e-4)
     assert result.json["num_samples"] == 60
     if "c" in run.split("/"):
         assert result.json["confusion"] == summary["confusion"]["validation"]

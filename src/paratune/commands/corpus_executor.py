@@ -11,7 +11,7 @@ from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
 from paratune.corpus.spread import Spread, Start, by_local, by_ray, by_slurm
-from paratune.errors import ConfigError, did_you_mean, require_installed
+from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, require_installed
 
 EXECUTORS = ("local", "slurm", "ray")
 AT_HOME = ("index", "fetch")
@@ -111,7 +111,11 @@ def _slurm(site: Site, memory_gib: int, job: _Job) -> Start:
     return by_slurm(options, job.submitted)
 
 
+NOT_READY = f'not_ready() {{ echo "$1 cannot be loaded: the task was not started" >&2; exit {EXIT_LAUNCH}; }}'
+"""Where the lines of a site go on when a module or an environment is not there."""
+
+
 def _environment(site: Site) -> list[str]:
     """Return the lines of shell that come before a task."""
     own = [] if site.venv is not None else [f'export PATH={quoted(str(Path(sys.executable).parent))}:"$PATH"']
-    return [*own, *setup_lines(site), "export OMP_NUM_THREADS=1"]
+    return [NOT_READY, *own, *setup_lines(site), "export OMP_NUM_THREADS=1"]

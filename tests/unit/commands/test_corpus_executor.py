@@ -1,11 +1,13 @@
 """What datatrove's executors are told, and what is refused before anything is started."""
 
+import subprocess
+
 import pytest
 
 from paratune.commands import corpus_executor
 from paratune.commands.corpus import Executor, corpus_command
 from paratune.commands.corpus_executor import spread_of
-from paratune.errors import ConfigError, MissingDependency
+from paratune.errors import EXIT_LAUNCH, ConfigError, MissingDependency
 
 GIVEN = {"executor": "slurm", "tasks": 4, "workers": 1, "site": None, "memory_gib": None}
 
@@ -65,7 +67,11 @@ sbatch: [--nice=100]
     spread_of(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3})
     lines = [line for line in told.pop("env_command").splitlines() if line and not line.startswith("#")]
     assert lines == [
-        *('echo "$USER"', "module load gcc", '. "$HOME/venv/bin/activate" || exit 5', "export A='b c'"),
+        corpus_executor.NOT_READY,
+        'echo "$USER"',
+        "module load gcc || not_ready gcc",
+        '. "$HOME/venv/bin/activate" || not_ready "$HOME/venv/bin/activate"',
+        "export A='b c'",
         "export OMP_NUM_THREADS=1",
     ]
     assert told == {
@@ -78,8 +84,16 @@ sbatch: [--nice=100]
     }
 
 
+def test_a_task_ends_where_a_module_cannot_be_loaded():
+    lines = [corpus_executor.NOT_READY, "module() { return 1; }", "module load gcc || not_ready gcc", "echo on"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_LAUNCH, "")
+    assert done.stderr == "gcc cannot be loaded: the task was not started\n"
+
+
 def test_the_command_refuses_it_before_any_stage(tmp_path):
-    (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [x.cdx]}}\n")
+    (tmp_path / "x.cdx").touch()
+    (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
     with pytest.raises(ConfigError, match="--executor slurm needs --site"):
         corpus_command(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=Executor("slurm", 2))
     assert not (tmp_path / "work").exists()

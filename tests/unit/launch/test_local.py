@@ -173,7 +173,7 @@ def test_a_killed_rank_is_named_before_the_others_say_that_they_lost_it(run: Run
             print("its last words", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         listen(signal.SIG_IGN)
-        time.sleep(0.4)  # as `cli.main` waits for the launcher
+        time.sleep(1.5)  # as `cli.main` waits for the launcher
         print("error: rank 0 of 2 lost another one", file=sys.stderr)
         sys.exit(5)
         """
