@@ -60,7 +60,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> 
 def test_a_run_whose_rank_died_goes_on_by_itself_to_the_same_bits(undisturbed: Path, world: Path, word: tuple[str]):
     run = world / "runs" / "c"
     if word == ("--overwrite",):  # what is to be deleted by the first start alone
-        run.mkdir()
+        run.mkdir(parents=True)
         (run / "run.json").write_text('{"sessions": []}')
         (run / "old.txt").write_text("old")
     done = python(*ONE_MACHINE, *TRAIN, *word, *DIES_ONCE, cwd=world, environment=environment(world))
@@ -146,9 +146,16 @@ def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
                     start_new_session=True,
                 )
             )
+        # The first one there keeps the store for all, and is the one that stays.
+        wait_for(lambda: _is_open(port))
     yield begun
     for each in begun:
         end(each)
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
 def end(agent: subprocess.Popen[bytes]) -> None:
