@@ -23,7 +23,8 @@ def corpus(config, *more):
 
 def configure(tmp_path, **sections):
     limits = {"contact": "me@uni.pt", "limit_folder": str(tmp_path / "limits"), "requests_per_minute": 60_000}
-    network = limits | {"tries": 2, "first_wait_s": 0.01}
+    # One connection: what is under way when the archive refuses is then that capture alone.
+    network = limits | {"tries": 2, "first_wait_s": 0.01, "connections": 1}
     path = tmp_path / "corpus.yaml"
     path.write_text(json.dumps({"work": str(tmp_path / "work"), "workers": 2, "network": network} | sections))
     return path
