@@ -5,7 +5,6 @@ WORK/4_clean/stage.json    which steps there were, the totals of all, and the fo
 """
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, discard
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json
 
@@ -106,7 +105,7 @@ def _begin(folder: Path, wanted: Sequence[str]) -> None:
     for path in sorted(folder.glob("*_*")):
         if path.name not in wanted and (path / BEGUN_FILE).exists():
             log.info("clean: %s takes no part any more; deleted", path.name)
-            shutil.rmtree(path)
+            discard(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
