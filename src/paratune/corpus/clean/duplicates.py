@@ -50,7 +50,7 @@ from paratune.corpus.stage import STAGE_FILE, Stage, begin, is_finished, parts, 
 from paratune.errors import DataError, require_installed
 from paratune.records import read_json
 
-FORMAT = 1
+FORMAT = 2
 """Of the rows: raised when the same input gives others than before."""
 SIGNATURES_FOLDER, PAIRS_FOLDER, CLUSTERS_FOLDER = "signatures", "pairs", "clusters"
 PAIRS_SCHEMA = pa.schema([("first", pa.int64()), ("other", pa.int64())])
@@ -173,13 +173,18 @@ def sign(each: _Documents) -> Iterator[dict[str, str]]:
     position, seen = each.start, set[bytes]()
     with aside.open("wb") as file, RunWriter(each.folder, each.number) as writer:
         for documents in read_batches(each.path):
-            rows = signed_rows(documents, each.near)
+            words = [words_of(document["text"]) for document in documents]
+            rows = signed_rows(documents, words, each.near)
             rows.tofile(file)
             positions = np.arange(position, position + len(rows))
             exact = np.ascontiguousarray(rows["sha256"][:, :16]).view("<u8")
             writer.add(exact[:, 0], exact[:, 1], positions)
             # The bands of an equal text are those of the first one: it would be found with all that is near to that.
-            is_new = [not (key in seen or seen.add(key)) for key in map(bytes, rows["sha256"])]  # type: ignore[func-returns-value]
+            # Texts without words have no sets to compare.
+            is_new = [
+                bool(found) and not (key in seen or seen.add(key))  # type: ignore[func-returns-value]
+                for key, found in zip(map(bytes, rows["sha256"]), words, strict=True)
+            ]
             if each.near is not None:
                 keys = band_keys(rows["signature"][is_new], each.near.bands, each.near.rows)
                 writer.add(keys, np.arange(each.near.bands), positions[is_new][:, None])
@@ -188,14 +193,13 @@ def sign(each: _Documents) -> Iterator[dict[str, str]]:
     yield from ({"name": name} for name in writer.names)
 
 
-def signed_rows(documents: Sequence[Document], near: Near | None) -> np.ndarray:
-    """Return the rows of a file of signatures, see `layout`.
+def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], near: Near | None) -> np.ndarray:
+    """Return the rows of a file of signatures, see `layout`; `words` are those of each document.
 
     Raises:
         DataError: A document has an id of more than 16 bytes.
     """
     rows = np.zeros(len(documents), layout(num_hashes(near)))
-    words = [words_of(each["text"]) for each in documents]
     for row, each, found in zip(rows, documents, words, strict=True):
         if len(each["id"].encode()) > ID_BYTES:
             raise DataError(f"the id {each['id']} is longer than {ID_BYTES} bytes; extract the documents again")

@@ -17,7 +17,7 @@ from paratune.corpus.clean.step import Document, Shard, read_documents, run_docu
 from paratune.corpus.settings import Corpus
 from paratune.errors import ConfigError, did_you_mean, require
 
-FORMAT = 1
+FORMAT = 2
 """Of the rows: raised when the same input gives others than before."""
 TOKENS = {"email": "<EMAIL>", "phone": "<PHONE>", "nif": "<NIF>", "iban": "<IBAN>"}
 """What is written instead, by kind."""
@@ -31,11 +31,11 @@ NO_MAX = 2**31
 _AT = r"(?:@|[ \t]{0,2}[\[(](?:at|arroba)[\])][ \t]{0,2})"
 _DOT = r"(?:\.|[ \t]{0,2}[\[(](?:dot|ponto)[\])][ \t]{0,2})"
 _EMAIL = re.compile(rf"(?<![\w.%+-])\w[\w.%+-]{{0,63}}{_AT}(?:[\w-]{{1,63}}{_DOT}){{1,8}}[a-z]{{2,24}}(?!\w)", re.I)
-_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?!\w)")
+_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?:[ .-]?[A-Z0-9]){11,30}(?!\w)")
 _GROUPED = r"\d{3}[ .]?\d{3}[ .]?\d{3}"
 _NIF_WORDS = r"(?:\bN\.?I\.?F\b|\bN\.?I\.?P\.?C\b|\bcontribuinte|identificação\s+fiscal|\bVAT\b|pessoa\s+colec?tiva)"
 _NAMED_NIF = re.compile(rf"{_NIF_WORDS}[^\d\n]{{0,20}}?(?P<number>(?:PT ?)?{_GROUPED})(?!\d)", re.I)
-_BARE_NIF = re.compile(r"(?<![\w.,/+-])(?P<number>(?:PT ?)?(?:[1235689]\d|45)\d{7})(?![\w/]|[.,-]\d)")
+_BARE_NIF = re.compile(r"(?<![\w.,/+-])(?P<number>(?:PT ?)?(?:[1235689]\d|45|7[0124-9])\d{7})(?![\w/]|[.,-]\d)")
 _PHONE_WORD = re.compile(r"\b(?:tel|telef|telefone|telefax|fax|tlm|tlf|telem[oó]ve(?:l|is)|contac?tos?|ligue)\b", re.I)
 _MONEY_BEFORE = re.compile(r"(?:[€$£]|\bEUR|\bUSD)\s?$")
 _MONEY_AFTER = re.compile(
@@ -47,6 +47,9 @@ _REFERENCE_BEFORE = re.compile(
 )
 _GOES_ON = re.compile(r",\d|/(?:19|20)\d\d(?!\d)")
 _LINK = re.compile(r"(?:://|\bwww\.)\S*$")
+
+_SPACES = dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
+"""Non-breaking, thin and other spaces (Zs of Unicode): numbers are written with all of them."""
 
 Span = tuple[int, int]
 
@@ -85,9 +88,10 @@ def mask_documents(shard: Shard) -> Iterator[Document]:
 def mask(text: str, options: Personal) -> tuple[str, int]:
     """Return a text with what is personal in it replaced by tokens, and how many there are."""
     found: list[tuple[Span, str]] = []
+    spaced = text.translate(_SPACES)
     for kind, find in _FINDERS:
         if kind in options.kinds:
-            for start, end in find(text, options):
+            for start, end in find(spaced, options):
                 if all(end <= other[0] or other[1] <= start for other, _ in found):
                     found.append(((start, end), TOKENS[kind]))
     pieces, position = [], 0
@@ -108,7 +112,7 @@ def _ibans(text: str, _: Personal) -> Iterator[Span]:
         # Words in capitals may follow: the longest beginning that is one.
         for end in range(match.end(), match.start() + MIN_IBAN - 1, -1):
             if is_valid(text[match.start() : end]):
-                yield match.start(), match.start() + len(text[match.start() : end].rstrip())
+                yield match.start(), match.start() + len(text[match.start() : end].rstrip(" .-"))
                 break
 
 

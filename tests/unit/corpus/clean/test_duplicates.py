@@ -76,6 +76,14 @@ def test_the_first_of_each_cluster_stays_and_the_others_name_it(tmp_path):
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir() if path.is_dir()) == []
 
 
+@pytest.mark.parametrize("near", [Near(), None])
+def test_texts_without_words_are_duplicates_of_equal_ones_alone(tmp_path, near):
+    extracted(tmp_path, ["* * *", "...", "——", "* * *", "☎ ☎"])
+    run(tmp_path, near=near)
+    assert ids(tmp_path) == ["d0", "d1", "d2", "d4"]
+    assert drops(tmp_path) == [("d3", "duplicate", "d0")]
+
+
 def test_without_near_duplicates_only_equal_texts_are_dropped(tmp_path):
     extracted(tmp_path, planted())
     totals = run(tmp_path, near=None)
