@@ -195,9 +195,15 @@ def stdout_for_results() -> Iterator[None]:
         yield
 
 
-def print_result(renderable: Any) -> None:
-    """Print a rich renderable on stdout."""
-    Console().print(renderable)
+def print_result(renderable: Any, *, is_prose: bool = False) -> None:
+    """Print a rich renderable on stdout.
+
+    Args:
+        renderable: What is printed.
+        is_prose: Texts, which where stdout is no terminal keep their lines, for programs that read them.
+    """
+    console = Console()
+    console.print(renderable, soft_wrap=is_prose and not console.is_terminal)
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:

@@ -182,6 +182,10 @@ def test_how_a_command_ends(
         ("evaluate runs/a", "error: --data is missing; for example: paratune evaluate runs/NAME --data reviews.csv"),
         ("evaluate runs/a --data", "--data requires an argument; for example: paratune evaluate runs/NAME --data"),
         ("predict", "error: MODEL is missing; for example: paratune predict runs/NAME --input"),
+        (
+            "corpus stats",
+            "error: PATH is missing; for example: paratune corpus stats corpus.yaml (paratune corpus stats",
+        ),
         ("trian", 'error: Unknown command "trian". Did you mean "train"?'),
     ],
 )

@@ -84,7 +84,7 @@ def _print(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
     if as_json:
         print_json(rows)
     elif rows:
-        print_result(Group(*(part for row in rows for part in _shown(row))))
+        print_result(Group(*(part for row in rows for part in _shown(row))), is_prose=True)
     else:
         print_result(Text("nothing found"))
     return EXIT_OK

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.corpus.shard import dropped_file, part_file
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, finished_record
 from paratune.errors import CheckpointError, ParatuneError
-from paratune.records import read_json
 from paratune.text import plain
 
 PATTERNS = ("[0-9]_*", "[0-9]_*/[0-9]_*", "1_index/read", "6_store/documents", "6_store/sentences")
@@ -53,7 +52,7 @@ def finished_stages(work: Path) -> list[Made]:
     found: list[Made] = []
     outputs: list[str] = []
     for folder in sorted(folders, key=lambda each: _order(each.relative_to(work))):
-        totals = read_json(folder / STAGE_FILE)
+        totals = finished_record(folder)
         if "fingerprint" not in totals:  # sums its steps up
             continue
         # The first reads files, which have no fingerprint of ours.

@@ -4,8 +4,11 @@ Arquivo.pt blocks addresses that ask more often than it allows, for good: what c
 """
 
 import json
+import multiprocessing
+import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,18 @@ from filelock import FileLock
 
 WINDOW_S = 60.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the file holds. Times are those of the monotonic clock."""
+
+    next_s: float = 0.0
+    """The first free moment."""
+    held_s: float = 0.0
+    """Until when nobody may ask."""
+    said_s: dict[str, float] = field(default_factory=dict)
+    """By the process of a command, until when a wait has been said that its processes share."""
 
 
 class RateLimit:
@@ -40,43 +55,56 @@ class RateLimit:
         is_held = True
         while is_held:
             with self._lock:
-                next_s, held_s = self._read()
-                moment = max(time.monotonic(), next_s, held_s)
+                kept = self._read()
+                moment = max(time.monotonic(), kept.next_s, kept.held_s)
                 # Kept before it is used: who is killed here loses a request, and sends none too many.
-                self._keep(moment + self._spacing_s, held_s)
+                self._keep(replace(kept, next_s=moment + self._spacing_s))
             while (left := moment - time.monotonic()) > 0:
                 (sleep or time.sleep)(left)
             # The archive may have asked everyone to wait since this moment was dealt out.
-            is_held = self._read()[1] > moment
+            is_held = self._read().held_s > moment
 
     def hold(self, seconds: float) -> None:
         """Let nobody send a request for so many seconds, which the archive asked for (Retry-After)."""
         with self._lock:
-            next_s, held_s = self._read()
-            self._keep(next_s, max(time.monotonic() + seconds, held_s))
+            kept = self._read()
+            self._keep(replace(kept, held_s=max(time.monotonic() + seconds, kept.held_s)))
 
     def held_s(self) -> float:
         """Return for how many seconds nobody may send a request."""
-        return max(0.0, self._read()[1] - time.monotonic())
+        return max(0.0, self._read().held_s - time.monotonic())
 
-    def _read(self) -> tuple[float, float]:
-        """Return the first free moment of the monotonic clock, and until when nobody may ask.
+    def is_first_to_say(self, seconds: float) -> bool:
+        """Return whether no process of this command has said yet that it waits, and take the word for so many seconds.
 
-        The first is a whole window away when the file cannot tell.
+        Processes that a command starts with multiprocessing are those of the command.
         """
+        parent = multiprocessing.parent_process()
+        command, now = str(os.getpid() if parent is None else parent.pid), time.monotonic()
+        with self._lock:
+            kept = self._read()
+            said = {key: until for key, until in kept.said_s.items() if until > now}
+            if command in said:
+                return False
+            self._keep(replace(kept, said_s={**said, command: now + seconds}))
+        return True
+
+    def _read(self) -> _Kept:
+        """Return what is kept; where the file cannot tell, the first free moment is a whole window away."""
         try:
             kept: Any = json.loads(self._path.read_bytes())
             if kept["boot"] == _boot_id():
-                return float(kept["next_s"]), float(kept["held_s"])
+                said = {key: float(until) for key, until in dict(kept.get("said_s", {})).items()}
+                return _Kept(float(kept["next_s"]), float(kept["held_s"]), said)
         except FileNotFoundError:
-            return 0.0, 0.0
+            return _Kept()
         except (ValueError, KeyError, TypeError):
             pass  # torn by a power cut, or of another program
-        return time.monotonic() + WINDOW_S, 0.0
+        return _Kept(next_s=time.monotonic() + WINDOW_S)
 
-    def _keep(self, next_s: float, held_s: float) -> None:
+    def _keep(self, kept: _Kept) -> None:
         aside = self._path.with_name(f"{self._path.name}.tmp")
-        aside.write_text(json.dumps({"boot": _boot_id(), "next_s": next_s, "held_s": held_s}))
+        aside.write_text(json.dumps({"boot": _boot_id(), **vars(kept)}))
         aside.replace(self._path)
 
 

@@ -13,6 +13,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import threading
@@ -82,8 +83,58 @@ def fingerprint(stage: Stage) -> str:
 
 def is_finished(stage: Stage) -> bool:
     """Return whether a stage is done with these settings and this input."""
-    path = stage.folder / STAGE_FILE
-    return path.exists() and bool(read_json(path)["fingerprint"] == fingerprint(stage))
+    if not (stage.folder / STAGE_FILE).exists():
+        return False
+    return bool(finished_record(stage.folder)["fingerprint"] == fingerprint(stage))
+
+
+def read_record(path: Path, needed: str) -> dict[str, Any]:
+    """Read what says that something of a stage was begun or is done.
+
+    Args:
+        path: A JSON file.
+        needed: A key that it must have.
+
+    Raises:
+        CheckpointError: It is absent, cannot be read or is damaged; what to do is said.
+    """
+    try:
+        found = read_json(path)
+    except CheckpointError as error:
+        problem: str | None = str(error)
+    else:
+        problem = None if isinstance(found, dict) and needed in found else f"{path} is damaged: no {needed} in it"
+    if problem is not None:
+        # Without what says whose it is, a folder is taken for that of something else.
+        deleted = path.parent if path.name == BEGUN_FILE else path
+        raise CheckpointError(f"{problem}; delete {deleted}, and the same command makes it anew")
+    return dict(found)
+
+
+def output_of(folder: Path) -> str:
+    """Return the SHA-256, in hexadecimal, of what a finished stage kept and dropped.
+
+    Raises:
+        CheckpointError: The stage is not finished.
+    """
+    return str(finished_record(folder)["output"])
+
+
+def finished_record(folder: Path) -> dict[str, Any]:
+    """Return the totals of a finished stage.
+
+    Raises:
+        CheckpointError: It is not finished, or the record is damaged.
+    """
+    if not (folder / STAGE_FILE).exists():
+        # A step lies in the folder of its stage.
+        numbered = [part for part in folder.parts[-2:] if re.fullmatch("[0-9]_.+", part)]
+        name = numbered[0].partition("_")[2] if numbered else folder.name
+        raise CheckpointError(
+            f"the stage {name} is not finished ({folder}); run paratune corpus CONFIG --only {name} first, "
+            "or without --only all that is missing"
+        )
+    return read_record(folder / STAGE_FILE, "output")
 
 
 def parts(folder: Path) -> list[Path]:
@@ -92,10 +143,7 @@ def parts(folder: Path) -> list[Path]:
     Raises:
         CheckpointError: The stage is not finished, or a table is missing.
     """
-    path = folder / STAGE_FILE
-    if not path.exists():
-        raise CheckpointError(f"{folder} is not finished; run that stage first")
-    found = [folder / part_file(number) for number in range(read_json(path)["shards"])]
+    found = [folder / part_file(number) for number in range(finished_record(folder)["shards"])]
     for each in found:
         if not each.exists():
             raise CheckpointError(f"{each} is missing; delete {folder} to make it again")
@@ -125,7 +173,7 @@ def run_stage(
     """
     if is_finished(stage):
         log.info("%s: done before", stage.name)
-        return dict(read_json(stage.folder / STAGE_FILE))
+        return finished_record(stage.folder)
     begin(stage)
     todo = [number for number in range(len(inputs)) if not (stage.folder / counts_file(number)).exists()]
     if 0 < len(todo) < len(inputs):
@@ -147,7 +195,7 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     if stage.folder.exists() and not path.exists() and any(stage.folder.iterdir()):
         raise CheckpointError(f"{stage.folder} holds other files; choose another work")
     if path.exists():
-        if read_json(path)["fingerprint"] == fingerprint(stage):
+        if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
             for aside in stage.folder.glob(".*.tmp"):  # of a process that was killed
                 aside.unlink(missing_ok=True)
             return
@@ -193,7 +241,7 @@ def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
     """Sum the counts of all shards up, write them as the last file of the stage, and return them."""
     kept, reasons, hashed = 0, Counter[str](), hashlib.sha256()
     for number in range(num_shards):
-        counts = read_json(stage.folder / counts_file(number))
+        counts = read_record(stage.folder / counts_file(number), "kept")
         kept += counts["kept"]
         reasons.update(counts["dropped"])
         hashed.update(" ".join(counts["sha256"]).encode())

@@ -58,6 +58,44 @@ def test_one_stage_is_made_anew(config, tmp_path, capsys):
     assert read_json(tmp_path / "work/5_sentences/stage.json")["kept"] == 8
 
 
+@pytest.mark.parametrize(
+    ("only", "missing"), [("fetch", "index"), ("extract", "fetch"), ("clean", "extract"), ("store", "clean")]
+)
+def test_a_stage_that_is_run_too_early_names_the_one_before(config, only, missing):
+    with pytest.raises(CheckpointError, match=rf"stage {missing} is not finished \(.*CONFIG --only {missing} first"):
+        corpus_command(config, only=only, workers=None, as_json=True)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"kept": 3}'])
+@pytest.mark.parametrize("record", ["2_fetch/stage.json", "4_clean/5_duplicates/stage.json", "5_sentences/begun.json"])
+def test_a_damaged_record_is_named_with_what_to_do(config, tmp_path, record, damage):
+    corpus_command(config, only=None, workers=None, as_json=True)
+    path = tmp_path / "work" / record
+    before, then = path.read_bytes(), sorted((tmp_path / "work/6_store/documents").glob("part*"))
+    made = [each.read_bytes() for each in then]
+    path.write_text(damage)
+    (tmp_path / "work/5_sentences/stage.json").unlink()  # so that begun.json is read
+    deleted = path.parent if path.name == "begun.json" else path
+    with pytest.raises(
+        CheckpointError, match=rf"{path} is damaged: .*; delete {deleted}, and the same command"
+    ) as said:
+        corpus_command(config, only=None, workers=None, as_json=True)
+    assert "\n" not in str(said.value)
+    shutil.rmtree(deleted) if deleted.is_dir() else deleted.unlink()
+    corpus_command(config, only=None, workers=None, as_json=True)
+    assert path.read_bytes() == before
+    assert [each.read_bytes() for each in then] == made
+
+
+def test_texts_keep_their_lines_where_there_is_no_terminal(config, tmp_path, capsys):
+    corpus_command(config, only=None, workers=None, as_json=True)
+    capsys.readouterr()
+    sample_command(tmp_path / "work", Wanted(), dropped=False, reason=None, num=9, seed=0, as_json=False)
+    printed = capsys.readouterr().out.splitlines()
+    assert set(TEXTS) < set(printed)
+    assert max(map(len, TEXTS)) > 80
+
+
 def test_a_stage_that_there_is_not_is_named(config):
     with pytest.raises(ConfigError, match="--only sentence: there is no such stage; did you mean sentences"):
         corpus_command(config, only="sentence", workers=None, as_json=True)

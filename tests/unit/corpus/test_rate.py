@@ -87,6 +87,35 @@ def test_a_file_that_cannot_tell_costs_a_minute(limit, clock, tmp_path, kept):
     assert moments(limit, clock, 1) == [pytest.approx(1060)]
 
 
+SAY = """
+import multiprocessing, sys
+from pathlib import Path
+from paratune.corpus.rate import RateLimit
+
+def say(path):
+    return RateLimit(Path(path), 250).is_first_to_say(600)
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(sum(pool.map(say, [sys.argv[1]] * 5)), say(sys.argv[1]))
+"""
+
+
+def test_a_wait_is_said_once_by_the_processes_of_a_command_and_by_each_command(tmp_path):
+    script = tmp_path / "say.py"
+    script.write_text(SAY)
+    for _ in range(2):
+        said = subprocess.check_output([sys.executable, script, tmp_path / "rate"], text=True)
+        assert said.split() == ["1", "False"]
+
+
+def test_a_wait_that_is_over_is_said_anew(limit, clock):
+    assert [limit.is_first_to_say(60), limit.is_first_to_say(60)] == [True, False]
+    clock.now += 61
+    limit.hold(5)
+    assert limit.is_first_to_say(60)
+
+
 def test_a_limit_below_two_is_refused(tmp_path):
     with pytest.raises(ValueError, match="per_minute is 1"):
         RateLimit(tmp_path / "rate", 1)

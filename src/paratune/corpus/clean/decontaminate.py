@@ -28,13 +28,13 @@ from paratune.corpus.clean.evaluation_sets import read_texts
 from paratune.corpus.clean.lines import CUT_SCHEMA, cut_file
 from paratune.corpus.clean.settings import Decontaminate
 from paratune.corpus.clean.signatures import words_of
-from paratune.corpus.clean.step import Document, lost, output_of, read_documents, with_text
+from paratune.corpus.clean.step import Document, lost, read_documents, with_text
 from paratune.corpus.index.inputs import find_files
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
 from paratune.corpus.runs import RunWriter, hash_64, merge
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import Table
-from paratune.corpus.stage import Stage, begin, is_finished, parts, run_stage
+from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, run_stage
 from paratune.errors import ConfigError, DataError
 
 FORMAT = 1

@@ -42,13 +42,12 @@ from paratune.corpus.clean.signatures import (
     signatures,
     words_of,
 )
-from paratune.corpus.clean.step import Document, lost, output_of, read_batches, read_documents
+from paratune.corpus.clean.step import Document, lost, read_batches, read_documents
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
 from paratune.corpus.runs import NAMES_SCHEMA, RunWriter, groups, merge, named_runs, spans
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import STAGE_FILE, Stage, begin, is_finished, parts, run_stage
+from paratune.corpus.stage import Stage, begin, finished_record, is_finished, output_of, parts, run_stage
 from paratune.errors import DataError, require_installed
-from paratune.records import read_json
 
 FORMAT = 2
 """Of the rows: raised when the same input gives others than before."""
@@ -133,7 +132,7 @@ def num_hashes(near: Near | None) -> int:
 
 def _more(folder: Path, near: Near | None) -> dict[str, Any]:
     share = None if near is None else round(candidate_probability(near.threshold, near.bands, near.rows), 4)
-    return {"pairs": read_json(folder / PAIRS_FOLDER / STAGE_FILE)["kept"], "found_at_threshold": share}
+    return {"pairs": finished_record(folder / PAIRS_FOLDER)["kept"], "found_at_threshold": share}
 
 
 def _cluster(

@@ -24,12 +24,12 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.clean.settings import Lines
-from paratune.corpus.clean.step import Document, lost, output_of, read_documents, with_text
+from paratune.corpus.clean.step import Document, lost, read_documents, with_text
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
 from paratune.corpus.runs import NAMES_SCHEMA, RunWriter, counts, hash_64, merge, named_runs, spans
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import Table
-from paratune.corpus.stage import Stage, begin, is_finished, parts, run_stage
+from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, run_stage
 
 FORMAT = 1
 """Of the rows: raised when the same input gives others than before."""

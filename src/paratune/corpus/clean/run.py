@@ -19,9 +19,9 @@ from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, discard
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, discard, finished_record
 from paratune.errors import CheckpointError
-from paratune.records import read_json, write_json
+from paratune.records import write_json
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     dropped = Counter[str]()
     for totals in steps.values():
         dropped.update(totals["dropped"])
-    last = read_json(before / STAGE_FILE)
+    last = finished_record(before)
     totals = {
         "stage": "clean",
         "folder": before.relative_to(work).as_posix(),

@@ -10,9 +10,7 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
-from paratune.corpus.stage import STAGE_FILE, Stage, parts, run_stage
-from paratune.errors import CheckpointError
-from paratune.records import read_json
+from paratune.corpus.stage import Stage, output_of, parts, run_stage
 
 Document = dict[str, Any]
 """A row of DOCUMENT_SCHEMA."""
@@ -27,18 +25,6 @@ class Shard:
     path: Path
     options: Any
     """The section of the step, or what it has been made into; it goes to other processes."""
-
-
-def output_of(folder: Path) -> str:
-    """Return the SHA-256, in hexadecimal, of what a finished stage kept and dropped.
-
-    Raises:
-        CheckpointError: The stage is not finished.
-    """
-    path = folder / STAGE_FILE
-    if not path.exists():
-        raise CheckpointError(f"{folder} is not finished; run that stage first")
-    return str(read_json(path)["output"])
 
 
 def read_batches(path: Path) -> Iterator[list[Document]]:

@@ -17,9 +17,8 @@ from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import STAGE_FILE, Stage, parts, run_stage
+from paratune.corpus.stage import Stage, output_of, parts, run_stage
 from paratune.errors import DataError, LaunchError, require_installed
-from paratune.records import read_json
 
 FOLDER = "3_extract"
 BEFORE = "2_fetch"
@@ -58,7 +57,7 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
         raise LaunchError("extract needs Linux, which limits the memory of the processes that read documents")
     work = Path(corpus.work)
     inputs = parts(work / BEFORE)
-    source = read_json(work / BEFORE / STAGE_FILE)["output"]
+    source = output_of(work / BEFORE)
     versions = {package: importlib.metadata.version(package) for package in LIBRARIES.values()}
     settings = {**corpus.extract.model_dump(), "tika": corpus.extract.tika is not None}
     work_on = partial(extract_table, corpus.extract)

@@ -27,12 +27,11 @@ from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
 from paratune.corpus.rows import FETCHED_SCHEMA, Lost
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import counts_file
-from paratune.corpus.stage import STAGE_FILE, Stage, parts, run_stage
+from paratune.corpus.stage import Stage, output_of, parts, run_stage
 from paratune.corpus.web.client import Client, Unavailable
 from paratune.corpus.web.limits import client_of
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, require_installed
-from paratune.records import read_json
 
 FOLDER = "2_fetch"
 FORMAT = 1
@@ -90,7 +89,7 @@ def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         )
     wanted = Wanted(tuple(corpus.index.statuses), int(fetch.max_payload_mib * 2**20), fetch.licence)
     settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
-    source = read_json(before / STAGE_FILE)["output"]
+    source = output_of(before)
     stage = Stage("fetch", folder, FETCHED_SCHEMA, fetch_shard, settings, source)
     shards = [
         _Shard(number, table, folder, files, fetch, corpus.network, wanted) for number, table in enumerate(tables)

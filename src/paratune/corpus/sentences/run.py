@@ -20,7 +20,7 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.clean.step import output_of, read_documents
+from paratune.corpus.clean.step import read_documents
 from paratune.corpus.once import find_repeated, repeated_rows
 from paratune.corpus.rows import SENTENCE_SCHEMA, Lost
 from paratune.corpus.sentences import rows
@@ -32,9 +32,9 @@ from paratune.corpus.sentences.split import reason_against, sentences_of
 from paratune.corpus.sentences.thresholds import look_at_thresholds
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import dropped_file
-from paratune.corpus.stage import Stage, begin, is_finished, parts, run_stage
+from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, read_record, run_stage
 from paratune.errors import CheckpointError
-from paratune.records import read_json, write_json
+from paratune.records import write_json
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def _models(folder: Path, settings: Sentences, source: list[Any]) -> tuple[tuple
     folder = folder / rows.MODEL_FOLDER
     fingerprint = _digest({**made_of, "clean": settings.clean.model_dump()})
     path = folder / MODEL_FILE
-    if not path.exists() or read_json(path)["fingerprint"] != fingerprint:
+    if not path.exists() or read_record(path, "fingerprint")["fingerprint"] != fingerprint:
         try:
             folder.mkdir(exist_ok=True)
             path.unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def _models(folder: Path, settings: Sentences, source: list[Any]) -> tuple[tuple
             raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change work") from error
         log.info("sentences: training the n-gram model")
         write_json(path, {"fingerprint": fingerprint, "models": train_models(folder, folder.parent, settings)})
-    learnt = read_json(path)["models"]
+    learnt = read_record(path, "models")["models"]
     if not learnt:
         log.warning("sentences: too few for an n-gram model; name texts in sentences.clean.files. No perplexities.")
     return tuple(str(folder / model_file(number)) for number in range(len(learnt))), fingerprint

@@ -15,15 +15,14 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.clean.step import output_of
 from paratune.corpus.made import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, parts, run_stage
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, output_of, parts, run_stage
 from paratune.corpus.store import database, texts
 from paratune.corpus.store.tables import Documents, Sentences, stored_documents, stored_sentences
 from paratune.errors import CheckpointError, ConfigError, require_installed
-from paratune.records import read_json, write_json
+from paratune.records import write_json
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +55,9 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     documents = _documents(corpus, workers, display)
     sentences = _sentences(corpus, documents, workers, display) if _has_sentences(work) else None
     made = _fingerprint(corpus, [documents, sentences])
-    if (folder / STAGE_FILE).exists() and read_json(folder / STAGE_FILE)["made"] == made:
+    if (folder / STAGE_FILE).exists() and finished_record(folder)["made"] == made:
         log.info("store: done before")
-        return dict(read_json(folder / STAGE_FILE))
+        return finished_record(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
     try:
         counts = _write_forms(corpus, folder, has_sentences=sentences is not None)
@@ -105,11 +104,11 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
     work = Path(corpus.work)
     before, folder = work / BEFORE_SENTENCES, work / FOLDER
     tables, beside = parts(before), parts(folder / DOCUMENTS)
-    made_of = read_json(before / STAGE_FILE)["input"]
+    made_of = finished_record(before)["input"]
     if made_of != output_of(output_folder(corpus)) or len(tables) != len(beside):
         raise CheckpointError(f"{before} was made of other documents; run the stage sentences again")
     inputs = [Sentences(*pair) for pair in zip(tables, beside, strict=True)]
-    source = [read_json(before / STAGE_FILE)["output"], documents["output"]]
+    source = [output_of(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
     )

@@ -79,7 +79,6 @@ class Client:
         self._mine = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         self._stopped = threading.Event()
-        self._said_until = 0.0
 
     def __enter__(self) -> "Client":
         return self
@@ -140,10 +139,8 @@ class Client:
         raise Unavailable(f"{self.origin}: {problem} after {tries}", is_out=is_out)
 
     def _say(self, problem: str, wait_s: float) -> None:
-        """Say that an archive is waited for, once for all threads that do."""
-        now = time.monotonic()
-        if wait_s >= SAID_WAIT_S and now >= self._said_until:
-            self._said_until = now + wait_s
+        """Say that an archive is waited for, once for all threads and processes of a command that do."""
+        if wait_s >= SAID_WAIT_S and self._limit.is_first_to_say(wait_s):
             log.warning("%s: %s; asked again in %.0f s", self.origin, plain(problem), wait_s)
 
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:

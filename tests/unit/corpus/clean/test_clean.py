@@ -82,7 +82,7 @@ def test_a_changed_setting_remakes_its_step_and_those_behind_it_alone(tmp_path):
 
 
 def test_documents_must_have_been_extracted(tmp_path):
-    with pytest.raises(CheckpointError, match="3_extract is not finished"):
+    with pytest.raises(CheckpointError, match="stage extract is not finished"):
         run_clean(make_corpus(tmp_path), 1, DISPLAY)
 
 

@@ -82,7 +82,7 @@ def test_other_numbers_are_left_as_they_are(text):
 # 501 964 843: the documentation of python-stdnum. 123 456 789: 9*1 + 8*2 + 7*3 + 6*4 + 5*5 + 4*6 + 3*7 + 2*8 = 156,
 # 156 mod 11 = 2, and 11 - 2 = 9 is the last digit. 234 567 899: 9*2 + 8*3 + 7*4 + 6*5 + 5*6 + 4*7 + 3*8 + 2*9 = 200,
 # 200 mod 11 = 2, 9: it could be a telephone number of Leiria (23x) too, and its neighbours fail. 701 000 007, an
-# undivided estate (the first digits are those that Wikipedia's article on the NIF lists): 9*7 + 7*1 = 70, 70 mod 11 = 4,
+# undivided estate (the first digits are those of Wikipedia's article on the NIF): 9*7 + 7*1 = 70, 70 mod 11 = 4,
 # 11 - 4 = 7. 730 000 001 has its check digit too (87 mod 11 = 10, 11 - 10 = 1), and no range is 73.
 @pytest.mark.parametrize(
     ("text", "expected"),

@@ -130,7 +130,8 @@ def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
 
 
 def test_a_stage_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(CheckpointError, match=r"2_fetch is not finished"):
+    said = r"stage fetch is not finished \(.*2_fetch\); run paratune corpus CONFIG --only fetch"
+    with pytest.raises(CheckpointError, match=said):
         run_extract(make_corpus(tmp_path), 1, DISPLAY)
 
 

@@ -9,11 +9,10 @@ import pytest
 from corpus_documents import content, document, dropped, extracted, kept
 
 from paratune.console import Display
-from paratune.corpus.clean.step import output_of
 from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, Lost
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish
+from paratune.corpus.stage import Stage, begin, finish, output_of
 from paratune.corpus.store import database, run
 from paratune.corpus.store.tables import host_of, split_of
 from paratune.data.read import read_table

@@ -18,8 +18,9 @@ from paratune.corpus.clean.variety.texts import files_of, groups_by_source
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.rows import Lost
 from paratune.corpus.settings import Corpus
+from paratune.corpus.stage import read_record
 from paratune.errors import CheckpointError, ConfigError
-from paratune.records import read_json, write_json
+from paratune.records import write_json
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     sources = [files_of(source) for source in options.sources]
     seen = {"format": FORMAT, "sources": [source.identity() for source in sources]}
     path = folder / EVALUATION_FILE
-    if path.exists() and (found := read_json(path))["trained_on"] == seen:
+    if path.exists() and (found := read_record(path, "trained_on"))["trained_on"] == seen:
         return dict(found["evaluation"])
     log.info("variety: the classifier is trained, on %d sources", len(names))
     model, evaluation = train(groups_by_source(sources))
