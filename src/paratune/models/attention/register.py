@@ -11,20 +11,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from paratune.models.attention import cpu, cuda
+from paratune.models.attention import cpu, cuda, masks
 from paratune.models.attention.rows import attend_rows
 
 NAME = "paratune_packed"
 """Without "flash" in it, for transformers treats such names differently."""
 REFUSED = ("position_bias", "softcap", "s_aux", "head_mask", "layer_head_mask")
 """What some models give to their attention, changes its result and is not computed here."""
+ON_DEVICE = ("cuda",)
+"""Kinds of devices whose kernels read `cu_seqlens` where it lies: the host does not wait for it."""
 
 
 def register() -> None:
-    """Make `NAME` known to transformers; doing it again changes nothing."""
+    """Make `NAME` known to transformers, and masks of padded batches ours; doing it again changes nothing."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
+    masks.register()
 
 
 def packed_attention(
@@ -71,7 +74,7 @@ def packed_attention(
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.device.type == "cuda":
+    if query.device.type in ON_DEVICE:
         if max_seqlen is None:
             raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
         out = cuda.attend(q, k, v, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=sliding_window)

@@ -1,0 +1,116 @@
+"""Nothing in a step makes the host wait for the device, whatever the model, its task and the layout of its batches."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from architectures import CONFIGS, PAIRS, model_of, rows
+from looping import Bench
+from torch import Tensor
+from waits import attend_as_on_a_gpu, watched_for_waits
+
+from paratune.batch import Batch
+from paratune.engine import loop
+from paratune.models.packed import find_entry
+from paratune.models.task_model import Entry, TaskModel
+from paratune.packing import pack, round_up
+
+LENGTHS = [5, 1, 40, 12]
+NOT_ON_A_GPU = ("deberta-v2", "deberta-v3")
+"""Their batches are bucketed there."""
+
+
+def steps(name: str, kind: str, layout: str) -> tuple[TaskModel, list[list[Batch]]]:
+    """Return a model, and two steps of two micro-batches."""
+    model = model_of(CONFIGS[name](), kind)
+    find_entry(model)
+    if "modern" in name:
+        model.to(torch.bfloat16)  # in float32 there is no kernel with a window: docs/batches.md
+    if model.entry is not None:
+        model.entry = Entry(model.entry.position_offset, model.entry.pooling)  # the short last layer is the CPU's
+    batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id)
+    if kind == "qa":
+        batch = replace(batch, row_bounds=torch.tensor([[0, 0, length] for length in LENGTHS]))
+    if layout == "packed":
+        batch = round_up(pack(batch))
+    return model, [[batch, batch], [batch, batch]]
+
+
+def waits_of(folder: Path, model: TaskModel, batches: list[list[Batch]]) -> list[str]:
+    """Return what waits in the second step of the real loop; the first one allocates."""
+    bench = Bench(folder, num_steps=2, model=model, batches=batches, log_every=10)
+    progress = loop.Progress()
+    built = bench.build(progress)
+    try:
+        loop._step(built, progress)
+        with watched_for_waits() as waits:
+            loop._step(built, progress)
+    finally:
+        bench.events.close()
+    assert progress.step == 2
+    assert waits.num_operators > 100
+    return waits.found
+
+
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in PAIRS if pair[0] not in NOT_ON_A_GPU])
+def test_nothing_in_a_packed_step_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str):
+    model, batches = steps(name, kind, "packed")
+    calls = attend_as_on_a_gpu(monkeypatch)
+    assert waits_of(tmp_path, model, batches) == []
+    # Two layers, four micro-batches: all attention went the way of a GPU, with the model's own dropout.
+    assert len(calls) == 8
+    config = model.hf.config.to_dict()
+    p = config.get("attention_probs_dropout_prob", config.get("attention_dropout"))
+    assert {(dropout, longest) for _, longest, dropout, _ in calls} == {(p, 40)}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("bert", "classification"), ("deberta-v3", "qa"), ("modernbert", "mlm")])
+def test_nothing_in_a_padded_step_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str):
+    model, batches = steps(name, kind, "padded")
+    attend_as_on_a_gpu(monkeypatch)
+    assert waits_of(tmp_path, model, batches) == []
+
+
+def _item(model: TaskModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = model.loss_sum
+    monkeypatch.setattr(model, "loss_sum", lambda *given: real(*given) * (1.0 if real(*given).item() else 2.0))
+
+
+def _lengths(model: TaskModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = model._packed_inputs
+
+    def longest(batch: Batch) -> dict[str, Any]:
+        return {**real(batch), "max_seqlen": int(batch.cu_seqlens.diff().max())}
+
+    monkeypatch.setattr(model, "_packed_inputs", longest)
+
+
+def _index(model: TaskModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = model.loss_sum
+    monkeypatch.setattr(model, "loss_sum", lambda out, batch: real(out, batch) + 0 * out[out > 0].sum())
+
+
+def _gradient(model: TaskModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(grad: Tensor) -> Tensor:
+        return grad * (1.0 if bool(grad.isfinite().all()) else 0.0)
+
+    next(model.hf.bert.encoder.layer[0].parameters()).register_hook(look)
+
+
+@pytest.mark.parametrize("break_it", [_item, _lengths, _index, _gradient])
+def test_what_waits_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[TaskModel, pytest.MonkeyPatch], None]
+):
+    model, batches = steps("bert", "classification", "packed")
+    attend_as_on_a_gpu(monkeypatch)
+    break_it(model, monkeypatch)
+    assert len(waits_of(tmp_path, model, batches)) >= 2
+
+
+def test_kernels_that_read_lengths_on_the_host_wait(tmp_path: Path):
+    """As the CPU's do, and the way that is left where PyTorch has none for a GPU; docs/batches.md says so."""
+    model, batches = steps("bert", "classification", "packed")
+    assert waits_of(tmp_path, model, batches) != []

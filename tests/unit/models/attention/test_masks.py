@@ -1,0 +1,79 @@
+"""Masks that are made without a look at the device, beside those of transformers."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers.masking_utils import (
+    bidirectional_mask_function,
+    sdpa_mask,
+    sliding_window_bidirectional_mask_function,
+)
+
+from paratune.models.attention import masks
+
+FULL = torch.ones(2, 4, dtype=torch.bool)
+PADDED = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
+
+
+def made(make, padding, window=None):
+    function = sliding_window_bidirectional_mask_function(window) if window else bidirectional_mask_function
+    size = {
+        "batch_size": 2,
+        "q_length": 4,
+        "kv_length": 4,
+        "q_offset": 0,
+        "kv_offset": 0,
+        "device": torch.device("cpu"),
+    }
+    options = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True, "local_size": window}
+    return make(**size, **options, mask_function=function, attention_mask=padding)
+
+
+def written_out(padding, window=None):
+    i = torch.arange(4)
+    meets = (i[:, None] - i).abs() < 100 if window is None else (i[:, None] - i).abs() <= window
+    return (meets & padding[:, None, None, :]).expand(2, 1, 4, 4)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """As if masks lay on a device that is not to be asked: a look at one raises."""
+    monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
+
+    def look(self, *args, **kwargs):
+        raise AssertionError("the host waits for the device")
+
+    monkeypatch.setattr(torch.Tensor, "all", look)
+
+
+@pytest.mark.parametrize("window", [None, 1])
+@pytest.mark.usefixtures("on_a_gpu")
+def test_what_is_padded_is_masked(window):
+    with masks.without_padding(False):
+        torch.testing.assert_close(made(masks.make_mask, PADDED, window), written_out(PADDED, window))
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_no_mask_where_the_host_knows_that_nothing_is_padded():
+    with masks.without_padding(True):
+        assert made(masks.make_mask, FULL) is None
+        # A window is needed all the same.
+        found = made(masks.make_mask, FULL, 1)
+    torch.testing.assert_close(found.expand(2, 1, 4, 4), written_out(FULL, 1))
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_what_is_not_known_to_be_full_is_masked():
+    with masks.without_padding(True), masks.without_padding(False):
+        torch.testing.assert_close(made(masks.make_mask, FULL), written_out(FULL))
+
+
+def test_on_the_cpu_it_is_transformers_own(monkeypatch):
+    seen = []
+    assert made(sdpa_mask, FULL) is None
+    monkeypatch.setattr("transformers.masking_utils.sdpa_mask", lambda *args, **kwargs: seen.append((args, kwargs)))
+    padding = SimpleNamespace(device=torch.device("cpu"))
+    with masks.without_padding(True):
+        masks.make_mask(2, attention_mask=padding, allow_is_bidirectional_skip=True)
+    assert seen == [((2,), {"attention_mask": padding, "allow_is_bidirectional_skip": True})]

@@ -1,0 +1,113 @@
+"""Which operators of a step make the host wait for a GPU, found without one: `from waits import watched_for_waits`.
+
+Operators are the same on every device, down to where kernels are chosen. Those that bring a number to the host, or have
+an output whose size is a number on the device, wait there.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paratune.models.attention import cuda, masks, register
+
+aten = torch.ops.aten
+WAITS: dict[Any, str] = {
+    aten._local_scalar_dense: "item(), float(), bool() or int() of a tensor",
+    aten.equal: "torch.equal",
+    aten.is_nonzero: "bool() of a tensor",
+    aten.nonzero: "nonzero()",
+    aten.masked_select: "masked_select",
+    aten._unique2: "unique()",
+    aten.unique_consecutive: "unique_consecutive()",
+    aten.unique_dim: "unique()",
+    aten.bincount: "bincount()",
+    aten.repeat_interleave: "repeat_interleave by a tensor",
+}
+TO_HOST = {Tensor.tolist: "tolist()", Tensor.numpy: "numpy()", Tensor.cpu: "cpu()", Tensor.__array__: "numpy.asarray"}
+"""Methods that on the CPU reach no operator."""
+BY_INDEX = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index)
+"""An index of booleans is counted first."""
+
+
+class Waits(TorchDispatchMode):
+    """Notes operators that wait; `found` has one line for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.num_operators = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num_operators += 1
+        packet = func.overloadpacket
+        if packet in WAITS:
+            self.found.append(WAITS[packet])
+        if packet in BY_INDEX and any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]):
+            self.found.append("an index of booleans")
+        return func(*args, **(kwargs or {}))
+
+
+class _Methods(TorchFunctionMode):
+    def __init__(self, waits: Waits) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in TO_HOST:
+            self._waits.found.append(TO_HOST[func])
+        # As a string: batches are brought to the device of the loop, which is a CPU here.
+        if func is Tensor.to and any(each == "cpu" for each in [*args[1:], *(kwargs or {}).values()]):
+            self._waits.found.append("to('cpu')")
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def watched_for_waits() -> Iterator[Waits]:
+    """Watch what runs in the block, backward passes of it too."""
+    with torch.autograd.set_multithreading_enabled(False), Waits() as waits, _Methods(waits):
+        yield waits
+
+
+def attend_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Send rows the way they go on a GPU, packed ones to kernels that compute on the CPU; return what these get."""
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(register, "ON_DEVICE", ("cpu",))
+    monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
+    monkeypatch.setattr(cuda, "_refused", set())
+    monkeypatch.setattr(cuda, "_worked", set())
+    monkeypatch.setattr(cuda, "has_signature", lambda kernel: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(cuda, "_by_kernel", _kernel(calls))
+    return calls
+
+
+def _kernel(calls: list[tuple[Any, ...]]) -> Callable[..., Tensor]:
+    def by_kernel(
+        kernel: str,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int,
+        scale: float,
+        dropout: float,
+        window: int | None,
+    ) -> Tensor:
+        """Compute (T, H, K) by one mask (T, T), without looking at the lengths on the host."""
+        calls.append((kernel, max_seqlen, dropout, window))
+        at = torch.arange(len(query), device=query.device)
+        row = torch.bucketize(at, cu_seqlens[1:].to(at.dtype), right=True)
+        meets = row[:, None] == row
+        if window is not None:
+            meets = meets & ((at[:, None] - at).abs() < window)
+        scores = torch.einsum("ihk,jhk->hij", query, key) * scale
+        probabilities = scores.masked_fill(~meets, float("-inf")).softmax(-1)
+        return torch.einsum("hij,jhk->ihk", torch.nn.functional.dropout(probabilities, dropout), value)
+
+    return by_kernel
