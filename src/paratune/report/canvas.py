@@ -19,7 +19,7 @@ INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
 RUN_COLOURS = ("#0072b2", "#d55e00", "#12a07a", "#4b1d6b", "#5f3a00", "#d0749f")
 ON_PHASE = "#121314"
 FOLDER = "figures"
-WIDTH = 7.6
+WIDTH = 7.0
 """Inches."""
 _LEGEND_WIDTH = 40
 """Characters of a name in a legend."""
@@ -88,18 +88,25 @@ class Drawing:
     note: str | None = None
     """Why there is nothing to see; the figure says it too."""
 
+    @property
+    def full_height(self) -> float:
+        """Inches, with the legend."""
+        return self.height + 0.2 * num_legend_rows(self.legend)
+
     @cached_property
     def laid_out(self) -> "tuple[Any, dict[str, str]]":
         """The figure of matplotlib with its legend, and the texts to show over elements by their gid.
 
-        Page and files are written of the same one, so that its parts are made and find their places once. Asked for
-        inside `figure_style`.
+        Page, files and PDF are written of the same one, so that its parts are made and find their places once.
+        Asked for inside `figure_style`.
         """
         from matplotlib.figure import Figure
 
         hovers: dict[str, str] = {}
-        figure = Figure(figsize=(WIDTH, self.height + 0.2 * num_legend_rows(self.legend)), layout="constrained")
-        draw_on(self, figure, hovers, with_legend=True)
+        figure = Figure(figsize=(WIDTH, self.full_height), layout="constrained")
+        self.draw(figure if self.whole else figure.subplots(), hovers)
+        if self.legend:
+            _draw_legend(figure, self.legend)
         settle(figure)
         return figure, hovers
 
@@ -129,7 +136,10 @@ def figure_files(drawing: Drawing) -> dict[str, bytes]:
     files = {}
     with figure_style({"svg.fonttype": "path"}):
         figure, _ = drawing.laid_out
-        for kind, options in (("svg", {"metadata": {"Date": None, "Creator": None}}), ("png", {"dpi": 200})):
+        for kind, options in (
+            ("svg", {"metadata": {"Date": None, "Creator": None}}),
+            ("png", {"dpi": 200, "pil_kwargs": {"compress_level": 3}}),
+        ):
             file = io.BytesIO()
             figure.savefig(file, format=kind, facecolor="white", **options)
             files[kind] = file.getvalue()
@@ -168,11 +178,28 @@ def figure_style(changes: dict[str, Any] | None = None) -> Iterator[None]:
         yield
 
 
-def draw_on(drawing: Drawing, figure: Any, hovers: dict[str, str], *, with_legend: bool) -> None:
-    """Draw one on a figure, or on a part of one, of matplotlib; inside `figure_style`."""
-    drawing.draw(figure if drawing.whole else figure.subplots(), hovers)
-    if with_legend and drawing.legend:
-        _draw_legend(figure, drawing.legend)
+def place_drawing(sheet: Any, drawing: Drawing, left: float, bottom: float) -> None:
+    """Put a drawing on a larger figure of matplotlib, at a distance in inches from its left and lower edge.
+
+    It is the drawing that page and files are written of, moved: made and laid out again it would take twice as long.
+    """
+    from matplotlib.artist import Artist
+
+    class Placed(Artist):
+        def draw(self, renderer: Any) -> None:
+            figure, _ = drawing.laid_out
+            corners, dots = figure.bbox_inches.get_points().copy(), figure.dpi
+            try:
+                figure.dpi = sheet.dpi
+                figure.bbox_inches.set_points([(x + left, y + bottom) for x, y in corners])
+                figure.draw(renderer)
+            finally:
+                figure.dpi = dots
+                figure.bbox_inches.set_points(corners)
+
+    placed = Placed()
+    placed.set_in_layout(False)
+    sheet.add_artist(placed)
 
 
 def settle(figure: Any) -> None:

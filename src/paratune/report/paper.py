@@ -6,19 +6,20 @@ beside the same labels. Figures are vectors. Lengths are in inches from the uppe
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune import __version__
-from paratune.report.canvas import Drawing, draw_on, figure_style, num_legend_rows, settle
+from paratune.report import canvas
+from paratune.report.canvas import Drawing, figure_style, place_drawing
 from paratune.report.letters import Letters, broken, put_letters, width
 from paratune.report.paper_tables import Grid, grids, note_of_rest
 from paratune.report.tabular import Table
 from paratune.text import plain
 
 WIDTH, HEIGHT = 8.27, 11.69
-LEFT, TOP, BOTTOM = 0.75, 0.8, 0.85
-ROOM = WIDTH - 2 * LEFT
+ROOM = canvas.WIDTH
+LEFT, TOP, BOTTOM = (WIDTH - ROOM) / 2, 0.8, 0.85
 _BODY, _SMALL, _HEADING, _TITLE = 9.5, 8.0, 13.0, 19.0
 _WHOLE = 5.0
 _MUTED, _RULE = "#555555", "#999999"
@@ -40,7 +41,7 @@ def to_pdf(title: str, lead: Sequence[str], sections: Sequence[PaperSection]) ->
         lead: Paragraphs below the title: what was trained, and verdicts.
         sections: What follows.
     """
-    with figure_style({"pdf.fonttype": 42, "font.size": 9.0}):
+    with figure_style({"pdf.fonttype": 3}):
         sheets = _Sheets()
         sheets.paragraph(title, _TITLE, is_bold=True)
         for text in lead:
@@ -125,13 +126,12 @@ class _Sheets:
             self.paragraph(drawing.note, _BODY)
             return
         height = _height_of(drawing)
+        if height < drawing.full_height:
+            drawing = replace(drawing, height=drawing.height - (drawing.full_height - height))
         self._keep(height + 1.0)
         self._space(0.06)
         self.paragraph(drawing.title, _BODY, is_bold=True)
-        places = {"width_ratios": [LEFT, ROOM, LEFT], "height_ratios": [self._y, height, HEIGHT - self._y - height]}
-        self._figures[-1].set_layout_engine("constrained")
-        part = self._figures[-1].add_subfigure(self._figures[-1].add_gridspec(3, 3, **places)[1, 1])
-        draw_on(drawing, part, {}, with_legend=True)
+        place_drawing(self._figures[-1], drawing, LEFT, HEIGHT - self._y - height)
         self._y += height
         self.paragraph(drawing.caption, _SMALL, colour=_MUTED)
         self._space(0.12)
@@ -165,8 +165,6 @@ class _Sheets:
                 letters.append(Letters(name, LEFT, y, _SMALL, colour=_MUTED))
                 letters.append(Letters(place, WIDTH - LEFT - width(place, _SMALL), y, _SMALL, colour=_MUTED))
                 put_letters(figure, letters)
-                if figure.get_layout_engine() is not None:
-                    settle(figure)
                 pdf.savefig(figure)
         return file.getvalue()
 
@@ -186,4 +184,4 @@ def _need_of_grid(grid: Grid) -> float:
 
 def _height_of(drawing: Drawing) -> float:
     """Return the height of a figure with its legend, a sheet at most."""
-    return min(drawing.height + 0.2 * num_legend_rows(drawing.legend), HEIGHT - TOP - BOTTOM - 1.2)
+    return min(drawing.full_height, HEIGHT - TOP - BOTTOM - 1.2)

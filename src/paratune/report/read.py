@@ -6,6 +6,7 @@ All problems of all folders are reported at once.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ class Curve:
 
 
 _NO_CURVE = Curve((), (), ())
+
+
+@lru_cache(maxsize=4096)
+def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(source.split(".")) if isinstance(source, str) else source
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,11 @@ class RunRecord:
         Args:
             source: Path with dots, or its parts where a key may hold a dot itself.
         """
-        file, *keys = source.split(".") if isinstance(source, str) else source
-        value: Any = {"run": self.run, "summary": self.summary}[file]
+        file, *keys = _parts(source)
+        value: Any = self.run if file == "run" else {"summary": self.summary}[file]
         for key in keys:
             # What JSON gives is a dict; to ask for that first takes half the time.
-            value = value.get(key) if isinstance(value, dict | Mapping) else None
+            value = value.get(key) if type(value) is dict or isinstance(value, Mapping) else None
         return value
 
     def number(self, source: str | tuple[str, ...]) -> float | None:
@@ -62,7 +68,7 @@ class RunRecord:
         value = self.get(source)
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
             return value
-        file, *keys = source.split(".") if isinstance(source, str) else source
+        file, *keys = _parts(source)
         raise CheckpointError(
             f"{plain(self.folder)}/{file}.json is damaged: {plain('.'.join(keys))} is {plain(repr(value)[:80])}, "
             "a number or null is needed; train the run again, or leave it out of the report"

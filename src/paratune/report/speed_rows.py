@@ -17,6 +17,7 @@ PHASE_NAMES = {
     "other": "Other",
 }
 MEMORY_KINDS = {"rss": "resident memory of the process", "cuda_allocated": "CUDA memory allocated by PyTorch"}
+_STEPS = "throughput.num_steps_measured"
 _BUBBLE = (
     "* Of the time from the first pass of a step to the last, the part in which a rank computed nothing: it waited for "
     "other stages, or for what they sent. In brackets what it would be were all stages equally fast and sending free: "
@@ -29,9 +30,13 @@ def step_parts_ms(run: Run) -> dict[str, float | None]:
 
     Totals over totals: the phase's total (mean over ranks, warm-up left out) over the number of measured steps.
     """
-    steps = run.number("summary.throughput.num_steps_measured")
-    totals = {phase: run.number(f"summary.phases.{phase}.total_s") for phase in ALL_PHASES}
-    return {phase: None if total is None or not steps else 1000 * total / steps for phase, total in totals.items()}
+    return {phase: step_part_ms(run, phase) for phase in ALL_PHASES}
+
+
+def step_part_ms(run: Run, phase: str) -> float | None:
+    """Return the mean time of a phase in a measured step, in ms."""
+    total, steps = (run.number(f"summary.{what}") for what in (f"phases.{phase}.total_s", _STEPS))
+    return None if total is None or not steps else 1000 * total / steps
 
 
 def time_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:

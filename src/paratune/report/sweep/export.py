@@ -88,10 +88,13 @@ def to_json(report: SweepReport) -> str:
     """Return the report as JSON text, ASCII only, a line for each thing in a list: indented it takes twice as long."""
 
     def text(value: Any) -> str:
-        return json.dumps(value, allow_nan=False, default=str)
+        try:
+            return json.dumps(value, allow_nan=False, default=str)
+        except ValueError:  # a NaN or an infinity; to look through all values for one takes longer than to write them
+            return json.dumps(finite(value), allow_nan=False, default=str)
 
     parts = []
-    for key, value in finite(as_dict(report)).items():
+    for key, value in as_dict(report).items():
         items = ",\n  ".join(map(text, value)) if isinstance(value, list) else ""
         parts.append(f" {text(key)}: [\n  {items}\n ]" if items else f" {text(key)}: {text(value)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"

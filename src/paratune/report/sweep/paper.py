@@ -11,7 +11,7 @@ from paratune.report.tabular import Table
 
 MANY_RUNS = 200
 """From so many runs on, tables of the paper are cut: they would be dozens of pages, and take most of the time."""
-MAX_LINES = 16
+MAX_LINES = 12
 
 
 def sweep_pdf(report: SweepReport) -> bytes:

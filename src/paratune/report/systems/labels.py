@@ -12,6 +12,13 @@ from paratune.report.text import shorten
 MAX_BARS = 30
 """More configurations than this are not drawn as bars."""
 _WIDTH = 42
+_BAR, _BARS, _REST = 0.32, 7.2, 0.9
+"""Inches of a bar, of all bars at most, and of what stands around them: a figure fits on a sheet of the PDF."""
+
+
+def height_of_bars(num_bars: int) -> float:
+    """Return the height in inches of a figure with so many bars below each other."""
+    return _REST + min(_BAR * num_bars, _BARS)
 
 
 def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[list[str], str]:

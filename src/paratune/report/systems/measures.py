@@ -15,7 +15,7 @@ from paratune.records import ALL_PHASES
 from paratune.report.device_rows import device_hours
 from paratune.report.read import RunRecord
 from paratune.report.score_rows import metric_name
-from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
+from paratune.report.speed_rows import PHASE_NAMES, step_part_ms, step_parts_ms
 
 Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
 """What kind of figure it is, and so how it is written."""
@@ -71,7 +71,7 @@ def _number(key: str, label: str, form: Form, better: int, source: str) -> Measu
 
 def _step_part(phase: str) -> Measure:
     source = f"summary.phases.{phase}.total_s over summary.throughput.num_steps_measured"
-    return Measure(f"{phase}_mean_ms", PHASE_NAMES[phase], "ms", -1, source, lambda run: step_parts_ms(run)[phase])
+    return Measure(f"{phase}_mean_ms", PHASE_NAMES[phase], "ms", -1, source, lambda run: step_part_ms(run, phase))
 
 
 def _total_part(phase: str) -> Measure:
@@ -96,7 +96,7 @@ def phase_total_s(run: RunRecord, phase: str) -> float | None:
     known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if known and len(known) == len(totals):
         return statistics.fmean(known)
-    mean_ms, steps = step_parts_ms(run)[phase], run.number("summary.num_steps")
+    mean_ms, steps = step_part_ms(run, phase), run.number("summary.num_steps")
     return None if mean_ms is None or steps is None else mean_ms * steps / 1000
 
 

@@ -10,7 +10,7 @@ from paratune.report.rows import byte_unit
 from paratune.report.score_rows import metric_name
 from paratune.report.systems import measures as of
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.labels import drawn, figure_labels, sentences
+from paratune.report.systems.labels import drawn, figure_labels, height_of_bars, sentences
 from paratune.report.systems.measures import Amount
 from paratune.report.systems.model import Systems
 from paratune.report.systems.writing import amount_text, scale_of
@@ -55,7 +55,7 @@ def time_and_memory(systems: Systems) -> Drawing:
     )
     caption = sentences("Bars: mean over the runs of a configuration; whiskers: ± one standard deviation.", some, notes)
     title = "Time and memory of all configurations"
-    return Drawing("overview", title, caption, draw, 0.9 + 0.3 * len(members), whole=True, legend=legend)
+    return Drawing("overview", title, caption, draw, height_of_bars(len(members)), whole=True, legend=legend)
 
 
 def _bars(
@@ -153,7 +153,8 @@ def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> D
                 y = point.memory / size if number == 0 else point.quality
                 gid = f"hover-{number}-{position}"
                 colour = RUN_COLOURS[0] if point.is_front else _GREY
-                axes.plot([point.time / scale.size], [y], "o", markersize=7, color=colour, gid=gid)
+                # It lies inside the axes: to ask each point for its place takes most of the time of the layout.
+                axes.plot([point.time / scale.size], [y], "o", markersize=7, color=colour, gid=gid, in_layout=False)
                 hovers[gid] = _hover(point, scale.text(point.time), scale.unit, unit, size, judged)
             axes.set_xlabel(scale.label("Training time"))
             axes.grid()

@@ -11,7 +11,7 @@ from paratune.report.speed_rows import PHASE_NAMES
 from paratune.report.systems import measures as of
 from paratune.report.systems import subjects
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.labels import drawn, figure_labels, sentences
+from paratune.report.systems.labels import drawn, figure_labels, height_of_bars, sentences
 from paratune.report.systems.model import Systems
 from paratune.report.systems.subjects import Family
 from paratune.units import NOT_AVAILABLE
@@ -92,4 +92,4 @@ def stacked(
         if per_step
         else "Seconds of a run by phase, the mean of its ranks, over all training steps; mean of the runs."
     )
-    return Drawing(key, title, sentences(what, notes), draw, 0.9 + 0.32 * len(members), legend=LEGEND)
+    return Drawing(key, title, sentences(what, notes), draw, height_of_bars(len(members)), legend=LEGEND)

@@ -49,7 +49,7 @@ def _speed_ups(systems: Systems, found: Sequence[Scaling], rule: str) -> Drawing
                 _line(axes, [size for size, *_ in points], values, line)
                 for (size, speed, share), value in zip(points, values, strict=True):
                     gid = f"hover-{line}-{number}-{size}"
-                    axes.plot([size], [value], "o", markersize=6, color=run_style(line)[0], gid=gid)
+                    axes.plot([size], [value], "o", markersize=6, color=run_style(line)[0], gid=gid, in_layout=False)
                     hovers[gid] = f"{names[line]}: {size} devices, speed-up {speed:.2f}, efficiency {100 * share:.1f}%"
         _device_axis((left, right), sizes)
         left.set_ylabel("Speed-up (samples/s, ×)")
