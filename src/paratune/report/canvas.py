@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from paratune.errors import MissingDependency, require
 from paratune.report.svg import inline_svg
 from paratune.report.text import Html, shorten
@@ -191,7 +193,7 @@ def place_drawing(sheet: Any, drawing: Drawing, left: float, bottom: float) -> N
             corners, dots = figure.bbox_inches.get_points().copy(), figure.dpi
             try:
                 figure.dpi = sheet.dpi
-                figure.bbox_inches.set_points([(x + left, y + bottom) for x, y in corners])
+                figure.bbox_inches.set_points(corners + np.array([left, bottom]))
                 figure.draw(renderer)
             finally:
                 figure.dpi = dots
