@@ -36,6 +36,17 @@ from paratune.run_folder import state_of
 GPU = {"name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30, "capability": "8.0", "link": "NV12"}
 T4 = {"name": "Tesla T4", "memory_bytes": 16 * 2**30, "capability": "7.5", "link": None}
 ALARMS = ("problem", "warning")
+# The builds of torch 2.11 to 2.14 for Linux on x86 (PyTorch's RELEASE.md, CUDA support matrix).
+WHEELS = {
+    "cu126": {
+        "torch_cuda": "12.6",
+        "torch_archs": ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    },
+    "cu130": {
+        "torch_cuda": "13.0",
+        "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"),
+    },
+}
 STORAGE = {"filesystem": "lustre", "kind": "network", "free_bytes": 2**40, "total_bytes": 2**42}
 WORDS = [
     "the",
@@ -128,7 +139,7 @@ class SetUp:
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
         machine = Machine(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
         values = {"run_state": state_of(out), **self.probes}
-        found = judge(machine) if self.machine_checks else []
+        found = judge(machine, is_elsewhere=self.site is not None) if self.machine_checks else []
         return found + examine_run(
             path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values), start=self.site
         )
@@ -148,20 +159,61 @@ class SetUp:
         elif line.startswith("export "):
             name, _, value = line.removeprefix("export ").partition("=")
             self.environ[name] = "node1" if value.startswith("$(") else value
+            if name == "CUDA_VISIBLE_DEVICES":
+                self._show_only(value)
+            if name == "PYTHONNOUSERSITE":
+                self.probes["user_site"] = ()
         elif line.startswith("unset "):
             for name in line.split()[1:]:
                 self.environ.pop(name, None)
+                if name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
+                    self.probes["loaded_nccl"] = self.probes["torch_nccl"]
         elif line.startswith("rm "):
             for path in map(Path, line.removeprefix("rm ").removeprefix("-r ").split()):
                 assert path.is_relative_to(self.folder)
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        elif match := re.fullmatch(r"paratune train \S+ --nproc (\d+)", line):
-            self.nproc = int(match[1])
+        elif match := re.fullmatch(r"(?:CUDA_VISIBLE_DEVICES=([\d,]+) )?paratune train \S+ --nproc (\d+)", line):
+            self.nproc = int(match[2])
+            if match[1]:
+                self._show_only(match[1])
+        elif match := re.fullmatch(r"#SBATCH --ntasks-per-node=(\d+)", line):
+            nodes = int(self.environ["SLURM_JOB_NUM_NODES"])
+            self.environ |= {"SLURM_NTASKS_PER_NODE": match[1], "SLURM_NTASKS": str(int(match[1]) * nodes)}
+        elif line.startswith("srun "):  # as a step sees it, whose shell reads the variables in each task
+            self.probes["batch_script"] = f"#!/bin/bash\n{line}\n"
+        elif line.startswith(("pip ", "module load ", "sudo apt-get install ")):
+            self._install(line)
+        elif match := re.fullmatch(r"--shm-size=(\d+)g", line):
+            self.probes["shm_bytes"] = int(match[1]) * 2**30
         elif match := re.fullmatch(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", line):
             value = match[2]
             self.overrides.append(f"{match[1]}={value}")
         else:
             raise AssertionError(f"nobody taught this test what the line means: {line}")
+
+    def _show_only(self, numbers: str) -> None:
+        """Do what CUDA does with CUDA_VISIBLE_DEVICES: torch sees these GPUs, and nvidia-smi all."""
+        self.environ["CUDA_VISIBLE_DEVICES"] = numbers
+        self.node["gpus"] = [self.node["gpus"][int(number)] for number in numbers.split(",")]
+        self.probes["gpu_processes"] = {}
+
+    def _install(self, line: str) -> None:
+        if match := re.search(r"--force-reinstall torch --index-url https://download.pytorch.org/whl/(cu\d+)", line):
+            self.probes |= WHEELS[match[1]]  # of another folder there is no torch
+        elif match := re.fullmatch(
+            r"pip uninstall -y (\S+) && pip install --force-reinstall --no-deps (\S+)==.+", line
+        ):
+            self.versions.pop(match[1])
+            assert match[2] in self.versions  # without the second part the file of both is gone
+        elif match := re.fullmatch(r"pip install 'paratune\[(\w+)\]'", line):
+            self.versions[match[1]] = "1.0"
+            self.probes["tools"] = {**self.probes["tools"], f"package {match[1]}": "x"}
+        elif match := re.fullmatch(r"module load cuda(?:/([\d.]+))?", line):
+            self.probes["tools"] = {**self.probes["tools"], "nvcc": "/opt/cuda/bin/nvcc"}
+            self.probes["nvcc"] = match[1] or self.probes["nvcc"]
+        else:
+            tool = line.split()[-1].replace("slurm", "srun")
+            self.probes["tools"] = {**self.probes["tools"], tool: "/usr/bin/it"}
 
     def _rename(self, before: str, after: str) -> None:
         *above, last = before.split(".")

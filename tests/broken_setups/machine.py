@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from broken_setups.changes import edit_json, got, with_environ, with_probes
+from broken_setups.changes import edit_json, with_environ, with_probes
 from set_ups import GPU, STORAGE, T4, Case, in_slurm, with_gpus
 
 MIXED_TOPOLOGY = """\
@@ -88,7 +88,6 @@ CASES = [
         "No space left on device while saving (DeepSpeed#2921)",
         small_disk,
         level="problem",
-        after=lambda s: s.probes.update(run_storage=STORAGE),
     ),
     Case(
         "quota",
@@ -130,49 +129,65 @@ CASES = [
         "driver_old",
         "The NVIDIA driver on your system is too old",
         with_probes(gpus=1, driver="535.1", driver_cuda="12.2"),
-        line="pip install torch --index-url https://download.pytorch.org/whl/cu122",
-        after=lambda s: s.probes.update(torch_cuda="12.2"),
+        line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
+    ),
+    Case(
+        "driver_old",
+        "a Blackwell on a driver for CUDA 12, for which no build of torch has its kernels",
+        lambda s: (with_gpus(s, 1, {**GPU, "capability": "12.0"}), s.probes.update(driver="570.1", driver_cuda="12.8")),
+        line="",
+        after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0"),
+    ),
+    Case(
+        "driver_old",
+        "a driver for CUDA 11, for which there is no torch any more",
+        with_probes(gpus=1, driver="470.1", driver_cuda="11.4"),
+        line="",
+        after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0"),
     ),
     Case(
         "torch_build",
         "torch.cuda.is_available() is False: a build for processors",
-        with_probes(driver="580.1", driver_cuda="13.0"),
-        after=lambda s: s.probes.update(torch_cuda="13.0"),
+        with_probes(driver="590.1", driver_cuda="13.1"),
+        line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
     ),
     Case(
         "gpu_kernels",
-        "no kernel image is available for execution on the device",
-        with_probes(gpus=1, torch_archs=("sm_90", "sm_100")),
+        "pytorch#172352: no kernel image is available for execution on a V100, whose kernels are in cu126 alone",
+        lambda s: with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),
+        line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
+    ),
+    Case(
+        "gpu_kernels",
+        "no kernel image is available for execution on a GPU that is newer than torch",
+        with_probes(gpus=1, torch_archs=("sm_70", "sm_75")),
+        line="pip install --upgrade torch",
         after=lambda s: s.probes.update(torch_archs=("sm_80", "sm_90")),
     ),
     Case(
         "nccl_differs",
         "nccl#1730: LD_LIBRARY_PATH put another NCCL in front",
         lambda s: (with_environ(LD_LIBRARY_PATH="/opt/nccl/lib")(s), s.probes.update(loaded_nccl="2.18.3")),
-        after=lambda s: s.probes.update(loaded_nccl=None),
     ),
     Case(
         "nccl_twice",
         "pip installed NCCL for CUDA 12 and 13",
         nccl_twice,
-        line="pip uninstall -y nvidia-nccl-cu12",
-        after=lambda s: s.versions.pop("nvidia-nccl-cu12"),
+        line="pip uninstall -y nvidia-nccl-cu12 && pip install --force-reinstall --no-deps nvidia-nccl-cu13==2.27.7",
     ),
     Case(
         "toolchain",
         "DeepSpeed#1846: Ninja is required to load C++ extensions",
         lambda s: cpu_adam(s, "ninja"),
         line="pip install ninja",
-        after=got("ninja"),
     ),
-    Case("toolchain", "DeepSpeed#889: nvcc was not found", lambda s: cpu_adam(s, "nvcc"), after=got("nvcc")),
-    Case("toolchain", "DeepSpeed#3094: no g++ on the compute nodes", lambda s: cpu_adam(s, "g++"), after=got("g++")),
+    Case("toolchain", "DeepSpeed#889: nvcc was not found", lambda s: cpu_adam(s, "nvcc")),
+    Case("toolchain", "DeepSpeed#3094: no g++ on the compute nodes", lambda s: cpu_adam(s, "g++")),
     Case(
         "nvcc_differs",
         "DeepSpeed#5677: CUDAMismatchException",
         old_nvcc,
         line="module load cuda/13.0",
-        after=lambda s: s.probes.update(nvcc="13.0"),
     ),
     Case(
         "compiled_torn",
@@ -192,17 +207,20 @@ CASES = [
         after=lambda s: s.probes.update(gpu_processes={}),
     ),
     Case(
+        "gpu_busy",
+        "out of memory on one rank of four: a notebook was left open on its GPU",
+        with_probes(gpus=4, gpu_processes={0: 0, 1: 0, 2: 40 * 2**30, 3: 0}),
+    ),
+    Case(
         "gpus_differ",
         "every step waited for the T4",
         mixed_gpus,
-        after=lambda s: (s.node.update(gpus=[GPU]), setattr(s, "nproc", 1)),
     ),
     Case(
         "topology",
         "Lightning#2701: GPUs 0 and 1 had no NVLink, 0 and 2 had",
-        with_probes(gpus=2, topology=MIXED_TOPOLOGY),
+        lambda s: (with_probes(gpus=4, topology=MIXED_TOPOLOGY)(s), setattr(s, "nproc", 2)),
         line="export CUDA_VISIBLE_DEVICES=0,2",
-        after=lambda s: s.probes.update(topology=None),
     ),
     Case(
         "numa",
@@ -215,13 +233,11 @@ CASES = [
         "bus error in a container: --shm-size",
         with_probes(gpus=2, shm_bytes=64 * 2**20),
         line="--shm-size=1g",
-        after=lambda s: s.probes.update(shm_bytes=2**30),
     ),
     Case(
         "user_site",
         "another torch in ~/.local on one node",
         with_probes(user_site=("torch",)),
         line="export PYTHONNOUSERSITE=1",
-        after=lambda s: s.probes.update(user_site=()),
     ),
 ]

@@ -26,6 +26,13 @@ def srun_forgotten(set_up):
     in_slurm(set_up, nodes=2)
     for name in ("SLURM_STEP_ID", "SLURM_PROCID"):
         del set_up.environ[name]
+    set_up.probes["batch_script"] = "#!/bin/bash\n#SBATCH --nodes=2\n# no srun here\nparatune train run.yaml\n"
+
+
+def under_torchrun(set_up):
+    environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    with_environ(TORCHELASTIC_RUN_ID="abc", **environ)(set_up)
+    set_up.nproc = None
 
 
 def no_srun(set_up):
@@ -60,14 +67,18 @@ CASES = [
         "NCCL: Duplicate GPU detected: --ntasks-per-node=8 on 4 GPUs",
         slurm(SLURM_NTASKS_PER_NODE="8", SLURM_NTASKS="8"),
         line="#SBATCH --ntasks-per-node=4",
-        after=lambda s: s.environ.update(SLURM_NTASKS_PER_NODE="4"),
     ),
     Case(
         "gpus_idle",
         "mila-docs#414: three of four GPUs stood idle",
         slurm(SLURM_NTASKS_PER_NODE="2", SLURM_NTASKS="2"),
         line="#SBATCH --ntasks-per-node=4",
-        after=lambda s: s.environ.update(SLURM_NTASKS_PER_NODE="4"),
+    ),
+    Case(
+        "tasks_over_gpus",
+        "NCCL: Duplicate GPU detected: torchrun --nproc-per-node=4 on 2 GPUs",
+        under_torchrun,
+        after=lambda s: s.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2"),
     ),
     Case(
         "visible_too_few",
@@ -78,13 +89,12 @@ CASES = [
         "visible_twice",
         "CUDA_VISIBLE_DEVICES=0,0 shows no GPU",
         with_environ(CUDA_VISIBLE_DEVICES="0,0"),
-        after=lambda s: s.environ.update(CUDA_VISIBLE_DEVICES="0,1"),
     ),
     Case(
         "srun_forgotten",
         "accelerate#2816: I forgot srun",
         srun_forgotten,
-        after=lambda s: s.environ.update(SLURM_STEP_ID="0", SLURM_PROCID="0"),
+        level="problem",
     ),
     Case(
         "node_rank",
@@ -92,7 +102,19 @@ CASES = [
         lambda s: in_slurm(s, nodes=2, SLURM_NODEID="1", SLURM_PROCID="1", NODE_RANK="0"),
         after=lambda s: s.environ.update(NODE_RANK="1"),
     ),
-    Case("no_srun", "accelerate#1239: started outside of Slurm", no_srun, after=got("srun")),
+    Case(
+        "node_rank",
+        "accelerate#2816: --machine_rank $SLURM_NODEID in the batch script, without single quotes",
+        lambda s: (
+            in_slurm(s, nodes=2),
+            s.probes.update(
+                batch_script="#!/bin/bash\n#SBATCH --nodes=2\nsrun accelerate launch \\\n"
+                "  --machine_rank $SLURM_NODEID -m paratune train run.yaml\n"
+            ),
+        ),
+        line="srun bash -c 'accelerate launch --machine_rank $SLURM_NODEID -m paratune train run.yaml'",
+    ),
+    Case("no_srun", "accelerate#1239: started outside of Slurm", no_srun),
     Case(
         "rank_differs",
         "accelerate#1489: two processes with the same rank",
@@ -106,7 +128,7 @@ CASES = [
             LOCAL_WORLD_SIZE="1",
             SLURM_NODEID="1",
         ),
-        after=lambda s: [s.environ.pop(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name in s.environ],
+        line="unset RANK LOCAL_RANK WORLD_SIZE",
     ),
     Case("launcher_variables", "RANK was left over in the shell", lambda s: s.environ.update(RANK="3")),
     Case(

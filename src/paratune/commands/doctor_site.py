@@ -44,6 +44,7 @@ def start_on(site: Site, path: Path) -> Start:
         gpu_type=site.gpu_type,
         cores_per_node=site.cpus_per_node,
         is_elsewhere=True,
+        brings_software=bool(site.modules or site.container or site.setup),
         unfit=tuple(_unfit(site)),
     )
 

@@ -30,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     installation.check_packages,
     installation.check_extras,
     installation.check_demo,
+    devices.check_torch,
     devices.check_cores,
     devices.check_memory,
     devices.check_shared_memory,
@@ -45,6 +46,14 @@ CHECKS: tuple[Check, ...] = (
     installation.check_compiled,
 )
 """In the order in which their findings are shown."""
+
+OF_THE_NODES: frozenset[Check] = frozenset(
+    {
+        *(devices.check_cores, devices.check_memory, devices.check_shared_memory, devices.check_gpus),
+        *(devices.check_precision, processes.check_hostname, processes.check_loopback),
+    }
+)
+"""What says nothing of a run when other machines make it: a login node has no GPU, and little of everything."""
 
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_run_folder,
@@ -100,9 +109,14 @@ def examine(out_folder: Path) -> list[Finding]:
     return judge(describe_machine(out_folder))
 
 
-def judge(machine: Machine) -> list[Finding]:
-    """Run all checks; one that fails itself becomes a warning, because the others still say something."""
-    return _judged(CHECKS, machine)
+def judge(machine: Machine, *, is_elsewhere: bool = False) -> list[Finding]:
+    """Run all checks; one that fails itself becomes a warning, because the others still say something.
+
+    Args:
+        machine: This one.
+        is_elsewhere: Whether the run is made on other machines: what is theirs alone is not asked of this one.
+    """
+    return _judged([check for check in CHECKS if not (is_elsewhere and check in OF_THE_NODES)], machine)
 
 
 def judge_setup(setup: Setup) -> list[Finding]:
@@ -197,4 +211,5 @@ def describe_machine(out_folder: Path) -> Machine:
         versions=hardware.package_versions(),
         out_folder=out_folder,
         cache_folder=Path(cache).expanduser(),
+        num_affine_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
     )

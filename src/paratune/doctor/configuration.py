@@ -118,9 +118,9 @@ def check_steps(setup: Setup) -> Iterator[Finding]:
     config = setup.config
     if (config.train.warmup_steps or 0) >= steps:
         what = f"train.warmup_steps is {config.train.warmup_steps}, and the run takes {steps} steps"
-        why, line = "The learning rate never reaches its peak.", "train.warmup_ratio: 0.1"
+        why, line = "The learning rate never reaches its peak.", f"train.warmup_steps: {steps // 10}"
         where = setup.where("train.warmup_steps")
-        yield Finding("warmup_too_long", "problem", what, why, "instead of train.warmup_steps", where, line)
+        yield Finding("warmup_too_long", "problem", what, why, "", where, line)
     for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
         if section.steps is not None and section.steps > steps:
             what = f"{name}.steps is {section.steps}, and the run takes {steps} steps"

@@ -20,12 +20,15 @@ def check_cores(machine: Machine) -> Iterator[Finding]:
     logical, usable = machine.node["num_logical_cores"], machine.node["num_usable_cores"]
     model = machine.node["cpu_model"] or "processor of unknown kind"
     threads = machine.environ.get("OMP_NUM_THREADS")
-    if usable is not None and logical is not None and usable < logical:
+    some = f"{model}: {format_number(usable)} of {logical} logical cores may be used"
+    if usable is not None and usable == machine.num_affine_cores:  # libraries count these, and start as many threads
+        yield Finding("cores", "ok", some if usable != logical else f"{model}: {format_number(usable)} logical cores")
+    elif usable is not None and logical is not None and usable < logical:
         yield Finding(
             "cores",
             "note" if threads else "warning",
-            f"{model}: {format_number(usable)} of {logical} logical cores may be used",
-            "Libraries that start a thread for each core of the machine would fight for these.",
+            some,
+            "Libraries that start a thread for each core that they see would fight for these.",
             "" if threads else "divided by the processes of the run",
             line="" if threads else f"export OMP_NUM_THREADS={max(1, int(usable))}",
         )
@@ -50,10 +53,8 @@ def _judge_threads(threads: str, usable: float | None) -> Finding:
 
 
 def check_memory(machine: Machine) -> Iterator[Finding]:
-    import psutil
-
     total, limit = machine.node["ram_bytes"], machine.node["ram_limit_bytes"]
-    available = min(value for value in (psutil.virtual_memory().available, limit) if value is not None)
+    available = min(value for value in (hardware.available_memory_bytes(), limit) if value is not None)
     what = f"memory: {format_bytes(available)} free of {format_bytes(total)}"
     if limit is not None and limit < total:
         what += f", and this container may use {format_bytes(limit)}"
@@ -78,11 +79,18 @@ def check_shared_memory(machine: Machine) -> Iterator[Finding]:
         yield Finding("shared_memory", "ok", what)
 
 
+def check_torch(machine: Machine) -> Iterator[Finding]:
+    if machine.node["gpus"] is None:
+        why = "One of its libraries is missing or does not fit this machine."
+        remedy = "which says which one"
+        yield Finding(
+            "torch_import", "problem", "torch cannot be imported", why, remedy, line="python -c 'import torch'"
+        )
+
+
 def check_gpus(machine: Machine) -> Iterator[Finding]:
     gpus = machine.node["gpus"]
     if gpus is None:
-        why = "One of its libraries is missing or does not fit this machine."
-        yield Finding("torch_import", "problem", "torch cannot be imported", why, "python -c 'import torch' says which")
         return
     for number, gpu in enumerate(gpus):
         link = f", link {gpu['link']}" if gpu["link"] else ""
@@ -99,6 +107,10 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
 def _judge_no_gpu(machine: Machine) -> Finding:
     if not NVIDIA_DRIVER.exists():
         return Finding("gpu", "note", "no GPU: runs use the processor")
+    environ = machine.environ
+    if "SLURM_JOB_ID" in environ and not any(environ.get(name) for name in ("SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")):
+        what, line = "this machine has a GPU, and Slurm gave this job none", "#SBATCH --gres=gpu:1"
+        return Finding("gpu", "note", what, "Runs use the processor.", "to use one", line=line)
     if machine.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1", "none", "NoDevFiles"):
         what = f"GPUs are hidden by CUDA_VISIBLE_DEVICES={machine.environ['CUDA_VISIBLE_DEVICES']}"
         return Finding("gpu", "note", what, "", "to use them", line="unset CUDA_VISIBLE_DEVICES")
@@ -111,11 +123,11 @@ def _judge_no_gpu(machine: Machine) -> Finding:
 
 
 def check_precision(machine: Machine) -> Iterator[Finding]:
-    old = [gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8]
+    old = list(dict.fromkeys(gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8))
     if old:
         why = "GPUs below capability 8.0 have no bf16 units and compute it slowly."
         what = f"no fast bf16 on {', '.join(old)}"
-        yield Finding("bf16_gpu", "warning", what, why, "or fp32", line="precision: fp16")
+        yield Finding("bf16_gpu", "note", what, why, "or fp32", line="precision: fp16")
     elif machine.node["gpus"]:
         yield Finding("bf16_gpu", "ok", "the GPUs compute bf16 fast")
     if machine.node["gpus"]:

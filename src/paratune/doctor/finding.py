@@ -43,6 +43,8 @@ class Machine:
     cache_folder: Path
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     home: Path = field(default_factory=Path.home)
+    num_affine_cores: int | None = None
+    """Cores that the system lets this process run on, whatever a container's quota leaves of them; None if unknown."""
 
 
 Check = Callable[[Machine], Iterable[Finding]]

@@ -45,7 +45,7 @@ def check_model(setup: Setup) -> Iterator[Finding]:
 
 def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Finding]:
     offline = setup.start.no_network or is_offline(setup.machine.environ)
-    fetch = f"huggingface-cli download {shlex.quote(model.name)}"
+    fetch = f"hf download {shlex.quote(model.name)}"
     remedy = "where there is a network; or carry all of it over with paratune bundle"
     why = "The machines that train may not ask the hub, so the run ends before its first step."
     if model.folder is None:

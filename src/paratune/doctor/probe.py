@@ -1,5 +1,6 @@
 """Ask the tools and the system what the checks of a run judge. Each answer may be missing; none is waited for long."""
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -27,7 +28,7 @@ from paratune.extensions import extensions_folder, is_compiled
 from paratune.run_folder import state_of
 from paratune.units import MIB
 
-PROGRAMS = ("srun", "sbatch", "g++", "ninja", "nvcc")
+PROGRAMS = ("srun", "sbatch", "g++", "ninja")
 READ_BYTES = 8 * MIB
 """Of a data file, to learn how fast it is read."""
 
@@ -45,9 +46,10 @@ def gather(machine: Machine, start: Start, data_files: Sequence[Path], damaged_c
     return Probes(
         **_of_nvidia(machine.environ),
         **_of_torch(machine),
-        loaded_nccl=loaded_nccl(machine.environ),
-        nvcc=_nvcc_version(hardware.command_output("nvcc", "--version")),
+        loaded_nccl=loaded_nccl(),
+        nvcc=nvcc_version(hardware.command_output(_nvcc(machine.environ) or "nvcc", "--version")),
         tools=_tools(machine),
+        batch_script=_batch_script(machine.environ),
         interfaces=_interfaces(),
         port_is_free=port_is_free,
         resolve=resolve,
@@ -110,14 +112,22 @@ def _of_nvidia(environ: Mapping[str, str]) -> dict[str, Any]:
         "nvidia-smi", "--query-gpu=index,driver_version,memory.used", "--format=csv,noheader,nounits"
     )
     used, driver = parse_gpu_rows(rows or "")
-    cuda = re.search(r"CUDA Version:\s*([\d.]+)", heading)
     return {
         "driver": driver,
-        "driver_cuda": cuda[1] if cuda else None,
+        "driver_cuda": parse_driver_cuda(heading),
         "topology": hardware.command_output("nvidia-smi", "topo", "-m"),
         # nvidia-smi numbers all GPUs of the machine, torch those that CUDA_VISIBLE_DEVICES leaves.
         "gpu_processes": {} if environ.get("CUDA_VISIBLE_DEVICES") else used,
     }
+
+
+def parse_driver_cuda(heading: str) -> str | None:
+    """Return the newest CUDA that a driver knows, from what `nvidia-smi` prints; None where it does not say (N/A).
+
+    Up to drivers of the series 600 it stands under "CUDA Version", from 610 on under "CUDA UMD Version".
+    """
+    found = re.search(r"CUDA(?: UMD)? Version\s*:\s*(\d+\.\d+)", heading)
+    return found[1] if found else None
 
 
 def parse_gpu_rows(text: str) -> tuple[dict[int, int], str | None]:
@@ -148,26 +158,58 @@ def _of_torch(machine: Machine) -> dict[str, Any]:
     }
 
 
-def loaded_nccl(environ: Mapping[str, str]) -> str | None:
-    """Return the version of the NCCL that the environment puts in front of torch's own; None where it does not."""
-    named = [Path(word) for word in re.split(r"[ :]", environ.get("LD_PRELOAD", "")) if "libnccl" in word]
-    for folder in environ.get("LD_LIBRARY_PATH", "").split(":"):
-        with suppress(OSError):
-            named += sorted(Path(folder).glob("libnccl.so.*")) if folder else []
-    for path in named:
-        with suppress(OSError):
-            if match := re.search(r"libnccl\.so\.(\d+\.\d+(?:\.\d+)?)", path.resolve().name):
-                return match[1]
+def loaded_nccl(maps: Path = Path("/proc/self/maps")) -> str | None:
+    """Return the version of the NCCL that this process has loaded with torch; None where it has none.
+
+    Paths say little: torch's own build looks beside itself before LD_LIBRARY_PATH is asked, others do not.
+    """
+    with suppress(OSError):
+        for line in maps.read_text(errors="replace").splitlines():
+            path = line.partition("/")[2]
+            if re.search(r"/libnccl\.so[.\d]*$", f"/{path}"):
+                number = ctypes.c_int()
+                with suppress(OSError, AttributeError):
+                    if ctypes.CDLL(f"/{path}").ncclGetVersion(ctypes.byref(number)) == 0:
+                        return nccl_version(number.value)
     return None
 
 
-def _nvcc_version(text: str | None) -> str | None:
+def nccl_version(code: int) -> str:
+    """Return "2.27.7" for 22707: 10000 X + 100 Y + Z, and up to 2.8 1000 X + 100 Y + Z (NCCL_VERSION in nccl.h)."""
+    major = code // (10000 if code >= 10000 else 1000)
+    rest = code - major * (10000 if code >= 10000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def nvcc_version(text: str | None) -> str | None:
+    """Return "13.0" from what `nvcc --version` prints; None where it says nothing."""
     match = re.search(r"release (\d+\.\d+)", text or "")
     return match[1] if match else None
 
 
+def _nvcc(environ: Mapping[str, str]) -> str | None:
+    """Return the CUDA compiler that extensions are compiled with, as torch.utils.cpp_extension finds it."""
+    if home := environ.get("CUDA_HOME") or environ.get("CUDA_PATH"):
+        return shutil.which("nvcc", path=str(Path(home) / "bin"))
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def _batch_script(environ: Mapping[str, str]) -> str | None:
+    """Return the script of the job that this is in, as Slurm keeps it."""
+    number = environ.get("SLURM_JOB_ID")
+    if number is None or shutil.which("scontrol") is None:
+        return None
+    text = hardware.command_output("scontrol", "write", "batch_script", number, "-")
+    return text if text and text.startswith("#!") else None
+
+
 def _tools(machine: Machine) -> dict[str, str]:
     found = {name: path for name in PROGRAMS if (path := shutil.which(name)) is not None}
+    # As torch.utils.cpp_extension finds them.
+    if (compiler := shutil.which(machine.environ.get("CXX") or "c++")) is not None:
+        found.setdefault("g++", compiler)
+    if (compiler := _nvcc(machine.environ)) is not None:
+        found["nvcc"] = compiler
     for package in (*PACKAGES.values(), "datasets"):
         spec = importlib.util.find_spec(package)
         # A folder of that name in the working directory is found as well, and is no package.

@@ -29,9 +29,11 @@ def check_distributed(machine: Machine) -> Iterator[Finding]:
 def check_hostname(machine: Machine) -> Iterator[Finding]:
     name = machine.node["hostname"]
     addresses = resolve(name)
-    remedy = f"for runs on one machine; for others add the line `127.0.0.1 {name}` to /etc/hosts"
+    remedy = "for runs on one machine; for several the interface between them"
     line = "export GLOO_SOCKET_IFNAME=lo"
-    if not addresses:
+    if named := machine.environ.get("GLOO_SOCKET_IFNAME"):
+        yield Finding("hostname", "ok", f"gloo takes the interface {named}, and does not ask for {name}")
+    elif not addresses:
         why = "gloo asks for the machine's own name; without an answer its processes can wait for each other for ever."
         yield Finding(
             "hostname", "warning", f"the name of this machine, {name}, does not resolve", why, remedy, line=line

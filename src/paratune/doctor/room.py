@@ -16,8 +16,12 @@ SKEW_S = 5.0
 """Seconds between two clocks from which on records of a run contradict each other, and `make`-like builds fail."""
 
 
-def needed_bytes(setup: Setup) -> int | None:
+def needed_bytes(setup: Setup, keep: int | None = None) -> int | None:
     """Return what the run folder will hold at most; None while the size of the model is not known.
+
+    Args:
+        setup: The run.
+        keep: In the place of `checkpoint.keep`, where it is given.
 
     `checkpoint.keep` checkpoints stay while one more is written; with `evaluate.best` the best weights lie beside
     them; the model and its predictions come last.
@@ -28,7 +32,7 @@ def needed_bytes(setup: Setup) -> int | None:
     config, value_bytes = setup.config, 8 if setup.config.precision == "fp64" else 4
     if config.measure.probe:
         return 0
-    num_checkpoints = 1 if config.checkpoint.every == "never" else config.checkpoint.keep + 1
+    num_checkpoints = 1 if config.checkpoint.every == "never" else (keep or config.checkpoint.keep) + 1
     num_models = 1 + (2 if config.evaluate.best is not None else 0)
     return count * value_bytes * (num_checkpoints * STATE_BYTES // 4 + num_models)
 
@@ -41,12 +45,10 @@ def check_room(setup: Setup) -> Iterator[Finding]:
     free, quota = probes.run_storage.get("free_bytes"), probes.quota_free_bytes
     what = f"the run needs up to {format_bytes(needed)} in {setup.machine.out_folder}"
     why = "A checkpoint that does not fit ends the run (exit code 4)."
-    line = (
-        f"checkpoint.keep: {_fitting(setup, min(value for value in (free, quota) if value is not None))}"
-        if (free is not None or quota is not None) and setup.config.checkpoint.keep > 1
-        else ""
-    )
-    remedy = "or choose another folder with run.folder"
+    keep = _fitting(setup, min((value for value in (free, quota) if value is not None), default=0))
+    elsewhere = "run.folder: FOLDER_WITH_MORE_ROOM"
+    line = f"checkpoint.keep: {keep}" if keep else elsewhere
+    remedy = "or choose another folder with run.folder" if keep else ""
     if quota is not None and needed > quota:
         what = f"{what}, and your quota leaves {format_bytes(quota)}"
         yield Finding("quota", "problem", what, why, remedy, where, line)
@@ -64,10 +66,12 @@ def check_room(setup: Setup) -> Iterator[Finding]:
 
 
 def _fitting(setup: Setup, free: int) -> int:
-    """Return how many checkpoints may stay, at least 1."""
-    assert setup.model is not None
-    count = setup.model.num_parameters or 1
-    return max(1, min(setup.config.checkpoint.keep - 1, free // (count * STATE_BYTES) - 2))
+    """Return how many checkpoints may stay, fewer than now, so that all fits; 0 where none may."""
+    for keep in range(setup.config.checkpoint.keep - 1, 0, -1):
+        needed = needed_bytes(setup, keep)
+        if needed is not None and needed <= free:
+            return keep
+    return 0
 
 
 def check_speed(setup: Setup) -> Iterator[Finding]:

@@ -128,6 +128,8 @@ class Start:
     """That the job gets on each node; None where nothing says it."""
     is_elsewhere: bool = False
     """Whether the run is made on other machines than this one: those of a site."""
+    brings_software: bool = False
+    """Whether modules, an image or lines of the site give the run programs that this machine's PATH may lack."""
     unfit: tuple[tuple[str, str, str, str], ...] = ()
     """What of the site's profile is not so here: a kind (folder or partition), the option, what was found, the line."""
 
@@ -149,7 +151,7 @@ class Probes:
     torch_nccl: str | None = None
     """NCCL that torch was built with."""
     loaded_nccl: str | None = None
-    """NCCL that the linker finds first, from its name in LD_LIBRARY_PATH or LD_PRELOAD."""
+    """NCCL that this process has loaded with torch, as it says itself."""
     torch_archs: tuple[str, ...] = ()
     """Architectures that torch's kernels were compiled for, such as sm_80."""
     topology: str | None = None
@@ -160,6 +162,8 @@ class Probes:
     """Version of the CUDA compiler."""
     tools: Mapping[str, str] = field(default_factory=dict)
     """Path of each program that was looked for and found."""
+    batch_script: str | None = None
+    """Text of the script of the job that this is in; None outside of one, and where there is none, as with salloc."""
     interfaces: tuple[str, ...] | None = None
     """Network interfaces of this machine."""
     port_is_free: Callable[[int], bool] = lambda _port: True

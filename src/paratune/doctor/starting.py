@@ -6,9 +6,12 @@ from typing import Any
 
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
+from paratune.doctor.batch_script import starts_with_srun, wrong_rank_line
 from paratune.doctor.finding import Finding, Level
+from paratune.doctor.processes import can_listen
 from paratune.doctor.setup import Setup
 from paratune.errors import ConfigError
+from paratune.launcher import has_own_gpu
 from paratune.place import global_batch_size
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -70,11 +73,11 @@ def check_devices(setup: Setup) -> Iterator[Finding]:
 
 
 def _tasks_line(setup: Setup, num_gpus: int) -> str:
-    if setup.start.said_by == "--nproc":
-        return f"paratune train {setup.path} --nproc {num_gpus}"
     if setup.start.said_by.startswith("SLURM"):
         return f"#SBATCH --ntasks-per-node={num_gpus}"
-    return f"--gpus-per-node {setup.start.processes_per_node}"
+    if setup.start.said_by == "WORLD_SIZE":
+        return f"torchrun --nproc-per-node={num_gpus} --no-python paratune train {setup.path}"
+    return f"paratune train {setup.path} --nproc {num_gpus}"
 
 
 def check_site(setup: Setup) -> Iterator[Finding]:
@@ -93,6 +96,7 @@ def check_visible(setup: Setup) -> Iterator[Finding]:
     count = setup.start.processes_per_node
     if (
         setup.start.is_elsewhere
+        or has_own_gpu(setup.machine.environ)  # srun shows each task its own alone
         or visible is None
         or visible in ("", "-1")
         or setup.config.device == "cpu"
@@ -103,7 +107,9 @@ def check_visible(setup: Setup) -> Iterator[Finding]:
     where = f"CUDA_VISIBLE_DEVICES={visible}"
     if len(set(named)) < len(named):
         what, why = "a GPU is named twice", "CUDA then shows none of them."
-        line = f"export CUDA_VISIBLE_DEVICES={','.join(dict.fromkeys(named))}"
+        others = list(dict.fromkeys(named))
+        line = f"export CUDA_VISIBLE_DEVICES={','.join(others)}"
+        line = line if len(others) >= count else "unset CUDA_VISIBLE_DEVICES"
         yield Finding("visible_twice", "problem", what, why, "", where, line)
     elif len(named) < count:
         what = f"{count} processes on this machine may see {len(named)} GPUs"
@@ -114,32 +120,47 @@ def check_visible(setup: Setup) -> Iterator[Finding]:
 def check_slurm(setup: Setup) -> Iterator[Finding]:
     environ, start = setup.machine.environ, setup.start
     in_job, in_step = "SLURM_JOB_ID" in environ, "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ
+    script = setup.probes.batch_script
     if start.needs_srun and "srun" not in setup.probes.tools:
         what, why = "there is no srun on this machine", "The processes of the job are started by it."
         yield Finding("no_srun", "problem", what, why, "", "PATH", "module load slurm")
-    if in_job and not in_step and start.num_nodes > 1:
+    if in_job and not in_step and start.num_nodes > 1 and not starts_with_srun(script):
         what = f"the job has {start.num_nodes} nodes, and this is its batch step, which runs on the first alone"
         why = (
             "Without srun all processes are started on the first node, SLURM_NODEID is 0 for each of them, and the "
             "others wait for ever."
         )
         line = f"srun --ntasks-per-node={start.processes_per_node} paratune train {setup.path}"
-        yield Finding("srun_forgotten", "problem", what, why, "", "SLURM_JOB_ID without SLURM_STEP_ID", line)
+        # In a shell of salloc nothing says how the run will be started.
+        level: Level = "note" if script is None else "problem"
+        yield Finding("srun_forgotten", level, what, why, "", "SLURM_JOB_ID without SLURM_STEP_ID", line)
     ranks = {name: environ[name] for name in ("RANK", "SLURM_PROCID") if name in environ}
-    if in_step and environ.get("NODE_RANK", environ.get("GROUP_RANK")) not in (None, environ.get("SLURM_NODEID")):
-        name = "NODE_RANK" if "NODE_RANK" in environ else "GROUP_RANK"
-        what = f"{name}={environ[name]}, and Slurm says that this is node {environ.get('SLURM_NODEID')}"
-        why = (
-            "$SLURM_NODEID was replaced by the shell of the batch step, which is node 0, before srun started the "
-            "tasks: every node takes itself for the first."
-        )
-        line = "srun bash -c 'torchrun --node_rank=$SLURM_NODEID ...'"
-        yield Finding("node_rank", "problem", what, why, "with single quotes", name, line)
+    yield from _check_node_rank(setup, in_step)
     is_one_each = environ.get("SLURM_NTASKS") == environ.get("WORLD_SIZE")
-    if len(ranks) == 2 and in_step and is_one_each and ranks["RANK"] != ranks["SLURM_PROCID"]:
+    # torchrun gives ranks in an order of its own.
+    is_given = in_step and is_one_each and "TORCHELASTIC_RUN_ID" not in environ
+    if len(ranks) == 2 and is_given and ranks["RANK"] != ranks["SLURM_PROCID"]:
         what = f"RANK={ranks['RANK']}, and Slurm says that this is task {ranks['SLURM_PROCID']}"
-        why, line = "Two processes may take the same rank, and wait for each other for ever.", "unset RANK"
-        yield Finding("rank_differs", "problem", what, why, "", "RANK", line)
+        why = "Two processes may take the same rank, and wait for each other for ever."
+        line = "unset RANK LOCAL_RANK WORLD_SIZE"
+        yield Finding("rank_differs", "problem", what, why, "srun's own are then taken", "RANK", line)
+
+
+def _check_node_rank(setup: Setup, in_step: bool) -> Iterator[Finding]:
+    environ = setup.machine.environ
+    why = (
+        "$SLURM_NODEID is replaced by the shell of the batch step, which is node 0, before srun starts the tasks: "
+        "every node takes itself for the first."
+    )
+    if in_step and environ.get("NODE_RANK") not in (None, environ.get("SLURM_NODEID")):
+        what = f"NODE_RANK={environ['NODE_RANK']}, and Slurm says that this is node {environ.get('SLURM_NODEID')}"
+        line = "srun bash -c 'NODE_RANK=$SLURM_NODEID ...'"
+        yield Finding("node_rank", "problem", what, why, "with single quotes", "NODE_RANK", line)
+    elif setup.start.num_nodes > 1 and (found := wrong_rank_line(setup.probes.batch_script)) is not None:
+        number, text = found
+        line = f"srun bash -c '{text.removeprefix('srun ')}'"
+        where = f"batch script, line {number}"
+        yield Finding("node_rank", "problem", f"{text} outside of single quotes", why, "", where, line)
 
 
 def check_variables(setup: Setup) -> Iterator[Finding]:
@@ -152,7 +173,11 @@ def check_variables(setup: Setup) -> Iterator[Finding]:
         yield Finding("launcher_variables", "problem", what, why, "", "environment", f"unset {' '.join(given)}")
     for name in INTERFACES:
         value = environ.get(name)
-        if value is None or setup.probes.interfaces is None or _names_one(value, setup.probes.interfaces):
+        # What a login node has says nothing of the nodes.
+        if value is None or setup.probes.interfaces is None or setup.start.is_elsewhere:
+            continue
+        names_one = _names_all if name.startswith("GLOO") else _names_one
+        if names_one(value, setup.probes.interfaces):
             continue
         has = [each for each in setup.probes.interfaces if each != "lo"] or list(setup.probes.interfaces)
         what = f"{name}={value}, and this machine has {', '.join(setup.probes.interfaces)}"
@@ -160,13 +185,20 @@ def check_variables(setup: Setup) -> Iterator[Finding]:
         yield Finding("interface", "problem", what, why, "", name, f"export {name}={has[0]}")
 
 
+def _names_all(value: str, interfaces: tuple[str, ...]) -> bool:
+    """Return whether a value names interfaces in gloo's way: whole names, all of which must be there."""
+    return all(each in interfaces for each in value.split(","))
+
+
 def _names_one(value: str, interfaces: tuple[str, ...]) -> bool:
-    """Return whether a value names an interface, in NCCL's way: prefixes, "^" for all others, "=" for exact names."""
-    if value.startswith("^"):
-        return any(not each.startswith(tuple(value[1:].split(","))) for each in interfaces)
-    if value.startswith("="):
-        return any(each in value[1:].split(",") for each in interfaces)
-    return any(each.startswith(tuple(value.split(","))) for each in interfaces)
+    """Return whether a value names an interface, in NCCL's way.
+
+    Beginnings of names; "=" before them for whole names, "^" or "^=" for all others (its manual, NCCL_SOCKET_IFNAME).
+    """
+    rest = value.removeprefix("^")
+    names = tuple(rest.removeprefix("=").split(","))
+    matched = {each for each in interfaces if (each in names if rest.startswith("=") else each.startswith(names))}
+    return bool(set(interfaces) - matched if value.startswith("^") else matched)
 
 
 def check_meeting(setup: Setup) -> Iterator[Finding]:
@@ -186,7 +218,7 @@ def check_meeting(setup: Setup) -> Iterator[Finding]:
     if not re.fullmatch(r"\d+", port) or not 0 < int(port) < 65536:
         what, why = f"MASTER_PORT={port} is no port", "The processes do not find each other."
         yield Finding("port_wrong", "problem", what, why, "", "MASTER_PORT", "unset MASTER_PORT")
-    elif environ.get("RANK", "0") == "0" and not setup.probes.port_is_free(int(port)):
+    elif _would_listen(setup, address) and not setup.probes.port_is_free(int(port)):
         what = f"port {port} is in use on this machine"
         why = "Another job has it (`EADDRINUSE`, `address already in use`), or this one meets that job's processes."
         yield Finding("port_taken", "problem", what, why, "", "MASTER_PORT", f"export MASTER_PORT={_other_port(setup)}")
@@ -194,6 +226,14 @@ def check_meeting(setup: Setup) -> Iterator[Finding]:
         what, why = f"MASTER_PORT={port}, the default", "Two jobs on one node take the same port."
         line = f"export MASTER_PORT={_other_port(setup)}"
         yield Finding("port_shared", "warning", what, why, "a port of its own for each job", "MASTER_PORT", line)
+
+
+def _would_listen(setup: Setup, address: str | None) -> bool:
+    """Return whether rank 0, which listens on the port, is to be on this machine, and nothing listens for it yet."""
+    environ = setup.machine.environ
+    if "TORCHELASTIC_RUN_ID" in environ or environ.get("RANK", "0") != "0":  # torchrun itself has the port
+        return False
+    return address is None or any(can_listen(each) for each in setup.probes.resolve(address))
 
 
 def _other_port(setup: Setup) -> int:

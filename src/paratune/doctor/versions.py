@@ -1,7 +1,8 @@
 """Do driver, toolkit, NCCL and torch fit each other, can extensions be compiled, and are the GPUs free and near."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.doctor.finding import Finding
@@ -12,24 +13,39 @@ from paratune.units import format_bytes
 BUSY_SHARE = 0.1
 """Of a GPU's memory that others may hold without a word."""
 MIN_SHM_BYTES = 256 * 2**20
+WHEELS = {12: "cu126", 13: "cu130"}
+"""Build of torch that runs on each driver of a CUDA major version, and is there for all versions that paratune takes
+(PyTorch's RELEASE.md, CUDA support matrix, 2.11 to 2.14)."""
+OLD_GPUS = "cu126"
+"""The build that still has kernels for GPUs before Turing (sm_75), and none for those after Hopper; same source."""
+NEWEST_OLD = 90
+"""The last architecture of that build: Hopper."""
+
+
+def _install(wheels: str) -> str:
+    """Return the command that puts another build of torch in the place of one that pip takes for the same version."""
+    return f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{wheels}"
 
 
 def check_driver(setup: Setup) -> Iterator[Finding]:
     probes = setup.probes
     built, known = _pair(probes.torch_cuda), _pair(probes.driver_cuda)
     where = f"driver {probes.driver or 'n/a'}"
+    if setup.start.is_elsewhere:
+        return
     # From CUDA 11 on a driver runs all of its own major version (CUDA Compatibility, minor version compatibility).
     if built and known and known[0] < built[0]:
         what = f"torch is built with CUDA {probes.torch_cuda}, and the driver knows CUDA {probes.driver_cuda}"
         why = "torch sees no GPU (`The NVIDIA driver on your system is too old`)."
-        line = f"pip install torch --index-url https://download.pytorch.org/whl/cu{known[0]}{known[1]}"
-        yield Finding("driver_old", "problem", what, why, "or a newer driver", where, line)
+        wheels = WHEELS.get(known[0])
+        fits = wheels is not None and not (wheels == OLD_GPUS and any(_arch(gpu) > NEWEST_OLD for gpu in setup.gpus))
+        line, remedy = (_install(wheels), "or a newer driver") if wheels and fits else ("", "a newer driver")
+        yield Finding("driver_old", "problem", what, why, remedy, where, line)
     elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
         what = "torch is a build for processors, and there is an NVIDIA driver"
         why = "The run computes on processors while GPUs stand idle."
-        cuda = f"cu{known[0]}{known[1]}" if known else "cu130"
-        line = f"pip install torch --index-url https://download.pytorch.org/whl/{cuda}"
-        yield Finding("torch_build", "problem", what, why, "", "torch", line)
+        wheels = WHEELS[min(max(WHEELS), known[0])] if known and known[0] >= min(WHEELS) else WHEELS[max(WHEELS)]
+        yield Finding("torch_build", "problem", what, why, "", "torch", _install(wheels))
     elif built and known:
         what = f"torch with CUDA {probes.torch_cuda} on a driver for CUDA {probes.driver_cuda}"
         yield Finding("driver", "ok", what, where=where)
@@ -37,8 +53,10 @@ def check_driver(setup: Setup) -> Iterator[Finding]:
 
 def check_kernels(setup: Setup) -> Iterator[Finding]:
     archs = setup.probes.torch_archs
-    for gpu in setup.gpus if archs and not setup.start.is_elsewhere else ():
-        number = int(str(gpu["capability"]).replace(".", ""))
+    # A build for ROCm names its own (gfx90a), which say nothing of capabilities.
+    is_cuda = any(arch.startswith("sm_") for arch in archs)
+    for gpu in setup.gpus if is_cuda and not setup.start.is_elsewhere else ():
+        number = _arch(gpu)
         exact = [int(match[1]) for arch in archs if (match := re.fullmatch(r"sm_(\d+)a?", arch))]
         can_compile = any(
             int(match[1]) <= number for arch in archs if (match := re.fullmatch(r"compute_(\d+)a?", arch))
@@ -48,26 +66,33 @@ def check_kernels(setup: Setup) -> Iterator[Finding]:
             continue
         what = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
         why = "The first operation ends with `no kernel image is available for execution on the device`."
-        yield Finding(
-            "gpu_kernels", "problem", what, why, "a build for this GPU", "torch", "pip install --upgrade torch"
-        )
+        line = _install(OLD_GPUS) if number < min(exact, default=0) else "pip install --upgrade torch"
+        yield Finding("gpu_kernels", "problem", what, why, "a build for this GPU", "torch", line)
         return
+
+
+def _arch(gpu: Mapping[str, Any]) -> int:
+    """Return the capability of a GPU as names of architectures have it: 86 for 8.6; 0 where it is not known."""
+    return int(str(gpu["capability"]).replace(".", "")) if gpu["capability"] is not None else 0
 
 
 def check_nccl(setup: Setup) -> Iterator[Finding]:
     built, loaded = setup.probes.torch_nccl, setup.probes.loaded_nccl
-    installed = [name for name in ("nvidia-nccl-cu12", "nvidia-nccl-cu13") if setup.machine.versions.get(name)]
-    if built and loaded and _pair(built) != _pair(loaded):
+    installed = {name: setup.machine.versions.get(name) for name in ("nvidia-nccl-cu12", "nvidia-nccl-cu13")}
+    major = (_pair(setup.probes.torch_cuda) or (0, 0))[0]
+    if built and loaded and _pair(built) != _pair(loaded) and not setup.start.is_elsewhere:
         what = f"torch is built with NCCL {built}, and NCCL {loaded} is loaded"
         why = "Collectives hang or end with `unhandled system error`, when nodes load different ones."
-        line = "unset LD_PRELOAD" if "LD_PRELOAD" in setup.machine.environ else "unset LD_LIBRARY_PATH"
+        line = "unset LD_PRELOAD" if "nccl" in setup.machine.environ.get("LD_PRELOAD", "") else "unset LD_LIBRARY_PATH"
         yield Finding("nccl_differs", "warning", what, why, "or load the module of the version of torch", "NCCL", line)
-    if len(installed) == 2:
-        major = (_pair(setup.probes.torch_cuda) or (0, 0))[0]
-        wrong = "nvidia-nccl-cu12" if major == 13 else "nvidia-nccl-cu13"
+    if all(installed.values()) and major in WHEELS:
+        right = f"nvidia-nccl-cu{major}"
+        (wrong,) = set(installed) - {right}
         what = "NCCL is installed for CUDA 12 and for CUDA 13, in the same folder"
         why = "The one that was installed last is loaded, whatever torch was built with."
-        yield Finding("nccl_twice", "warning", what, why, "", "pip", f"pip uninstall -y {wrong}")
+        # To take one out deletes the file that both have.
+        line = f"pip uninstall -y {wrong} && pip install --force-reinstall --no-deps {right}=={installed[right]}"
+        yield Finding("nccl_twice", "warning", what, why, "", "pip", line)
 
 
 def check_toolchain(setup: Setup) -> Iterator[Finding]:
@@ -76,7 +101,7 @@ def check_toolchain(setup: Setup) -> Iterator[Finding]:
     if not isinstance(strategy, DeepSpeedStrategy) or not strategy.cpu_adam:
         return
     tools, where = setup.probes.tools, setup.where("strategy.cpu_adam")
-    if "cpu_adam" in tools:  # compiled already
+    if "cpu_adam" in tools or setup.start.brings_software:  # compiled already, or nothing to be seen from here
         return
     why = "DeepSpeed compiles its AdamW when the run starts, which fails, or waits for ever."
     lines = {"g++": "sudo apt-get install g++", "ninja": "pip install ninja", "nvcc": "module load cuda"}
@@ -87,7 +112,8 @@ def check_toolchain(setup: Setup) -> Iterator[Finding]:
             remedy = "or strategy.cpu_adam: false, which takes PyTorch's own AdamW"
             yield Finding("toolchain", "problem", what, why, remedy, where, lines[name])
     built, found = _pair(setup.probes.torch_cuda), _pair(setup.probes.nvcc)
-    if setup.gpus and built and found and built[0] != found[0]:
+    skips = setup.machine.environ.get("DS_SKIP_CUDA_CHECK") == "1"
+    if setup.gpus and built and found and built[0] != found[0] and not skips:
         what = f"nvcc is of CUDA {setup.probes.nvcc}, and torch is built with CUDA {setup.probes.torch_cuda}"
         why = "DeepSpeed refuses to compile (`CUDAMismatchException`)."
         yield Finding("nvcc_differs", "problem", what, why, "", where, f"module load cuda/{setup.probes.torch_cuda}")
@@ -103,22 +129,33 @@ def check_gpu_state(setup: Setup) -> Iterator[Finding]:
                 str(each) for each in range(len(gpus)) if setup.probes.gpu_processes.get(each, 0) <= BUSY_SHARE * total
             ]
             why = "Memory runs out earlier, and steps take longer."
-            line = f"export CUDA_VISIBLE_DEVICES={','.join(free)}" if free else f"nvidia-smi pmon -i {number}"
-            yield Finding("gpu_busy", "warning", what, why, "or end them", f"GPU {number}", line)
-    kinds = list(dict.fromkeys(gpu["name"] for gpu in gpus))
-    if len(kinds) > 1 and setup.start.processes_per_node > 1:
-        what, why = f"the GPUs differ: {', '.join(kinds)}", "Every step takes as long as the slowest of them."
-        same = [str(number) for number, gpu in enumerate(gpus) if gpu["name"] == kinds[0]]
-        line = f"export CUDA_VISIBLE_DEVICES={','.join(same)}"
-        yield Finding("gpus_differ", "warning", what, why, "", "GPUs", line)
+            line = _only(setup, free)
+            remedy = "or end them" if line else "end them; nvidia-smi names them"
+            yield Finding("gpu_busy", "warning", what, why, remedy, f"GPU {number}", line)
+    kinds = [gpu["name"] for gpu in gpus]
+    if len(set(kinds)) > 1 and setup.start.processes_per_node > 1:
+        what = f"the GPUs differ: {', '.join(dict.fromkeys(kinds))}"
+        why = "Every step takes as long as the slowest of them."
+        most = max(kinds, key=kinds.count)
+        same = [str(number) for number, kind in enumerate(kinds) if kind == most]
+        yield Finding("gpus_differ", "warning", what, why, "", "GPUs", _only(setup, same))
+
+
+def _only(setup: Setup, numbers: Sequence[str]) -> str:
+    """Return the line with which a run takes these GPUs alone, in fewer processes where they are fewer."""
+    visible = f"CUDA_VISIBLE_DEVICES={','.join(numbers)}"
+    if not numbers:
+        return ""
+    if len(numbers) >= setup.start.processes_per_node:
+        return f"export {visible}"
+    return f"{visible} paratune train {setup.path} --nproc {len(numbers)}"
 
 
 def check_topology(setup: Setup) -> Iterator[Finding]:
-    links = gpu_links(setup.probes.topology)
-    count = setup.start.processes_per_node
-    if count < 2 or len(links) < 2 or setup.start.is_elsewhere:
+    links, count = gpu_links(setup.probes.topology), setup.start.processes_per_node
+    used = _used(setup, links)
+    if count < 2 or len(used) < 2 or setup.start.is_elsewhere:
         return
-    used = list(links)[:count]
     groups = linked_groups(setup.probes.topology or "")
     best = max(groups, key=len, default=())
     shards = setup.config.strategy.kind in ("zero2", "zero3", "hsdp", "deepspeed", "pipeline")
@@ -142,7 +179,7 @@ def check_topology(setup: Setup) -> Iterator[Finding]:
 
 def check_numa(setup: Setup) -> Iterator[Finding]:
     nodes = numa_nodes(setup.probes.topology or "")
-    used = list(nodes)[: setup.start.processes_per_node]
+    used = _used(setup, nodes)
     spread, cores = {nodes[number] for number in used}, setup.machine.node["num_usable_cores"]
     if setup.start.is_elsewhere or len(spread) < 2 or cores is None or cores >= len(used):
         return
@@ -151,6 +188,15 @@ def check_numa(setup: Setup) -> Iterator[Finding]:
     in_slurm = "SLURM_JOB_ID" in setup.machine.environ
     line = "#SBATCH --cpus-per-gpu=4" if in_slurm else ""
     yield Finding("numa", "warning", what, why, "give each process 2 cores or more", "nvidia-smi topo -m", line)
+
+
+def _used(setup: Setup, known: Collection[int]) -> list[int]:
+    """Return the numbers, as nvidia-smi counts, of the GPUs that the processes take; none where that is not known."""
+    visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES")
+    words = [word.strip() for word in visible.split(",")] if visible else [str(number) for number in known]
+    if not all(word.isdigit() and int(word) in known for word in words):  # by their UUIDs
+        return []
+    return [int(word) for word in words][: setup.start.processes_per_node]
 
 
 def linked_groups(topology: str) -> list[tuple[int, ...]]:
@@ -184,16 +230,17 @@ def _table(topology: str) -> dict[int, dict[int, str]]:
 
 def numa_nodes(topology: str) -> Mapping[int, str]:
     """Return the NUMA node of each GPU, from the text of `nvidia-smi topo -m`; none where it has no such column."""
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines()
-    if not lines or "NUMA Affinity" not in lines[0]:
-        return {}
-    names = re.split(r"\s{2,}|\t", lines[0].strip())
+    names: list[str] = []
     found = {}
-    for line in lines[1:]:
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines():
+        # One tab or two between the cells; the heading's first cell is empty.
         cells = [cell.strip() for cell in re.split(r"\s{2,}|\t", line.strip()) if cell.strip()]
-        if cells and re.fullmatch(r"GPU\d+", cells[0]) and "NUMA Affinity" in names:
+        if "NUMA Affinity" in cells:
+            names = cells
+        elif names and cells and re.fullmatch(r"GPU\d+", cells[0]):
             at = names.index("NUMA Affinity") + 1
-            if at < len(cells):
+            # Cells of a machine that does not tell may be empty, and the others have moved then.
+            if len(cells) == len(names) + 1 and cells[at] != "N/A":
                 found[int(cells[0][3:])] = cells[at]
     return found
 
@@ -205,7 +252,7 @@ def check_shared_room(setup: Setup) -> Iterator[Finding]:
         not setup.start.is_elsewhere
         and shm is not None
         and shm < MIN_SHM_BYTES
-        and (workers or setup.start.processes_per_node > 1)
+        and (workers or (setup.gpus and setup.start.processes_per_node > 1))  # gloo does not use it
     ):
         what = f"/dev/shm has {format_bytes(shm)} for {setup.start.processes_per_node} processes and {workers} loaders"
         why = "They die with `bus error` or NCCL with `unhandled system error` when it is full."

@@ -268,7 +268,8 @@ def test_gpus_and_their_links(machine):
 
 def test_torch_that_cannot_be_imported_is_a_problem(machine):
     described = with_node(machine, gpus=None)
-    assert levels(devices.check_gpus(described)) == [("torch_import", "problem")]
+    assert levels(devices.check_torch(described)) == [("torch_import", "problem")]
+    assert list(devices.check_gpus(described)) == []
     assert list(processes.check_distributed(described)) == []
 
 
@@ -293,7 +294,7 @@ def test_a_driver_without_a_gpu_is_a_problem_unless_gpus_are_hidden(machine, tmp
         ({"cpu_flags": ["bf16"]}, ("bf16_cpu", "ok")),
         ({"cpu_flags": None}, ("bf16_cpu", "note")),
         ({"gpus": [GPU]}, ("bf16_gpu", "ok")),
-        ({"gpus": [GPU, {**GPU, "name": "T4", "capability": "7.5"}]}, ("bf16_gpu", "warning")),
+        ({"gpus": [GPU, {**GPU, "name": "T4", "capability": "7.5"}]}, ("bf16_gpu", "note")),
         ({"gpus": [{**GPU, "capability": "10.0"}]}, ("bf16_gpu", "ok")),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_cache_that_a_broken_download_left_is_named(set_up, tmp_path):
     (finding,) = set_up.alarms()
     assert (finding.code, finding.level) == ("cache_incomplete", "problem")
     assert "model.safetensors" in finding.what
-    assert finding.line == "huggingface-cli download someone/model"
+    assert finding.line == "hf download someone/model"
 
 
 def test_a_port_is_tried_for_real():

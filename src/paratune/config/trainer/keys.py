@@ -84,7 +84,7 @@ class Other:
 
 
 _OFF: tuple[Any, ...] = (None, False, "", [], {})
-_HUB = "nothing is uploaded; model/ is a plain Hugging Face folder: huggingface-cli upload"
+_HUB = "nothing is uploaded; model/ is a plain Hugging Face folder: hf upload"
 _TRACKER = "trackers have sections of their own (docs/trackers.md), all off; the record of the run holds every step"
 _LOG = "every rank keeps a log file, rank 0 speaks"
 _LOADER = "workers live as long as training does, batches come in order, and for a GPU from page-locked memory"

@@ -1,0 +1,148 @@
+"""What NVIDIA's tools print, as their users posted it, read as the checks need it: no test machine has a GPU."""
+
+import ctypes
+
+import pytest
+
+from paratune.doctor import probe
+from paratune.doctor.batch_script import starts_with_srun, wrong_rank_line
+from paratune.doctor.versions import linked_groups, numa_nodes
+from paratune.hardware import gpu_links
+
+# nvidia-smi, from DataDog/datadog-agent#33120 and sgl-project/sglang#27487: the words changed with series 610.
+HEADINGS = {
+    "| NVIDIA-SMI 535.216.01             Driver Version: 535.216.01   CUDA Version: 12.2     |": "12.2",
+    "| NVIDIA-SMI 610.43.02              KMD Version: 610.43.02     CUDA UMD Version: 13.3     |": "13.3",
+    "| NVIDIA-SMI 331.62     Driver Version: 331.62         |": None,  # cBio/cbio-cluster#38
+    "| NVIDIA-SMI 450.80.02    Driver Version: 450.80.02    CUDA Version: N/A      |": None,  # no libcuda inside
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.": None,
+}
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_the_newest_cuda_of_a_driver(heading):
+    assert probe.parse_driver_cuda(f"Sun Jun  7 08:16:57 2026\n+---+\n{heading}\n|---+") == HEADINGS[heading]
+
+
+def test_rows_of_gpus():
+    # --query-gpu=index,driver_version,memory.used --format=csv,noheader,nounits; a GB10 tells no memory.
+    text = "0, 550.54.15, 4\n1, 550.54.15, 71233\n2, 550.54.15, [N/A]\n"
+    assert probe.parse_gpu_rows(text) == ({0: 4 * 2**20, 1: 71233 * 2**20}, "550.54.15")
+    assert probe.parse_gpu_rows("No devices were found\n") == ({}, None)
+
+
+def test_the_version_of_nvcc():
+    text = (
+        "nvcc: NVIDIA (R) Cuda compiler driver\nCopyright (c) 2005-2024 NVIDIA Corporation\n"
+        "Built on Thu_Mar_28_02:18:24_PDT_2024\nCuda compilation tools, release 12.4, V12.4.131\n"
+        "Build cuda_12.4.r12.4/compiler.34097967_0\n"
+    )
+    assert probe.nvcc_version(text) == "12.4"
+    assert probe.nvcc_version("bash: nvcc: command not found") is None
+
+
+# NCCL_VERSION in nccl.h: (X) <= 2 && (Y) <= 8 ? X * 1000 + Y * 100 + Z : X * 10000 + Y * 100 + Z.
+@pytest.mark.parametrize(("code", "version"), [(2408, "2.4.8"), (2708, "2.7.8"), (20908, "2.9.8"), (22707, "2.27.7")])
+def test_the_number_of_an_nccl(code, version):
+    assert probe.nccl_version(code) == version
+
+
+def test_the_nccl_that_is_loaded_says_its_version(tmp_path, monkeypatch):
+    class Library:
+        def __init__(self, path):
+            assert path == "/opt/nccl/lib/libnccl.so.2.18.3"
+
+        def ncclGetVersion(self, number):  # noqa: N802
+            number._obj.value = 21803
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    maps = tmp_path / "maps"
+    at = "7f0000000000-7f0000001000 r-xp 00000000 08:01 131 "
+    maps.write_text(f"{at} /usr/lib/libc.so.6\n{at} /opt/nccl/lib/libnccl-net.so\n{at} [heap]\n")
+    assert probe.loaded_nccl(maps) is None
+    maps.write_text(f"{maps.read_text()}{at} /opt/nccl/lib/libnccl.so.2.18.3\n")
+    assert probe.loaded_nccl(maps) == "2.18.3"
+    assert probe.loaded_nccl(tmp_path / "none") is None
+
+
+# nvidia-smi topo -m, with the heading underlined as in a terminal; two tabs before the last column.
+EIGHT_H100 = """\
+\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV18\tNV18\tNV18\tNV18\tNV18\tNV18\tNV18\tPXB\tNODE\t0-55,112-167\t0\t\tN/A
+GPU1\tNV18\t X \tNV18\tNV18\tNV18\tNV18\tNV18\tNV18\tNODE\tNODE\t0-55,112-167\t0\t\tN/A
+GPU2\tNV18\tNV18\t X \tNV18\tNV18\tNV18\tNV18\tNV18\tNODE\tNODE\t0-55,112-167\t0\t\tN/A
+GPU3\tNV18\tNV18\tNV18\t X \tNV18\tNV18\tNV18\tNV18\tNODE\tNODE\t0-55,112-167\t0\t\tN/A
+GPU4\tNV18\tNV18\tNV18\tNV18\t X \tNV18\tNV18\tNV18\tSYS\tSYS\t56-111,168-223\t1\t\tN/A
+GPU5\tNV18\tNV18\tNV18\tNV18\tNV18\t X \tNV18\tNV18\tSYS\tSYS\t56-111,168-223\t1\t\tN/A
+GPU6\tNV18\tNV18\tNV18\tNV18\tNV18\tNV18\t X \tNV18\tSYS\tSYS\t56-111,168-223\t1\t\tN/A
+GPU7\tNV18\tNV18\tNV18\tNV18\tNV18\tNV18\tNV18\t X \tSYS\tSYS\t56-111,168-223\t1\t\tN/A
+NIC0\tPXB\tNODE\tNODE\tNODE\tSYS\tSYS\tSYS\tSYS\t X \tNODE\t\t\t\t
+NIC1\tNODE\tNODE\tNODE\tNODE\tSYS\tSYS\tSYS\tSYS\tNODE\t X \t\t\t\t
+
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+  NV#  = Connection traversing a bonded set of # NVLinks
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+"""
+# Four A100 in two bridged pairs, on four NUMA nodes.
+PAIRS = """\
+\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
+GPU0\t X \tNV12\tSYS\tSYS\t0-23\t0\t\tN/A
+GPU1\tNV12\t X \tSYS\tSYS\t24-47\t1\t\tN/A
+GPU2\tSYS\tSYS\t X \tNV12\t48-71\t2\t\tN/A
+GPU3\tSYS\tSYS\tNV12\t X \t72-95\t3\t\tN/A
+"""
+# Without a GPU NUMA ID, tabs turned into spaces, as in NVIDIA/nccl#933; and the oldest, kubernetes/kubernetes#53497.
+SPACES = """\
+        GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity
+GPU0     X      NV8     NODE    0-47,96-143     0
+GPU1    NV8      X      SYS     48-95,144-191   1
+"""
+OLDEST = """\
+        GPU0    GPU1    mlx4_0  CPU Affinity
+GPU0     X      PIX     PHB     0-9,20-29
+GPU1    PIX      X      PHB     0-9,20-29
+"""
+# One P4 in a virtual machine: Project-HAMi/HAMi#99.
+VIRTUAL = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\t\tN/A\t\tN/A\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "links", "groups", "nodes"),
+    [
+        (EIGHT_H100, dict.fromkeys(range(8), "NV18"), [tuple(range(8))], ["0"] * 4 + ["1"] * 4),
+        (PAIRS, dict.fromkeys(range(4), "SYS+NV12"), [(0, 1), (2, 3)], ["0", "1", "2", "3"]),
+        (SPACES, dict.fromkeys(range(2), "NV8"), [(0, 1)], ["0", "1"]),
+        (OLDEST, dict.fromkeys(range(2), "PIX"), [], []),
+        (VIRTUAL, {}, [], []),
+        ("", {}, [], []),
+    ],
+    ids=["eight H100", "pairs of A100", "spaces", "oldest", "virtual", "nothing"],
+)
+def test_how_gpus_reach_each_other(text, links, groups, nodes):
+    assert gpu_links(text) == links
+    assert linked_groups(text) == groups
+    assert list(numa_nodes(text).values()) == nodes
+
+
+def test_what_a_batch_script_starts():
+    assert starts_with_srun("#!/bin/bash\nsrun paratune train x.yaml\n")
+    assert starts_with_srun("#!/bin/bash\ntime srun \\\n --ntasks-per-node=1 x\n")
+    assert not starts_with_srun("#!/bin/bash\n# srun x\nmy_srun x\nparatune train srun.yaml\n")
+    assert not starts_with_srun(None)
+    wrong = "#!/bin/bash\n\nsrun torchrun \\\n  --node_rank=${SLURM_NODEID} x\n"
+    assert wrong_rank_line(wrong) == (3, "srun torchrun --node_rank=${SLURM_NODEID} x")
+    for right in (
+        "srun bash -c 'torchrun --node_rank=$SLURM_NODEID x'",
+        'srun bash -c "torchrun --node_rank=\\$SLURM_NODEID x"',
+        "srun torchrun --rdzv-backend=c10d x",
+        "task() { torchrun --node_rank=$SLURM_NODEID x; }",  # runs in each task
+    ):
+        assert wrong_rank_line(right) is None
