@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from outcome import outcome
-from toy_jobs import release, state_of, text_of, wait_until
+from toy_jobs import release, state_of, steps_of, text_of, wait_until
 
 from paratune.cluster import toy
 from paratune.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK
@@ -48,7 +49,7 @@ def test_two_nodes_preempted_and_queued_again_train_what_undisturbed_ones_do(
     (tmp_path / "urgent.sh").write_text(URGENT)
     subprocess.run(["sbatch", "--wait", str(tmp_path / "urgent.sh")], check=True, capture_output=True)
     release(job)
-    wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end")
+    wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end", steps_of(run))
     wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
 
     assert outcome(run) == outcome(world / "runs" / "whole")
@@ -96,7 +97,7 @@ def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: 
     toy.end_node(cluster, "n2")
     try:
         release(job)
-        wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end")
+        wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end", steps_of(run))
         wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
     finally:
         toy.start_node(cluster, "n2")
@@ -175,3 +176,26 @@ def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune
     assert paratune("toy-cluster", "status", *at).returncode == EXIT_FAILED
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found["daemons"].values()), "daemons end")
     shutil.rmtree(at[1])
+
+
+def test_a_node_that_did_not_answer_for_a_while_is_brought_back(paratune: Run, tmp_path: Path):
+    """Its daemon stands still for longer than Slurm waits: a cluster of its own, since its jobs are taken from it."""
+    at = f"/tmp/paratune-toy-still-{os.getpid()}"
+    started = toy.start(Path(at), 2)
+    try:
+        still = started.pids()["n1"]
+        os.kill(still, signal.SIGSTOP)
+        wait_until(lambda: toy.node_states(started)["n1"].startswith("down"), "it counts as lost")
+        assert toy.resume_nodes(started) == ["n1"]
+        os.kill(still, signal.SIGCONT)
+        wait_until(lambda: "n1 idle" in paratune("toy-cluster", "status", "--folder", at).stderr, "it is back")
+        subprocess.run(
+            ["scontrol", "update", "nodename=n2", "state=down", "reason=trying"],
+            env={**os.environ, **started.environment},
+            check=True,
+        )
+        wait_until(lambda: toy.node_states(started)["n2"] == "down", "it is set down by hand")
+        assert toy.resume_nodes(started) == []
+    finally:
+        toy.stop(started)
+        shutil.rmtree(at)

@@ -1,21 +1,55 @@
 """What tests of jobs on a toy cluster wait for and look at."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from paratune.cluster import toy
 from paratune.cluster.slurm import known
 
 PATIENCE_S = 240.0
 """How long something is waited for that takes seconds on a machine that does nothing else."""
 
 
-def wait_until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_until(is_so: Callable[[], object], what: str, moves: Callable[[], object] = lambda: None) -> None:
+    """Wait until something is so, for as long as what `moves` returns changes, and PATIENCE_S beyond.
+
+    Nodes that the controller has lost, because this machine was too busy for their daemons to answer, are brought back:
+    it would do so itself, with each twentieth ping alone.
+    """
+    last, deadline, look = moves(), time.monotonic() + PATIENCE_S, 0.0
     while not is_so():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain: {what}"
+        if (now := moves()) != last:
+            last, deadline = now, time.monotonic() + PATIENCE_S
+        if time.monotonic() > look:
+            look = time.monotonic() + 5
+            toy.resume_nodes(_cluster())
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain: {what}\n{evidence()}"
         time.sleep(0.2)
+
+
+def steps_of(run: Path) -> Callable[[], object]:
+    """Return a function whose value changes as long as a run writes something."""
+    return lambda: (
+        [(path.name, path.stat().st_size) for path in sorted(run.glob("*.jsonl"))]
+        + sorted(path.name for path in run.glob("checkpoints/*"))
+    )
+
+
+def evidence() -> str:
+    """Return what the controller knows and has written lately, for the message of a test that fails."""
+    said = [
+        subprocess.run(words, capture_output=True, text=True).stdout
+        for words in (["sinfo", "--Node", "--format=%N %T %E"], ["squeue", "--format=%i %j %T %r %N %M"])
+    ]
+    log = (_cluster().folder / "slurmctld.log").read_text(errors="replace").splitlines()
+    return "\n".join([*said, *log[-40:]])
+
+
+def _cluster() -> toy.ToyCluster:
+    return toy.ToyCluster(Path(os.environ["SLURM_CONF"]).parent)
 
 
 def state_of(job: str) -> str:

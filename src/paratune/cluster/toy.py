@@ -30,6 +30,8 @@ MAX_NODES = 64
 _SEARCH = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 _POLL_S = 0.1
 _CPUS_PER_NODE = 4
+_SLURMD_TIMEOUT_S = 30
+"""A node that is silent for so long counts as lost. Shorter, a machine that is busy loses nodes that are there."""
 _MEMORY_MIB = 4096
 
 
@@ -132,6 +134,23 @@ def end_node(cluster: ToyCluster, name: str) -> None:
             os.kill(number, signal.SIGKILL)
 
 
+def resume_nodes(cluster: ToyCluster) -> list[str]:
+    """Bring nodes back to service that count as lost while their slurmd runs; return their names.
+
+    A machine that stood still - asleep, swapping, overloaded - loses them so. Slurm asks a lost node for a word with
+    each twentieth ping alone, which takes minutes.
+    """
+    pids = cluster.pids()
+    lines = _call(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster).stdout
+    found = [line.split(" ", 2) for line in lines.splitlines()]
+    # Those that somebody has set down by hand have another reason.
+    lost = [name for name, state, why in found if state.startswith("down") and why.startswith("Not responding")]
+    back = [name for name in lost if name in pids]
+    for name in back:
+        _call(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
+    return back
+
+
 def node_states(cluster: ToyCluster) -> dict[str, str]:
     """Return the state of each node as sinfo tells it; empty when the controller does not answer."""
     result = _call(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
@@ -173,8 +192,9 @@ def conf_text(folder: Path, ports: Sequence[int]) -> str:
         "MpiDefault=none",
         "SlurmdParameters=config_overrides",
         "ReturnToService=2",
-        "SlurmdTimeout=10",
+        f"SlurmdTimeout={_SLURMD_TIMEOUT_S}",
         "KillWait=10",
+        "UnkillableStepTimeout=300",
         "MinJobAge=300",
         "InactiveLimit=0",
         "SchedulerParameters=sched_min_interval=100000,sched_interval=5,bf_interval=5",

@@ -27,10 +27,17 @@ def toy_cluster_command(action: Action, *, folder: Path | None, num_nodes: int, 
         cluster = toy.start(folder, num_nodes)
     ended = toy.stop(cluster) if action == "stop" else []
     pids = cluster.pids()
+    back = toy.resume_nodes(cluster) if pids and action == "status" else []
     nodes = toy.node_states(cluster) if pids else {}
     if as_json:
         print_json(
-            {"folder": str(cluster.folder), "environment": cluster.environment, "daemons": pids, "nodes": nodes},
+            {
+                "folder": str(cluster.folder),
+                "environment": cluster.environment,
+                "daemons": pids,
+                "nodes": nodes,
+                "resumed": back,
+            },
             indent=1,
         )
     elif action == "stop":
@@ -40,5 +47,7 @@ def toy_cluster_command(action: Action, *, folder: Path | None, num_nodes: int, 
     else:
         states = ", ".join(f"{name} {state}" for name, state in nodes.items())
         print(f"# nodes: {states}", file=sys.stderr)  # noqa: T201
+        if back:
+            print(f"# brought back: {', '.join(back)}, which did not answer for a while", file=sys.stderr)  # noqa: T201
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()))  # noqa: T201
     return EXIT_OK if action != "status" or pids else EXIT_FAILED
