@@ -3,6 +3,9 @@
 import hashlib
 import io
 import json
+import os
+import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 
 from paratune.bundle import archive
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
-from paratune.bundle.manifest import MANIFEST, VERSION, Manifest, why_no_name
+from paratune.bundle.manifest import MANIFEST, VERSION, Manifest, Packed, why_no_name
 from paratune.errors import DataError
 
 
@@ -94,12 +97,70 @@ def test_a_byte_that_changed(tmp_path, bundle):
     assert nothing_is_left(tmp_path)
 
 
-def test_a_file_larger_than_the_oldest_tar_has_digits_for():
-    # 11 octal digits: up to 8 GiB - 1.
-    header = archive._header("data/0000/large.txt", 8 * 2**30)
-    raw = header.tobuf(tarfile.GNU_FORMAT)
-    assert tarfile.TarInfo.frombuf(raw, "ascii", "strict").size == 8 * 2**30
-    assert archive._next_header(io.BytesIO(raw), Path("b.tar")) == ("data/0000/large.txt", 8 * 2**30)
+def pass_over(source, target, length=None, **_):
+    """Copy nothing and leave a hole as long: the tar then has its true size, and takes no room on the disk."""
+    source.seek(length, os.SEEK_CUR)
+    target.seek(length, os.SEEK_CUR)
+
+
+OVER_8_GIB = 2**33 + 1
+"""11 octal digits, which is what the oldest tar has for a size, end at 8 GiB - 1."""
+
+
+@pytest.fixture
+def large_bundle(tmp_path, monkeypatch):
+    """A bundle of a file over 8 GiB and one behind it, and what its manifest names."""
+    large, small = tmp_path / "large", tmp_path / "small"
+    with large.open("wb") as file:
+        file.truncate(OVER_8_GIB)
+    small.write_bytes(b'{"a": 1}')
+    packed = (Packed("data/0000/large.txt", OVER_8_GIB, "0" * 64), hash_file(small, "data/0001/small.json"))
+    copied = tarfile.copyfileobj
+
+    def copy_but_the_large(source, target, length=None, **more):
+        (pass_over if length == OVER_8_GIB else copied)(source, target, length, **more)
+
+    path = tmp_path / "b.tar"
+    with monkeypatch.context() as patched:
+        patched.setattr(tarfile, "copyfileobj", copy_but_the_large)
+        write_bundle(path, Manifest({"run": {}}, {}, packed), {packed[0].name: large, packed[1].name: small})
+    return path, packed
+
+
+def test_a_file_over_8_gib_is_in_a_tar_that_others_read(large_bundle):
+    path, packed = large_bundle
+    assert read_manifest(path).files == packed
+    # manifest: header and text in 512s; then header, 2**33 + 1 in 512s, header, 8 in 512s, the end, in 10240s.
+    with tarfile.open(path) as tar:
+        text = -(-tar.next().size // 512) * 512
+    expected = 512 + text + 512 + 2**33 + 512 + 512 + 512 + 1024
+    assert path.stat().st_size == -(-expected // 10240) * 10240
+    if program := shutil.which("tar"):
+        listed = subprocess.run([program, "-tvf", str(path)], capture_output=True, text=True, check=True).stdout
+        sizes = {line.split()[-1]: int(line.split()[2]) for line in listed.splitlines()}
+        assert [sizes[each.name] for each in packed] == [OVER_8_GIB, 8]
+
+
+def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monkeypatch):
+    path, packed = large_bundle
+    copy = archive._copy
+
+    def copy_but_the_large(file, target, length):
+        if length != OVER_8_GIB:
+            return copy(file, target, length)
+        with target.open("xb") as out:
+            out.truncate(length)
+        file.seek(length + -length % 512, os.SEEK_CUR)
+        return packed[0].sha256
+
+    monkeypatch.setattr(archive, "_copy", copy_but_the_large)
+    room = shutil.disk_usage(tmp_path)._replace(free=2**40)
+    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _path: room)
+    told = []
+    unpack(path, tmp_path / "out", lambda done, whole: told.append((done, whole)))
+    assert (tmp_path / "out" / packed[0].name).stat().st_size == OVER_8_GIB
+    assert (tmp_path / "out" / packed[1].name).read_bytes() == b'{"a": 1}'
+    assert told == [(OVER_8_GIB, OVER_8_GIB + 8), (OVER_8_GIB + 8, OVER_8_GIB + 8)]
 
 
 def test_manifests_that_are_made_to_hurt(tmp_path):
