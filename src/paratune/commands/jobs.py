@@ -55,14 +55,17 @@ def _row(found: jobs.Status) -> list[Any]:
 
 
 def _queued(number: str) -> str:
-    """Return a job's number if it is not over; scancel is silent about one that is, or never was.
+    """Return a job's number as scancel knows it, if it is not over; it is silent about one that is, or never was.
+
+    A run of an array has a number of its own as well, under which squeue may show it, and scancel does not find it.
 
     Raises:
         LaunchError: It is over, or Slurm does not know it.
     """
     facts = known(number)
     if any(each.get("JobState") not in ENDED for each in facts.values()):
-        return number
+        is_one = all(each.get("ArrayJobId", number) != number for each in facts.values())
+        return next(iter(facts)) if is_one else number
     state = next((each["JobState"] for each in facts.values()), None)
     why = f"is over ({state})" if state else "is not known to Slurm: it never was, or ended minutes ago"
     raise LaunchError(f"job {number} {why}; nothing was cancelled; paratune jobs shows what is in the queue")

@@ -229,6 +229,18 @@ def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: 
         cancel_command(["runs/nothing"], as_json=False)
 
 
+def test_a_run_of_an_array_is_cancelled_under_any_of_its_numbers(
+    launch: Launch, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # As scontrol shows an array 2 of two runs, the first of which is job 3; `scancel 3` finds nothing, and ends with 0.
+    first = {"2_0": {"JobId": "3", "ArrayJobId": "2", "ArrayTaskId": "0", "JobState": "RUNNING"}}
+    both = {**first, "2_1": {"JobId": "2", "ArrayJobId": "2", "ArrayTaskId": "1", "JobState": "PENDING"}}
+    monkeypatch.setattr("paratune.commands.jobs.known", lambda number: both if number == "2" else first)
+    for number, cancelled in (("3", "2_0"), ("2_0", "2_0"), ("2", "2")):
+        assert cancel_command([number], as_json=False) == 0
+        assert (here / "cancelled").read_text() == f"{cancelled}\n"
+
+
 def test_jobs_are_shown_as_a_table(launch: Launch, here: Path, capsys: Any):
     assert jobs_command([], show_all=False, as_json=False) == 0
     assert "nothing was submitted from here" in capsys.readouterr().err
