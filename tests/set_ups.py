@@ -139,7 +139,8 @@ class SetUp:
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
         machine = Machine(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
         values = {"run_state": state_of(out), **self.probes}
-        found = judge(machine, is_elsewhere=self.site is not None) if self.machine_checks else []
+        is_single = loaded is not None and loaded.config.strategy.kind == "single"
+        found = judge(machine, is_elsewhere=self.site is not None, is_single=is_single) if self.machine_checks else []
         return found + examine_run(
             path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values), start=self.site
         )

@@ -18,7 +18,7 @@ from harness import Cli, python, wait_for
 from outcome import outcome, steps_of
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
-from paratune.records import read_events, read_json
+from paratune.records import is_finished, read_events, read_json
 
 DDP = ("--set", "strategy=ddp", "--set", "evaluate={every: steps, steps: 7, best: loss, batch_size: 4}")
 SLOWLY = ("--set", "strategy={kind: 'outside:Slow'}")
@@ -255,3 +255,24 @@ def test_nothing_but_this_machine_is_spoken_to(start, world: Path):
     assert running.wait() == EXIT_STOPPED
     assert seen != []
     assert [address for address in seen if not address.removeprefix("::ffff:").startswith(("127.", "::1"))] == []
+
+
+def test_one_process_needs_no_network_at_all(world: Path):
+    """A network namespace of its own has no interface that is up, loopback included."""
+    inside = ("unshare", "-n", "--", sys.executable, "-m", "paratune", "train", "c.yaml")
+    if subprocess.run([*inside[:3], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a network namespace of its own needs root")
+
+    def train(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "PARATUNE_CACHE": str(world / "cache")}
+        words = [*inside, *arguments]
+        return subprocess.run(words, cwd=world, env=environment, capture_output=True, text=True, timeout=400)
+
+    alone = train()
+    assert alone.returncode == EXIT_OK, alone.stderr
+    assert is_finished(world / "runs" / "c")
+    grouped = train("--set", "strategy=ddp", "--set", "run.name=d")
+    assert grouped.returncode == EXIT_LAUNCH
+    said = " ".join(grouped.stderr.split())
+    assert "gloo needs a network interface that is up, though nothing goes over it: ip link set lo up; or" in said
+    assert "strategy.kind: single" in said

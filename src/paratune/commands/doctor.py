@@ -49,7 +49,8 @@ def doctor_command(
             site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
             start = start_on(site, site_path)
             machine = replace(machine, environ={**machine.environ, **site_environment(site)})
-        findings = judge(machine, is_elsewhere=start is not None)
+        is_single = loaded is not None and loaded.config.strategy.kind == "single"
+        findings = judge(machine, is_elsewhere=start is not None, is_single=is_single)
         findings += examine_run(path, loaded, problems, machine, num_processes=num_processes, start=start)
     return tell(findings, machine, as_json=as_json)
 

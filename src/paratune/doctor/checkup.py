@@ -55,6 +55,9 @@ OF_THE_NODES: frozenset[Check] = frozenset(
 )
 """What says nothing of a run when other machines make it: a login node has no GPU, and little of everything."""
 
+OF_SEVERAL: frozenset[Check] = frozenset({processes.check_hostname, processes.check_loopback})
+"""What says nothing of a run of one process without a group, which needs no network."""
+
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_run_folder,
     configuration.check_needed_extras,
@@ -109,14 +112,16 @@ def examine(out_folder: Path) -> list[Finding]:
     return judge(describe_machine(out_folder))
 
 
-def judge(machine: Machine, *, is_elsewhere: bool = False) -> list[Finding]:
+def judge(machine: Machine, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
     """Run all checks; one that fails itself becomes a warning, because the others still say something.
 
     Args:
         machine: This one.
         is_elsewhere: Whether the run is made on other machines: what is theirs alone is not asked of this one.
+        is_single: Whether the run is one of `strategy: single`.
     """
-    return _judged([check for check in CHECKS if not (is_elsewhere and check in OF_THE_NODES)], machine)
+    left_out = (OF_THE_NODES if is_elsewhere else frozenset()) | (OF_SEVERAL if is_single else frozenset())
+    return _judged([check for check in CHECKS if check not in left_out], machine)
 
 
 def judge_setup(setup: Setup) -> list[Finding]:

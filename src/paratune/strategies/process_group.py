@@ -45,6 +45,11 @@ def open_process_group(place: Place, device: torch.device) -> None:
     except (RuntimeError, ValueError, TimeoutError) as error:
         if "EADDRINUSE" in str(error) or "already in use" in str(error):
             raise LaunchError(_port_taken(method)) from error
+        if place.world_size == 1:
+            raise LaunchError(
+                f"no process group of one process: {error}. gloo needs a network interface that is up, though nothing "
+                "goes over it: ip link set lo up; or strategy.kind: single, which needs no network at all"
+            ) from error
         raise LaunchError(f"rank {place.rank} of {place.world_size} did not find the others: {error}") from error
 
 

@@ -14,6 +14,7 @@ from tiny import tiny_model
 from paratune.config.load import load_config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
+from paratune.doctor import processes
 
 NVLINK_TOPOLOGY = """\
 \tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity
@@ -182,7 +183,7 @@ def test_a_site_is_judged_without_what_its_login_node_lacks(set_up, monkeypatch)
     own = {"run_disk", "cache_disk", "packages", "extension_lock", "compiled_torn"}  # those of this machine
     assert [finding.code for finding in set_up.alarms() if finding.code not in own] == []
     set_up.site = None
-    set_up.set("strategy.kind", "single")
+    set_up.nproc = 2
     assert {"cores", "memory", "hostname"} <= {finding.code for finding in set_up.alarms()}
 
 
@@ -190,3 +191,14 @@ def test_fp16_on_gpus_without_bf16_is_no_alarm_of_the_machine(set_up):
     with_gpus(set_up, 1, T4).set("precision", "fp16")
     set_up.machine_checks = True
     assert "bf16_gpu" not in [finding.code for finding in set_up.alarms()]
+
+
+def test_a_run_of_one_process_needs_no_loopback_and_no_name(set_up, monkeypatch):
+    monkeypatch.setattr(processes, "loopback_works", lambda: False)
+    set_up.node["hostname"] = "node7.invalid"
+    set_up.machine_checks = True
+    codes = {"loopback", "hostname"}
+    assert codes & {finding.code for finding in set_up.alarms()} == set()
+    set_up.set("strategy.kind", "ddp")
+    set_up.nproc = 2
+    assert codes & {finding.code for finding in set_up.alarms()} == codes
