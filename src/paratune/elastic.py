@@ -18,6 +18,7 @@ from paratune.run_folder import Mode
 NO_ID = "none"
 """What torchrun calls a rendezvous that was given no --rdzv-id and is not its own."""
 STOP_NOTE = "paratune.stopped"
+SIZE_NOTE = "paratune.micro_batch"
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,41 @@ def was_asked_to_stop(environ: Mapping[str, str] = os.environ) -> bool:
     return note is not None and note.exists()
 
 
+def note_micro_batch(size: int, rank: int, environ: Mapping[str, str] = os.environ) -> None:
+    """Note the micro-batch that the processes which torchrun starts next are to take at most.
+
+    Args:
+        size: Samples.
+        rank: That ran out of memory.
+        environ: Variables of this process.
+    """
+    folder = _folder(environ)
+    if folder is not None:
+        with suppress(OSError):
+            (folder / f"{SIZE_NOTE}.rank{rank}.{os.getpid()}").write_text(str(size))
+
+
+def noted_micro_batch(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the smallest size that `note_micro_batch` noted in earlier starts of this torchrun on this machine."""
+    folder = _folder(environ)
+    texts = [path.read_text() for path in folder.glob(f"{SIZE_NOTE}.*")] if folder is not None else []
+    return min((int(text) for text in texts if text.isdigit()), default=None)
+
+
+def will_restart(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether torchrun starts the processes again when this one fails."""
+    start = torchrun_of(environ)
+    return start is not None and start.num_restarts < start.max_restarts
+
+
 def _stop_note(environ: Mapping[str, str]) -> Path | None:
-    """Return the note's place: torchrun's own folder, FOLDER/attempt_N/RANK/error.json; None where it has none."""
+    folder = _folder(environ)
+    return None if folder is None else folder / STOP_NOTE
+
+
+def _folder(environ: Mapping[str, str]) -> Path | None:
+    """Return torchrun's own folder on this machine, FOLDER/attempt_N/RANK/error.json; None where it has none."""
     file = Path(environ.get("TORCHELASTIC_ERROR_FILE", ""))
     if len(file.parts) < 4 or not file.parents[1].name.startswith("attempt_"):
         return None
-    return file.parents[2] / STOP_NOTE
+    return file.parents[2]

@@ -194,3 +194,30 @@ def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
     fewer = python(*TRAIN, "--resume", *strategy("ddp"), *sizes, cwd=world, environment=environment(world))
     assert fewer.code == EXIT_CHECKPOINT, fewer.stderr
     assert "global batch: 16 samples then, 8 now (batch.global keeps it the same)" in fewer.stderr
+
+
+def test_memory_that_runs_out_halves_the_micro_batch_with_each_restart(world: Path):
+    exact = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
+    full = strategy("{kind: 'outside:FullDDP', options: {most: 4, first: 6}}")
+    done = python(*ONE_MACHINE, *TRAIN, *exact, *full, cwd=world, environment=environment(world), timeout_s=400)
+    assert done.code == EXIT_OK, done.stderr
+    assert "all processes start again with micro-batches of 4" in " ".join(done.stderr.split())
+    sessions = read_json(world / "runs" / "c" / "run.json")["sessions"]
+    # 16 samples on two ranks: 8 each, then 4, the most that fits.
+    assert [session["batch"]["micro_batch_size"] for session in sessions] == [8, 4]
+    assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
+
+
+def test_a_shared_try_that_ran_out_is_not_made_again(world: Path):
+    steps = ("--set", "train.max_steps=4", "--set", "train.epochs=null", "--set", "evaluate.batch_size=2")
+    full = strategy("{kind: 'outside:FullZero3', options: {most: 3}}")
+    done = python(
+        *(*ONE_MACHINE, *TRAIN, *steps, *full, "--set", "batch.micro_batch_size=auto"),
+        cwd=world,
+        environment=environment(world),
+        timeout_s=400,
+    )
+    assert done.code == EXIT_OK, done.stderr
+    batch = read_json(world / "runs" / "c" / "run.json")["batch"]
+    assert batch["micro_batch_size"] == 2
+    assert batch["reason"].endswith("larger ones were not tried (memory ran out with more than 2)")

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from paratune.elastic import Torchrun, mode_of_start, note_stop, torchrun_of, was_asked_to_stop
+from paratune.elastic import (
+    Torchrun,
+    mode_of_start,
+    note_micro_batch,
+    note_stop,
+    noted_micro_batch,
+    torchrun_of,
+    was_asked_to_stop,
+    will_restart,
+)
 from paratune.errors import CheckpointError, LaunchError, Stopped
 from paratune.records import RUN_FILE, write_json
 from paratune.run_folder import Mode
@@ -92,3 +101,25 @@ def test_without_a_folder_of_torchrun_nothing_is_noted(file: str | None):
     environ = variables() if file is None else variables(TORCHELASTIC_ERROR_FILE=file)
     note_stop(environ)
     assert not was_asked_to_stop(environ)
+
+
+def test_the_smallest_micro_batch_that_was_noted_holds_for_later_starts(tmp_path: Path):
+    def start(attempt: int, rank: int) -> dict[str, str]:
+        return variables(TORCHELASTIC_ERROR_FILE=str(tmp_path / f"attempt_{attempt}" / str(rank) / "error.json"))
+
+    assert noted_micro_batch(start(0, 0)) is None
+    note_micro_batch(8, 1, start(0, 1))
+    note_micro_batch(4, 0, start(0, 0))
+    assert noted_micro_batch(start(1, 1)) == 4
+    note_micro_batch(2, 1, {})  # without torchrun there is no place for it
+    assert noted_micro_batch({}) is None
+    assert noted_micro_batch(start(1, 0)) == 4
+
+
+def test_whether_torchrun_starts_the_processes_again():
+    # 3 restarts are allowed.
+    assert [will_restart(environ) for environ in ({}, variables(restart=2), variables(restart=3))] == [
+        False,
+        True,
+        False,
+    ]

@@ -23,6 +23,7 @@ from paratune.config.remedies import Shortage, remedies
 from paratune.config.strategy_sections import strategy_options
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
+from paratune.elastic import note_micro_batch, noted_micro_batch, will_restart
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory
@@ -208,7 +209,7 @@ class MemoryGuard:
 
     def _change(self, size: int) -> str:
         """Return which line to change so that all processes, started again, take micro-batches of `size`."""
-        if OUT_OF_MEMORY_VARIABLE in os.environ:
+        if OUT_OF_MEMORY_VARIABLE in os.environ or will_restart():
             return f"all processes start again with micro-batches of {size}"
         smaller = self.sizes.at_most(size)
         values = {"batch.micro_batch_size": smaller.micro_batch_size}
@@ -246,7 +247,8 @@ class MemoryGuard:
         )
 
     def _tell_launcher(self, size: int) -> None:
-        """Leave a note for `paratune train --nproc`, which reads it when all have ended."""
+        """Leave a note for what starts the processes again: `paratune train --nproc`, or torchrun."""
+        note_micro_batch(size, self._prepared.place.rank)
         place = os.environ.get(OUT_OF_MEMORY_VARIABLE)
         if place:
             note = {"micro_batch_size": size, "holds_folder": self.holds_folder}
@@ -292,9 +294,13 @@ def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | 
 
 
 def limit_from_environment() -> int | None:
-    """Return the largest micro-batch that the launcher allows, after memory had run out with a larger one."""
+    """Return the largest micro-batch that is allowed here, after memory had run out with a larger one.
+
+    The launcher says it to all ranks, torchrun's folder to those of one machine.
+    """
     text = os.environ.get(MICRO_BATCH_LIMIT_VARIABLE)
-    return int(text) if text else None
+    said = [int(text) if text else None, noted_micro_batch()]
+    return min((size for size in said if size is not None), default=None)
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from paratune.train.prepare import Prepared, batch_layout_of, collator_of, initi
 from paratune.train.record import memory_setup
 
 log = logging.getLogger(__name__)
+NO_LIMIT = 2**31
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def choose_micro_batch(
     known = recorded_size(resumed, memory_setup(prepared)) if resumed is not None else None
     # Rank 0 says it: of a folder on another machine the ranks may see different states.
     size = int(strategy.reduce(torch.tensor([known[0] if known and strategy.layout.rank == 0 else 0]), "max"))
-    limit = limit_from_environment()
+    limit = _agreed(limit_from_environment(), strategy)
     if size:
         chosen = sizes.at_most(min(size, limit or size))
         reason = known[1] if known is not None and chosen != sizes else None
@@ -69,6 +70,12 @@ def choose_micro_batch(
     if limit is not None and limit < sizes.micro_batch_size:
         return Choice(sizes.at_most(limit), f"memory ran out with {sizes.micro_batch_size}", strategy)
     return Choice(sizes, None, strategy)
+
+
+def _agreed(limit: int | None, strategy: Strategy) -> int | None:
+    """Return the smallest limit that any rank knows; None where none does. Collective."""
+    smallest = int(strategy.reduce(torch.tensor([NO_LIMIT if limit is None else limit]), "min"))
+    return None if smallest == NO_LIMIT else smallest
 
 
 def _search(
