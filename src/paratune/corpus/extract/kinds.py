@@ -50,12 +50,14 @@ def _by_signature(payload: bytes) -> str | None:
         return RTF
     if head.startswith(_OLE):
         return DOC if "WordDocument".encode("utf-16-le") in payload else None
+    start = head[_end_of_prologue(head) :]
+    if _HTML_TAGS.match(start):  # before bytes are told from text: control characters in a page are slips of its author
+        return HTML
     if _is_binary(head):
         return _named(payload)
-    start = head[_end_of_prologue(head) :]
     if start.startswith(b"<?xml"):
         return XHTML if _XHTML.search(head) else "text/xml"
-    return HTML if _HTML_TAGS.match(start) else None
+    return None
 
 
 def _by_declaration(payload: bytes, declared: str | None) -> str:

@@ -22,7 +22,7 @@ from paratune.errors import DataError, LaunchError, require_installed
 
 FOLDER = "3_extract"
 BEFORE = "2_fetch"
-FORMAT = 1
+FORMAT = 2
 """Of the rows: raised when the same input gives others than before."""
 LIBRARIES = {
     "trafilatura": "trafilatura",

@@ -147,6 +147,7 @@ def test_a_locked_pdf_is_dropped_as_such():
         "&#x0;&#xD800;&#xFFFFFFFF;&nosuch;",
         "<!--" + "-" * 5000,
         "<script>document.write('<p>no</p>')</script><style>p{}</style>",
+        "\x00\x01\x1b[31m\x1a\x0b",
         "<![CDATA[" * 50 + "<?php " * 50,
     ],
 )
@@ -154,4 +155,4 @@ def test_hostile_pages_end_as_text_or_with_a_reason(body):
     found = read(page(f"<p>{HEART}</p>{body}<p>{OTHER}").encode())
     assert isinstance(found, Refused) or HEART in found.text
     if isinstance(found, Extracted):
-        assert not {"\x00", "\ud800"} & set(found.text)
+        assert not {"\x00", "\x1b", "\ud800"} & set(found.text)

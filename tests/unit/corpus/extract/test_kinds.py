@@ -17,6 +17,7 @@ CASES = {
     "page after a comment": (b"<!-- made by hand --><html>", None, HTML),
     "page after a mark": (b"\xef\xbb\xbf<html>", None, HTML),
     "page of XML": (b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "x">\n<html>', "text/xml", XHTML),
+    "page with control characters": (b"<html><title>a\x00b\x1b[31m\x1a</title>", "text/html", HTML),
     "feed": (b'<?xml version="1.0"?><rss></rss>', "text/html", "text/xml"),
     "declared page": (b"Ol\xe1, mundo", "text/html; charset=iso-8859-1", HTML),
     "text": (b"Ol\xe1, mundo", "text/plain", TEXT),
