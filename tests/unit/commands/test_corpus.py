@@ -4,6 +4,7 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 from archive import write_warc
+from filelock import FileLock
 
 from paratune.commands.corpus import STAGES, corpus_command
 from paratune.commands.corpus_look import sample_command
@@ -56,6 +57,14 @@ def test_one_stage_is_made_anew(config, tmp_path, capsys):
     changed = [path.parent.name for path, then in before.items() if path.stat().st_mtime_ns != then]
     assert changed == ["5_sentences"]
     assert read_json(tmp_path / "work/5_sentences/stage.json")["kept"] == 8
+
+
+def test_of_two_commands_in_one_folder_one_is_refused(config, tmp_path):
+    (tmp_path / "work").mkdir()
+    with FileLock(tmp_path / "work/lock"), pytest.raises(CheckpointError, match="work is in use by another process"):
+        corpus_command(config, only=None, workers=None, as_json=True)
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["lock"]
+    assert corpus_command(config, only="index", workers=None, as_json=True) == 0
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,14 @@ stages                 position, stage, kept, dropped, in their order
 """
 
 import contextlib
+import os
+import platform
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from paratune.corpus.made import Made
 from paratune.errors import DataError, require
@@ -18,27 +22,33 @@ from paratune.text import plain
 FILE = "corpus.duckdb"
 MEMORY = "512MiB"
 """Most memory of one connection; what takes more goes through files. Less is too little for documents of 0.5 MB."""
+FIRST_MEMORY = "128MiB"
+"""That with which the database is written first: buffers grow up to the limit, whatever the documents need."""
 _STORAGE = "v1.4.0"
 """The oldest DuckDB that can read the file."""
 
 
 @contextlib.contextmanager
-def connection(scratch: Path, *, threads: int = 1) -> Iterator[Any]:
+def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) -> Iterator[Any]:
     """Open DuckDB in memory, so that it asks no network and holds little.
 
     Args:
-        scratch: A folder for what does not fit in memory; made when it is needed, and deleted.
+        scratch: A folder for what does not fit in memory; made when it is needed, and deleted. Several processes may
+            name the same.
         threads: Which change nothing of a result.
+        memory: Most of it, as DuckDB writes sizes; MEMORY when not given.
 
     Raises:
         MissingDependency: DuckDB is not installed.
         DataError: A table is missing or damaged, or there is no room in memory or on the disk.
     """
     duckdb = require("duckdb", extra="corpus")
+    _clear_scratch(scratch)
+    own = scratch / f"{platform.node()}-{os.getpid()}"
     settings = {
         "threads": threads,
-        "memory_limit": MEMORY,
-        "temp_directory": str(scratch),
+        "memory_limit": memory or MEMORY,
+        "temp_directory": str(own),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
@@ -50,7 +60,22 @@ def connection(scratch: Path, *, threads: int = 1) -> Iterator[Any]:
         except duckdb.Error as error:
             raise DataError(f"DuckDB: {plain(str(error).splitlines()[0])}") from error
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(own, ignore_errors=True)
+            _clear_scratch(scratch)
+
+
+def _clear_scratch(scratch: Path) -> None:
+    """Delete what processes of this machine left that were killed, and the folder when nobody uses it."""
+    for path in scratch.glob(f"{platform.node()}-*"):
+        pid = path.name.rpartition("-")[2]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except (OSError, ValueError):
+            pass  # it is alive and another's, or the name is not ours
+    with contextlib.suppress(OSError):
+        scratch.rmdir()
 
 
 def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made]) -> None:
@@ -65,9 +90,21 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
     Raises:
         DataError: There is too little memory for its documents, or a table is damaged.
     """
+    # What the tables took of memory stays with the pool otherwise, beside that of DuckDB.
+    pa.default_memory_pool().release_unused()
     aside = folder / f".{FILE}.tmp"
+    try:
+        _write(aside, documents, sentences, stages, FIRST_MEMORY)
+    except DataError:
+        _write(aside, documents, sentences, stages, MEMORY)
+    aside.replace(folder / FILE)
+
+
+def _write(
+    aside: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made], memory: str
+) -> None:
     aside.unlink(missing_ok=True)
-    with connection(folder / f".{FILE}.scratch") as db:
+    with connection(aside.with_suffix(".scratch"), memory=memory) as db:
         db.execute(f"ATTACH {quoted(aside)} AS corpus (STORAGE_VERSION '{_STORAGE}', ROW_GROUP_SIZE 16384)")
         db.execute("SET force_compression = 'zstd'")
         db.execute("USE corpus")
@@ -77,7 +114,6 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
         _write_stages(db, stages)
         db.execute("USE memory")
         db.execute("DETACH corpus")
-    aside.replace(folder / FILE)
 
 
 def _write_stages(db: Any, stages: Sequence[Made]) -> None:

@@ -1,7 +1,11 @@
 """The stage `store`: expected values are written out, or read back by pyarrow, DuckDB and paratune's own readers."""
 
 import hashlib
+import os
+import platform
 import shutil
+import subprocess
+import sys
 
 import duckdb
 import pyarrow.parquet as pq
@@ -124,11 +128,36 @@ def test_sentences_of_an_earlier_cleaning_are_refused(tmp_path):
 
 
 def test_what_duckdb_cannot_do_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "FIRST_MEMORY", "1MiB")
     monkeypatch.setattr(database, "MEMORY", "1MiB")
     extracted(tmp_path, [f"{number} " + "palavra " * 5000 for number in range(200)])
     with pytest.raises(DataError, match="DuckDB: Out of Memory Error"):
         made(tmp_path)
     assert not (tmp_path / "6_store/corpus.duckdb").exists()
+
+
+def test_documents_that_take_more_memory_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "FIRST_MEMORY", "1MiB")
+    extracted(tmp_path, [f"{number} " + "palavra " * 5000 for number in range(200)])
+    made(tmp_path)
+    with duckdb.connect(str(tmp_path / "6_store/corpus.duckdb"), read_only=True) as db:
+        assert db.execute("SELECT count(*), sum(num_words) FROM documents").fetchall() == [(200, 200 * 5001)]
+    assert not list((tmp_path / "6_store").glob(".*"))
+
+
+def test_processes_do_not_delete_what_others_have_put_aside(tmp_path):
+    scratch = tmp_path / "scratch"
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    others = {name: scratch / f"{platform.node()}-{name}" for name in (str(os.getppid()), ended.stdout.strip())}
+    for folder in others.values():
+        folder.mkdir(parents=True)
+    with database.connection(scratch) as db:
+        db.execute("SELECT 1")
+    assert [path.exists() for path in others.values()] == [True, False]
+    others[str(os.getppid())].rmdir()
+    with database.connection(scratch):
+        pass
+    assert not scratch.exists()
 
 
 def test_exported_tables_hold_few_bytes_in_a_row_group(tmp_path):
