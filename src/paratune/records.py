@@ -95,7 +95,7 @@ def read_json(path: Path) -> Any:
 
 def _not_written(path: Path, error: OSError) -> CheckpointError:
     remedy = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-    return CheckpointError(f"{path} cannot be written: {error.strerror}; {remedy}, or choose another run.folder")
+    return CheckpointError(f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder")
 
 
 def finite(value: Any) -> Any:
