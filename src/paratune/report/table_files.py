@@ -1,14 +1,16 @@
 r"""A table of `paratune.report.tabular` as Markdown, LaTeX and CSV.
 
-LaTeX is for the package booktabs: escaped, numbers with a sign or a spread as formulas ($0.85 \pm 0.05$), a long table
-as longtable. CSV has the unrounded values where the table knows them, in columns of their own what a text has together.
+LaTeX is for the packages booktabs and graphicx: escaped, numbers with a sign or a spread as formulas
+($0.85 \pm 0.05$), a table that is wider than the line made smaller, a long one as longtable. CSV has the unrounded
+values where the table knows them, in columns of their own what a text has together.
 """
 
 import csv
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from paratune.report.model import GENERATOR
 from paratune.report.tabular import Entry, Table
@@ -23,6 +25,12 @@ _MAX_FLOAT = 40
 _WIDE_TEXT = 34
 """Characters: columns of longer texts are paragraphs."""
 _HEADING_WIDTH = 14
+_WORD_PART = 8
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_WORD_PART}}}(?=\S{{{_WORD_PART}}})|(?<=\S)\S{{{_WORD_PART}}}(?=\S{{4}})")
+_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+"""Begins what becomes smaller where it is wider than the line."""
+_LONG_SIZES = ((0, "small", 6), (70, "footnotesize", 3), (85, "scriptsize", 2), (110, "tiny", 2))
+"""From so many letters on a line: the size of a longtable's letters, and the points beside a column."""
 _NEEDS_UNICODE_ENGINE = re.compile(r"[^\x00-\u017f]")
 
 
@@ -54,17 +62,18 @@ def markdown_table(table: Table) -> str:
 def latex_table(table: Table) -> str:
     """Return a table with its caption and label, for a document that uses booktabs."""
     is_long = len(table.lines) > _MAX_FLOAT
-    packages = "booktabs, longtable" if is_long else "booktabs"
+    packages = "booktabs, longtable" if is_long else "booktabs, graphicx"
     lines = [f"% Table {table.key}, written by {GENERATOR}. In the preamble: \\usepackage{{{packages}}}"]
-    body = [*_latex_rows(table)]
-    if _NEEDS_UNICODE_ENGINE.search("".join(body)):
+    columns, wide = _latex_columns(table)
+    body = [*_latex_rows(table, wide)]
+    names = [table.title, *table.header, *table.notes]
+    if _NEEDS_UNICODE_ENGINE.search("".join([*body, *map(latex, names)])):
         lines.append("% It holds letters that need XeLaTeX or LuaLaTeX, and a font that has them.")
     head = [" & ".join(_latex_heading(table, at) for at in range(len(table.columns))) + r" \\", r"\midrule"]
     caption, label = rf"\caption{{{latex(table.title)}}}", rf"\label{{tab:{table.key}}}"
-    columns = _latex_columns(table)
     if is_long:
         lines += [
-            r"\begingroup" + _latex_size(table),
+            r"\begingroup" + _latex_long_size(table),
             rf"\begin{{longtable}}{{{columns}}}",
             rf"{caption} {label} \\",
             r"\toprule", *head, r"\endfirsthead", r"\toprule", *head, r"\endhead", r"\bottomrule", r"\endfoot",
@@ -72,8 +81,9 @@ def latex_table(table: Table) -> str:
         ]  # fmt: skip
     else:
         lines += [
-            r"\begin{table}", r"\centering" + _latex_size(table), caption, label, rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}", *_latex_notes(table), r"\end{table}",
+            r"\begin{table}", r"\centering" + _latex_size(table), caption, label, _FIT,
+            rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}}",
+            *_latex_notes(table), r"\end{table}",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -86,8 +96,8 @@ def _latex_heading(table: Table, at: int) -> str:
     return words if len(lines) < 2 else rf"\shortstack[{'l' if column.is_text else 'r'}]{{{words}}}"
 
 
-def _latex_columns(table: Table) -> str:
-    """Return how columns are aligned; wide texts share the width of the line."""
+def _latex_columns(table: Table) -> tuple[str, Collection[int]]:
+    """Return how columns are aligned, and which are of wide texts: these share the width of the line."""
     widest = [max([_HEADING_WIDTH, *(len(row[at]) for row in table.rows)]) for at, column in enumerate(table.columns)]
     wide = {at: width for at, width in enumerate(widest) if table.columns[at].is_text and width > _WIDE_TEXT}
     # What is left beside the narrow columns, of about 90 characters on a line.
@@ -99,14 +109,22 @@ def _latex_columns(table: Table) -> str:
             parts.append(rf"p{{{max(0.12, room * wide[at] / total):.2f}\linewidth}}")
         else:
             parts.append("l" if column.is_text else "r")
-    return "".join(parts)
+    return "".join(parts), wide.keys()
 
 
 def _latex_size(table: Table) -> str:
     return r"\small" if len(table.columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
 
 
-def _latex_rows(table: Table) -> Iterator[str]:
+def _latex_long_size(table: Table) -> str:
+    """Return the size of a table that breaks over pages, which can't be made smaller as a whole."""
+    widths = (max(_HEADING_WIDTH // 2, *(len(row[at]) for row in table.rows)) for at in range(len(table.columns)))
+    letters = sum(min(width, _WIDE_TEXT) for width in widths)
+    _, size, space = [each for each in _LONG_SIZES if letters >= each[0]][-1]
+    return rf"\{size}\setlength{{\tabcolsep}}{{{space}pt}}"
+
+
+def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
     groups = dict(table.groups)
     for position, line in enumerate(table.lines):
         if position in groups:
@@ -114,14 +132,21 @@ def _latex_rows(table: Table) -> Iterator[str]:
                 yield r"\addlinespace"
             yield rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\"
         is_marked = position in table.marked
-        yield " & ".join(_latex_cell(entry, is_marked=is_marked) for entry in line) + r" \\"
+        cells = (_latex_cell(entry, is_marked=is_marked, is_wide=at in wide) for at, entry in enumerate(line))
+        yield " & ".join(cells) + r" \\"
 
 
-def _latex_cell(entry: Entry, *, is_marked: bool) -> str:
-    text = latex(entry.text)
+def _latex_cell(entry: Entry, *, is_marked: bool, is_wide: bool) -> str:
+    text = _latex_broken(plain(entry.text)) if is_wide else latex(entry.text)
     if entry.marks:
         text += rf"\textsuperscript{{{latex(','.join(entry.marks))}}}"
     return rf"\textbf{{{text}}}" if is_marked and text else text
+
+
+def _latex_broken(text: str) -> str:
+    """Return an escaped text whose long words, such as names of runs, may go on in the next line."""
+    parts = [0, *(match.start() + _WORD_PART for match in _LONG_WORD.finditer(text)), len(text)]
+    return r"\allowbreak{}".join(latex(text[begin:end]) for begin, end in pairwise(parts))
 
 
 def _latex_notes(table: Table) -> list[str]:

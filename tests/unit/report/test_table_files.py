@@ -3,6 +3,9 @@
 import csv
 import io
 import re
+import shutil
+import subprocess
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -47,6 +50,9 @@ def read_latex(text):
 
 def check_document(text):
     """Hold a table to what TeX would: groups and environments close, each line has the columns that are declared."""
+    fit = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    assert text.count(fit) == text.count(r"\end{tabular}}") == text.count(r"\begin{tabular}")
+    text = text.replace(fit, "").replace(r"\end{tabular}}", r"\end{tabular}")
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     depth, stack = 0, []
     for line in lines:
@@ -75,11 +81,12 @@ def check_document(text):
 def test_latex_is_what_was_read_and_accepted():
     assert (
         latex_table(TABLE)
-        == r"""% Table strong-scaling, written by paratune report. In the preamble: \usepackage{booktabs}
+        == r"""% Table strong-scaling, written by paratune report. In the preamble: \usepackage{booktabs, graphicx}
 \begin{table}
 \centering\small
 \caption{Time \& memory, 50\% of \#1}
 \label{tab:strong-scaling}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{lrr}
 \toprule
 \textbf{Strategy} & \textbf{Time (s)} & \textbf{Change} \\
@@ -88,7 +95,7 @@ def test_latex_is_what_was_read_and_accepted():
 zero\_3 & 12.3 & $-21.4$\% $\downarrow$\textsuperscript{a} \\
 \textbf{ddp} & \textbf{$0.850 \pm 0.050$ (2 of 3)} & \textbf{n/a} \\
 \bottomrule
-\end{tabular}
+\end{tabular}}
 \par\smallskip{\footnotesize a: R$^2$ \textasciitilde{} \$x\$}
 \end{table}
 """
@@ -113,6 +120,27 @@ def test_letters_beyond_the_latin_ones_are_said_to_need_another_engine():
     table = Table("t", "T", (Column("n", is_text=True),), ((Entry("日本"),),))
     assert "XeLaTeX" in latex_table(table)
     assert "XeLaTeX" not in latex_table(TABLE)
+    assert "XeLaTeX" in latex_table(replace(TABLE, notes=("日本",)))
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_a_paper_with_tables_of_all_kinds_compiles_and_nothing_leaves_the_page(tmp_path):
+    hostile = ("<script>", "../a", "$(x)", "&%_#{}~^\\", "x" * 90, "0.5 ± 0.1 (1 of 2)", "−3.0% ↓", "ñ Ł – “q” … ≥ ×")
+    columns = (Column("Run & name", is_text=True), *(Column(f"A long heading of {at} (%) ↑") for at in range(9)))
+    wide = [(Entry(text, marks=("a", "b")), *(Entry("114.6 ± 19.6 (+60.2% ↑)") for _ in range(9))) for text in hostile]
+    few = Table(
+        "few", "T & 50%", columns, tuple(wide), notes=("[a] R² of #1", "≤ ≈ ± ← →"), marked=(1,), groups=((0, "_"),)
+    )
+    some = Table("long", "L", columns[:4], tuple(line[:4] for line in wide * 6), notes=("n",))
+    paper = [r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage[a4paper,margin=2cm]{geometry}"]
+    paper += [r"\usepackage{booktabs, longtable, graphicx}\begin{document}", latex_table(few), latex_table(some)]
+    (tmp_path / "paper.tex").write_text("\n".join([*paper, r"\end{document}"]))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
+    for _ in range(2):  # a longtable finds its widths in the second
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+        assert ran.returncode == 0, ran.stdout[-2000:]
+    assert "Overfull" not in ran.stdout
+    assert "LaTeX Warning" not in ran.stdout
 
 
 @given(st.text(st.characters(max_codepoint=126)))

@@ -42,9 +42,9 @@ def subject(report: SweepReport) -> str:
     past = len(report.record.past)
     old = f" Left out: {past} of earlier versions of the matrix." if past else ""
     skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""
-    return (
-        f"{report.num_finished} of {counted(len(report.outcomes), 'run')} finished{skipped}. What varies: {axes}.{old}"
-    )
+    probes = " All are probes: a few steps to be timed, without scores." if report.are_probes else ""
+    finished = f"{report.num_finished} of {counted(len(report.outcomes), 'run')} finished{skipped}."
+    return f"{finished} What varies: {axes}.{probes}{old}"
 
 
 def to_csv(report: SweepReport) -> str:

@@ -145,6 +145,11 @@ class SweepReport:
         return sum(outcome.is_finished for outcome in self.outcomes)
 
     @property
+    def are_probes(self) -> bool:
+        """Whether no run could have scores, since each is a few steps to be timed."""
+        return all(outcome.cell.kind == "probe" for outcome in self.outcomes)
+
+    @property
     def num_skipped(self) -> int:
         """Runs that cannot be made here."""
         return sum(outcome.cell.state == "skipped" for outcome in self.outcomes)

@@ -21,7 +21,7 @@ def to_html(report: SweepReport) -> str:
     content = [(each.key, each.heading, join(_parts(each))) for each in found]
     widest = max(len(table.columns) for each in found for table in each.tables)
     whole = [_header(report, content), *(section(*each) for each in content), _footer(report)]
-    return page(title(report), whole, num_columns=min(widest, 9), first="chosen")
+    return page(title(report), whole, num_columns=min(widest, 9), first=content[0][0])
 
 
 def _parts(found: Section) -> Iterator[Html]:

@@ -55,7 +55,8 @@ def _speed_ups(systems: Systems, found: Sequence[Scaling], rule: str) -> Drawing
         left.set_ylabel("Speed-up (samples/s, ×)")
         right.set_ylabel("Efficiency (%)")
         _log_axis(left, "y", sorted({size / first for size in sizes}))
-        right.set_ylim(0, 108)
+        best = max((100 * share for each in longest for *_, share in speed_ups(systems, each, first)), default=0.0)
+        right.set_ylim(0, 1.08 * max(100.0, best))
 
     legend = (*(Key(name, *run_style(line)) for line, name in enumerate(names)), Key("ideal", MUTED, (4, 3)))
     more = f"Drawn are {MAX_LINES} of {len(found)} lines." if len(found) > len(longest) else ""

@@ -10,6 +10,7 @@ from paratune.report.systems.configurations import ENV, NPROC, Configuration
 from paratune.units import NOT_AVAILABLE
 
 _OFFLOAD = ("offload", "cpu_adam")
+KIND = "strategy.kind"
 _STATES_ON = "run.strategy.traits.states_on"
 
 
@@ -166,10 +167,13 @@ def _value_name(values: Sequence[dict[str, Any]], own: dict[str, Any]) -> str:
     keys = [key for key in own if len({_canonical(each.get(key)) for each in values}) > 1]
     if len(keys) == 1 and not is_environment(keys[0]):
         return written(own[keys[0]])
+    named = (key for key in keys if own[key] is not None or is_environment(key))
     return ", ".join(
-        f"{key.rpartition('.')[2]} {UNSET if own[key] is None else written(own[key])}"
-        for key in keys
-        if own[key] is not None or is_environment(key)
+        # A strategy is called by its kind, as where it differs in nothing else.
+        written(own[key])
+        if key == KIND
+        else f"{key.rpartition('.')[2]} {UNSET if own[key] is None else written(own[key])}"
+        for key in sorted(named, key=lambda key: key != KIND)
     )
 
 

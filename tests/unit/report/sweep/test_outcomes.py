@@ -12,6 +12,7 @@ from rich.console import Console
 
 from paratune.errors import CheckpointError
 from paratune.report.sweep import make_sweep, terminal_sweep
+from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import subject
 from paratune.report.sweep.outcomes import Figure, SweepReport, read_outcomes
 from paratune.report.sweep.tables import candidates, chosen, mean_text, missing
@@ -220,9 +221,8 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
     assert all(outcome.scores == {} for outcome in report.outcomes)
     for path in report.files:
         assert path.suffix in (".pdf", ".png") or "0.85" not in path.read_text(), path
-    assert chosen(report).notes == (
-        "No run of it has scores: probes take a few steps to be timed, and skipped ones cannot run here.",
-    )
+    assert "chosen" not in [section.key for section in sections_of(report)]
+    assert " All are probes: a few steps to be timed, without scores." in subject(report)
 
 
 def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import GIB
 
-from paratune.report.canvas import Drawing, page_figure
+from paratune.report.canvas import Drawing, figure_style, page_figure
 from paratune.report.page_figures import figure
 from paratune.report.sweep import make_sweep
 from paratune.report.sweep.content import sections_of
@@ -19,7 +19,7 @@ from paratune.report.systems.model import Systems, build_systems
 from paratune.report.systems.overview_figures import pareto, pareto_points, time_and_memory
 from paratune.report.systems.phase_figures import phase_drawings
 from paratune.report.systems.scaling_figures import scaling_drawings, speed_ups
-from paratune.report.systems.subjects import scalings
+from paratune.report.systems.subjects import _value_name, scalings
 from paratune.sweep_record import Axis, read_sweep
 
 RATE = Axis("train.learning_rate", "rate", {"a": "a", "b": "b", "c": "c"}, keys=("train.learning_rate",))
@@ -83,6 +83,28 @@ def test_speed_up_and_efficiency(tmp_path: Path):
     assert drawing.title == "Strong scaling: constant total batch"
     assert [key.label for key in drawing.legend] == ["64 samples a step", "ideal"]
     assert "4 devices, speed-up 1.60, efficiency 80.0%" in drawn(drawing)
+
+
+def test_an_efficiency_above_one_is_inside_its_axes(tmp_path: Path):
+    # 32 samples in 100 and 40 ms: 2.5 times as fast on twice the devices, an efficiency of 125%.
+    step_ms = {1: 100.0, 2: 40.0}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(step_ms=step_ms[size_of(values)], world_size=size_of(values))
+
+    make_matrix(tmp_path / "m", (replace(NPROC, values={"nproc-1": "1", "nproc-2": "2"}),), tell)
+    (drawing,) = scaling_drawings(systems_of(tmp_path / "m"))
+    with figure_style():
+        figure, _ = drawing.laid_out
+    assert figure.axes[1].get_ylim() == (0, pytest.approx(135.0))
+
+
+def test_a_strategy_is_called_by_its_kind_also_where_its_options_differ():
+    pipeline = {"strategy.stages": 2, "strategy.kind": "pipeline"}
+    assert [_value_name([{"strategy.kind": "ddp"}, pipeline], own) for own in ({"strategy.kind": "ddp"}, pipeline)] == [
+        "ddp",
+        "pipeline, stages 2",
+    ]
 
 
 def test_phases_are_seconds_of_a_run_and_milliseconds_of_probes(tmp_path: Path):
