@@ -165,3 +165,28 @@ def test_pretrain_leaves_out_lines_that_share_eight_words_with_what_is_measured(
 def test_pretrain_takes_marks_out_of_snippets_of_a_search(bench):
     snippet = 'o <em>sal&aacute;rio</em> <em>m&iacute;nimo</em><span class="ellipsis"> ... </span>de\nLisboa<span cl'
     assert bench("pretrain").plain(snippet) == "o salário mínimo\nde Lisboa\n"
+
+
+def test_masks_that_repeat_are_found(bench, monkeypatch):
+    draws = bench("dropout_draws")
+    assert all(abs(zs).max() < 6 for zs in draws._of_masks(2).values())
+    real = draws.MaskSource
+
+    def same(p: float):
+        torch.manual_seed(1)
+        return real(p)
+
+    monkeypatch.setattr(draws, "MaskSource", same)
+    found = draws._of_masks(2)
+    # A mask beside itself: each product is a square, and the mean of 65,536 of them is 1.
+    assert found["sources of one step"].min() > 200
+    assert found["two ranks in one step"].min() > 200
+
+
+def test_gradients_of_two_sides_are_told_apart(bench):
+    draws = bench("dropout_draws")
+    one = torch.randn(400, 5, generator=torch.Generator().manual_seed(1))
+    other = torch.randn(400, 5, generator=torch.Generator().manual_seed(2))
+    assert abs(draws._z_of_means(one, other)).max() < 4
+    # A mean that is 1 off, with standard errors of sqrt(1/400 + 1/400): a z of 14.
+    assert draws._z_of_means(one + 1, other).min() > 10
