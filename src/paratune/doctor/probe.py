@@ -7,6 +7,7 @@ import re
 import shutil
 import site
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -263,24 +264,29 @@ def _free_files(folder: Path) -> int | None:
 
 def _quota(folder: Path) -> int | None:
     place = str(hardware.nearest_existing(folder))
-    if shutil.which("lfs") and (text := hardware.command_output("lfs", "quota", "-q", "-u", str(os.getuid()), place)):
-        return parse_quota(text)
-    if shutil.which("quota") and (text := hardware.command_output("quota", "-w", "-f", place)):
-        return parse_quota(text)
-    return None
+    asked = (("lfs", "quota", "-q", "-u", str(os.getuid()), place), ("quota", "-w", "-f", place))
+    found = (parse_quota(_printed(words)) for words in asked if shutil.which(words[0]))
+    return next((left for left in found if left is not None), None)
+
+
+def _printed(words: Sequence[str]) -> str:
+    """Return what a command prints, whatever it ends with: `quota` ends with 1 for who is over it."""
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=10, check=False
+        ).stdout
+    return ""
 
 
 def parse_quota(text: str) -> int | None:
     """Return the bytes that a quota leaves, from the table of `quota -w` or `lfs quota -q`; None for no limit.
 
-    Both give, in KiB: file system, blocks (with * when over), soft limit, hard limit; a limit of 0 is none.
+    Both give, in KiB: file system, blocks (with * when over, in brackets when some servers did not answer), soft limit,
+    hard limit; a limit of 0 is none. After a long name `lfs` goes on in the next line.
     """
     left = []
-    for line in text.splitlines():
-        match = re.match(r"\s*(\S*/\S*|\S+:\S+)\s+(\d+)\*?\s+(\d+)\s+(\d+)\s", f"{line} ")
-        if match is None:
-            continue
-        used, soft, hard = (int(match[number]) for number in (2, 3, 4))
+    for match in re.finditer(r"^\s*(?:\S*/\S*|\S+:\S+)\s+\[?(\d+)\]?\*?\s+(\d+)\s+(\d+)(?=\s|$)", text, re.MULTILINE):
+        used, soft, hard = (int(number) for number in match.groups())
         limits = [limit for limit in (soft, hard) if limit > 0]
         left += [max(0, min(limits) - used) * 1024] if limits else []
     return min(left, default=None)

@@ -146,3 +146,40 @@ def test_what_a_batch_script_starts():
         "task() { torchrun --node_rank=$SLURM_NODEID x; }",  # runs in each task
     ):
         assert wrong_rank_line(right) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        # quota -w: 20 GB soft, 25 hard, 18,000,000 KiB used; over it; without a limit; an NFS export.
+        (
+            "Disk quotas for user me (uid 1000): \n     Filesystem  blocks   quota   limit   grace   files   quota   "
+            "limit   grace\n      /dev/sda1 18000000  20000000 25000000          120000       0       0        \n",
+            2_000_000 * 1024,
+        ),
+        ("      /dev/sda1 20500000* 20000000 25000000   6days  120000       0       0        \n", 0),
+        ("      /dev/sda1 18000000       0       0          120000       0       0        \n", None),
+        ("fs1:/export/home 100  1000 1200          12       0       0\n", 900 * 1024),
+        # lfs quota -q, on one line and after a long name.
+        ("     /lustre    4096    5120    6144       -       1       0       0       -\n", 1024 * 1024),
+        (
+            "/lustre/project/a-long-name-of-a-project\n                 4096*   1024    2048       -       1       0"
+            "       0       -\n",
+            0,
+        ),
+        ("     /lustre  [4096]    5120    6144       -       1       0       0       -\n", 1024 * 1024),
+        ("Disk quotas for user me (uid 1000): none\n", None),
+        ("", None),
+    ],
+)
+def test_what_a_quota_leaves(text, left):
+    assert probe.parse_quota(text) == left
+
+
+def test_a_quota_is_read_from_who_is_over_it(tmp_path, monkeypatch):
+    # quota(1): "If quota exits with a non-zero status, one or more file systems are over quota."
+    program = tmp_path / "quota"
+    program.write_text("#!/bin/sh\necho '      /dev/sda1 20500000* 20000000 25000000   6days  12  0  0'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert probe._quota(tmp_path) == 0
