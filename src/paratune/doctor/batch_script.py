@@ -1,9 +1,11 @@
 """What the batch script of a job says of how its processes are started."""
 
 import re
+import shlex
 from collections.abc import Iterator
 
 _RANK_OPTION = re.compile(r"--(?:node|machine)[_-]rank[= ]*\"?\$\{?SLURM_(?:NODEID|PROCID)\b")
+_PROGRAM = re.compile(r"(?:\S*/)?(?:torchrun|accelerate|python[\d.]*|deepspeed|paratune)")
 _SRUN = re.compile(r"(?:^|[\s;&|({])srun(?=\s|$)")
 
 
@@ -25,6 +27,15 @@ def wrong_rank_line(script: str | None) -> tuple[int, str] | None:
         if _RANK_OPTION.search(bare, started.end()):
             return number, " ".join(line[started.start() :].split())
     return None
+
+
+def read_in_tasks(command: str) -> str:
+    """Return a command of srun with all that it starts in a shell of each task, which reads the variables there."""
+    words = command.split(" ")
+    first = next((n for n, word in enumerate(words) if n and _PROGRAM.fullmatch(word)), None)
+    if first is None:  # which of the words are srun's own is not known
+        return "srun bash -c '...'"
+    return f"{' '.join(words[:first])} bash -c {shlex.quote(' '.join(words[first:]))}"
 
 
 def _commands(script: str) -> Iterator[tuple[int, str]]:

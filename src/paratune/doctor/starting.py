@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
-from paratune.doctor.batch_script import starts_with_srun, wrong_rank_line
+from paratune.doctor.batch_script import read_in_tasks, starts_with_srun, wrong_rank_line
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
 from paratune.doctor.setup import Setup
@@ -158,7 +158,7 @@ def _check_node_rank(setup: Setup, in_step: bool) -> Iterator[Finding]:
         yield Finding("node_rank", "problem", what, why, "with single quotes", "NODE_RANK", line)
     elif setup.start.num_nodes > 1 and (found := wrong_rank_line(setup.probes.batch_script)) is not None:
         number, text = found
-        line = f"srun bash -c '{text.removeprefix('srun ')}'"
+        line = read_in_tasks(text)
         where = f"batch script, line {number}"
         yield Finding("node_rank", "problem", f"{text} outside of single quotes", why, "", where, line)
 

@@ -1,11 +1,12 @@
 """What NVIDIA's tools print, as their users posted it, read as the checks need it: no test machine has a GPU."""
 
 import ctypes
+import shlex
 
 import pytest
 
 from paratune.doctor import probe
-from paratune.doctor.batch_script import starts_with_srun, wrong_rank_line
+from paratune.doctor.batch_script import read_in_tasks, starts_with_srun, wrong_rank_line
 from paratune.doctor.versions import linked_groups, numa_nodes
 from paratune.hardware import gpu_links
 
@@ -183,3 +184,21 @@ def test_a_quota_is_read_from_who_is_over_it(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert probe._quota(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("srun torchrun --node_rank=$N x", "srun bash -c 'torchrun --node_rank=$N x'"),
+        ("srun -n 2 --mem 0 /opt/bin/torchrun --x", "srun -n 2 --mem 0 bash -c '/opt/bin/torchrun --x'"),
+        ("srun --ntasks=2 python3.11 -m x", "srun --ntasks=2 bash -c 'python3.11 -m x'"),
+        ("srun $LAUNCHER --node_rank=$N", "srun bash -c '...'"),
+    ],
+)
+def test_options_of_srun_stay_its_own(command, line):
+    assert read_in_tasks(command) == line
+
+
+def test_a_command_with_quotes_of_its_own_is_quoted_whole():
+    line = read_in_tasks("""srun torchrun --set "x='a b'" --node_rank=$N""")
+    assert shlex.split(line) == ["srun", "bash", "-c", """torchrun --set "x='a b'" --node_rank=$N"""]
