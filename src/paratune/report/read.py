@@ -177,7 +177,7 @@ def read_runs(folders: Sequence[Path]) -> Found:
 
 
 def _read_run(folder: Path) -> RunRecord | Unfinished:
-    run = _read_whole(folder, records.RUN_FILE)
+    run = read_whole(folder, records.RUN_FILE)
     name = run.get("run_id")
     if not isinstance(name, str) or not name:
         raise CheckpointError(
@@ -185,7 +185,7 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
         )
     if not records.is_finished(folder):
         return Unfinished(name, folder, _how_far(folder, run))
-    summary = _read_whole(folder, records.SUMMARY_FILE)
+    summary = read_whole(folder, records.SUMMARY_FILE)
     return with_curves(RunRecord(name, folder, run, summary, _NO_CURVE, _NO_CURVE))
 
 
@@ -199,7 +199,7 @@ def read_record(folder: Path, name: str) -> RunRecord:
     Raises:
         CheckpointError: It is damaged, or of another schema version.
     """
-    run, summary = (_read_whole(folder, file) for file in (records.RUN_FILE, records.SUMMARY_FILE))
+    run, summary = (read_whole(folder, file) for file in (records.RUN_FILE, records.SUMMARY_FILE))
     return RunRecord(name, folder, run, summary, _NO_CURVE, _NO_CURVE)
 
 
@@ -213,8 +213,12 @@ def with_curves(run: RunRecord) -> RunRecord:
     return replace(run, train=train, validation=validation)
 
 
-def _read_whole(folder: Path, file: str) -> Mapping[str, Any]:
-    """Read one of the two JSON files of a record and check its version."""
+def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
+    """Read run.json or summary.json of a record.
+
+    Raises:
+        CheckpointError: It is absent, damaged, or of another schema version.
+    """
     path = folder / file
     if not path.is_file():
         raise CheckpointError(_no_run(folder, file))

@@ -69,7 +69,7 @@ def _finish(path: Path, name: str, environment: dict, **changes: object) -> None
     folder.mkdir(parents=True, exist_ok=True)
     run = {"config": loaded.values, "world_size": 1, "sessions": [], "environment": environment, **changes}
     (folder / "run.json").write_text(json.dumps(run))
-    (folder / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": 0.5}}}))
+    (folder / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": {"validation": {"accuracy": 0.5}}}))
 
 
 def test_what_others_have_trained_is_found(matrix_file: Path):

@@ -16,6 +16,7 @@ from paratune import records
 from paratune.config.metric_names import direction
 from paratune.config.targets import Target
 from paratune.errors import CheckpointError
+from paratune.report.read import read_whole
 from paratune.report.section import Section
 from paratune.report.systems.model import Systems
 from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
@@ -147,7 +148,7 @@ class SweepReport:
     @property
     def are_probes(self) -> bool:
         """Whether no run could have scores, since each is a few steps to be timed."""
-        return all(outcome.cell.kind == "probe" for outcome in self.outcomes)
+        return bool(self.outcomes) and all(outcome.cell.kind == "probe" for outcome in self.outcomes)
 
     @property
     def num_skipped(self) -> int:
@@ -173,7 +174,7 @@ def _outcome(folder: Path, cell: CellRecord) -> Outcome:
     if cell.kind == "probe":
         return Outcome(cell, run, {}, None)
     try:
-        scores = records.read_json(run / records.SUMMARY_FILE)["scores"]
+        scores = read_whole(run, records.SUMMARY_FILE)["scores"]
         return Outcome(cell, run, {split: _numbers(found) for split, found in scores.items() if found}, None)
     except (CheckpointError, KeyError, TypeError, AttributeError, ValueError) as error:
         return Outcome(cell, run, {}, f"its record cannot be read: {error}")

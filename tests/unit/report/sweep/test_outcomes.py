@@ -68,7 +68,7 @@ def make(
         run = run_folder_of(folder, name)
         run.mkdir(parents=True)
         splits = {"validation": found} | ({"test": dict.fromkeys(found, 0.75)} if test else {})
-        (run / "summary.json").write_text(json.dumps({"scores": splits}))
+        (run / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": splits}))
     folder.mkdir(exist_ok=True)
     record = SweepRecord("table6", "2026-11-21", "m.yaml", ("paratune",), axes, per, tuple(cells), ("old",))
     write_sweep(folder, record)
@@ -223,6 +223,17 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
         assert path.suffix in (".pdf", ".png") or "0.85" not in path.read_text(), path
     assert "chosen" not in [section.key for section in sections_of(report)]
     assert " All are probes: a few steps to be timed, without scores." in subject(report)
+
+
+def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
+    make(tmp_path / "m")
+    summary = run_folder_of(tmp_path / "m", "low_seed-1") / "summary.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "schema_version": 99}))
+    report = read_outcomes(tmp_path / "m")
+    (lost,) = (outcome for outcome in report.outcomes if not outcome.is_finished)
+    assert lost.scores == {}
+    assert "has schema_version 99, this paratune reads 1" in lost.reason
+    assert report.groups[0].chosen.values == {"rate": "high"}
 
 
 def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
