@@ -1,12 +1,8 @@
 """How a pipeline would cut the model: costs of blocks and the weights that each needs, found on the meta device."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from paratune.config.check_strategy import check_stages
 from paratune.config.strategy_sections import PipelineStrategy
@@ -14,6 +10,7 @@ from paratune.config.task_sections import Task
 from paratune.config.traits import Traits
 from paratune.models.task_model import find_blocks
 from paratune.plan.build import build_model
+from paratune.plan.meta import on_meta
 from paratune.plan.shims import Kernels
 from paratune.precision import Precision
 from paratune.stages.balance import as_told, balanced
@@ -65,12 +62,11 @@ def divide(hf_config: Any, task: Task, precision: Precision, attention: str | No
     Raises:
         Exception: Whatever a model raises that cannot run on the meta device.
     """
-    with ExitStack() as stack:
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(torch.device("meta"))
+
+    def run() -> Division:
         model = build_model(hf_config, task, precision, attention)
-        stack.enter_context(Kernels(on_cuda=False))
-        cut = CutModel(model, find_blocks(model))
-        costs = cut.costs()
-        used, needed = cut.needs([Span(number, number + 1) for number in range(cut.num_blocks)])
-    return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, needed)))
+        with Kernels(on_cuda=False):
+            costs, used, needed = CutModel(model, find_blocks(model)).block_by_block()
+        return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, needed)))
+
+    return on_meta(run)

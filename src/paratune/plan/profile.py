@@ -6,14 +6,13 @@ forward and backward pass of it is traced. `B` rows, `S` padded length, `T` toke
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import _engine_run_backward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -25,6 +24,7 @@ from paratune.models.task_model import Entry, TaskModel, find_blocks, freeze_enc
 from paratune.plan.build import build_model
 from paratune.plan.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
 from paratune.plan.division import Division, divide
+from paratune.plan.meta import on_meta
 from paratune.plan.shims import Kernels, PackedAttention
 from paratune.plan.timeline import Timeline
 from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
@@ -60,11 +60,11 @@ class Parameter:
     block: int | None = None
     """The first block that has it; None of embeddings and head."""
 
-    @property
+    @cached_property
     def numel(self) -> int:
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def decays(self) -> bool:
         """Whether it is in the first group of the optimizer: `engine.optim` has those with weight decay there."""
         return len(self.shape) > 1 and not self.name.endswith(".bias")
@@ -77,17 +77,17 @@ class Weights:
     parameters: tuple[Parameter, ...]
     """In the model's order, each tied one in the first part that has it."""
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of each parameter, frozen ones included."""
         return tuple(each.numel for each in self.parameters)
 
-    @property
+    @cached_property
     def num_trained(self) -> int:
         """Numbers that are trained."""
         return sum(each.numel for each in self.parameters if each.is_trained)
 
-    @property
+    @cached_property
     def num_frozen(self) -> int:
         return sum(each.numel for each in self.parameters if not each.is_trained)
 
@@ -125,21 +125,21 @@ class Profile:
     def is_approximate(self) -> bool:
         return self.why_approximate is not None
 
-    @property
+    @cached_property
     def blocks(self) -> tuple[Weights, ...]:
         """The repeated layers, in order."""
         return tuple(self._of(number) for number in range(self.num_blocks))
 
-    @property
+    @cached_property
     def rest(self) -> Weights:
         """Embeddings and head."""
         return self._of(None)
 
-    @property
+    @cached_property
     def num_trained(self) -> int:
         return sum(each.numel for each in self.parameters if each.is_trained)
 
-    @property
+    @cached_property
     def num_parameters(self) -> int:
         return sum(each.numel for each in self.parameters)
 
@@ -177,11 +177,11 @@ def profile(
     Raises:
         Exception: Whatever a model raises that cannot run on the meta device.
     """
-    trace = Trace(CUDA_ROUNDING if on_cuda else 1)
-    kernels = Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype)
-    with ExitStack() as stack:
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(torch.device("meta"))
+    kernels = partial(Kernels, on_cuda=on_cuda, autocast=precision.autocast_dtype)
+    attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
+
+    def run() -> Profile:
+        trace = Trace(CUDA_ROUNDING if on_cuda else 1)
         model = build_model(hf_config, task, precision, attention)
         if frozen_encoder:
             freeze_encoder(model)
@@ -196,10 +196,10 @@ def profile(
             count_cheap_dropout(model, trace.count)
             if entry is not None and entry.shortens and activation_checkpointing is None:
                 count_first_tokens(find_blocks(model)[-1], shape.lengths)
-        attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
-        stack.enter_context(_packed_by(attention_of(shape.lengths, trace.count)))
-        stack.enter_context(kernels)
-        found = _traced(model, batch, held, trace, kernels)
+        with _packed_by(attention_of(shape.lengths, trace.count)), kernels() as calls:
+            return _traced(model, batch, held, trace, calls)
+
+    found = on_meta(run)
     return replace(found, division=divide(hf_config, task, precision, attention)) if with_division else found
 
 

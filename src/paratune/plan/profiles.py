@@ -12,8 +12,8 @@ from paratune.plan.job import Job
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
 
-ANCHORS = (4, 8)
-"""Rows of the two traces from which those of more rows follow."""
+ANCHORS = (2, 4)
+"""Rows of the two traces from which those of more rows follow; a single one may take other ways through the model."""
 
 
 class Profiles:

@@ -4,10 +4,10 @@ Times of operations are those of `plan.kernels`; what the strategy adds is in `p
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paratune.plan.constants import Constants
+from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import PassTime, pass_time
 from paratune.plan.machine import Machine, threads_of_rank
 from paratune.plan.profile import Profile, Weights
@@ -75,9 +75,10 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
         return None
     case = _Case(profile, profile.blocks, profile.rest, setup, machine, figures)
     try:
-        terms, bound = _terms(case, constants)
+        asked = _Asked(constants.by_name)
+        terms, bound = _terms(case, Constants(asked))
         total = math.fsum(terms.values())
-        shifts = {name: _shift(case, constants, name, total) for name in constants}
+        shifts = {name: _shift(case, constants, name, total) for name in constants if name in asked.names}
     except KeyError:
         return None
     faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
@@ -117,6 +118,24 @@ class _Case:
     setup: Setup
     machine: Machine
     figures: Figures
+
+
+class _Asked(Mapping[str, Constant]):
+    """The figures of a machine, with the names of those that were asked for: no others can shift a step."""
+
+    def __init__(self, by_name: Mapping[str, Constant]) -> None:
+        self._by_name = by_name
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Constant:
+        self.names.add(name)
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
 
 def _shift(case: _Case, constants: Constants, name: str, total: float) -> tuple[float, float]:

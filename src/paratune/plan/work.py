@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from paratune.plan.constants import Constants
 from paratune.plan.profile import Profile, Weights
@@ -38,30 +39,30 @@ class Work:
     slower: float = 1.0
     """How much slower the rank computes for the other ranks of its machine."""
 
-    @property
+    @cached_property
     def block_grads(self) -> list[int]:
         """Bytes of each block's gradients."""
         return [self.profile.weight_bytes * block.num_trained for block in self.blocks]
 
-    @property
+    @cached_property
     def rest_grads(self) -> int:
         return self.profile.weight_bytes * self.rest.num_trained
 
-    @property
+    @cached_property
     def grads(self) -> int:
         """Bytes of all gradients."""
         return self.profile.weight_bytes * self.profile.num_trained
 
-    @property
+    @cached_property
     def block_weights(self) -> list[int]:
         """Bytes of each block's weights, frozen ones included."""
         return [self.profile.weight_bytes * (each.num_trained + each.num_frozen) for each in self.blocks]
 
-    @property
+    @cached_property
     def rest_weights(self) -> int:
         return self.profile.weight_bytes * (self.rest.num_trained + self.rest.num_frozen)
 
-    @property
+    @cached_property
     def num_tensors(self) -> int:
         return sum(len(part.sizes) for part in (*self.blocks, self.rest))
 

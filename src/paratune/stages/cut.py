@@ -98,26 +98,25 @@ class CutModel:
             self._check(spans)
         return used, needed
 
-    def needs(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
-        """Return what `weights_of` does, without trying whether the parts give what the whole gives."""
-        with _probing(self.model):
-            return self._probe(spans)
-
     def costs(self) -> list[int]:
         """Return the floating-point operations of a forward pass over a small batch, block by block.
 
         What comes before the first block is counted with it, what comes after the last one with that. Products of
         weights count; attention's own, the same in each block, does not (torch knows it on GPUs only).
         """
+        return self.block_by_block()[0]
+
+    def block_by_block(self) -> tuple[list[int], list[set[str]], list[set[str]]]:
+        """Return `costs`, and what `weights_of` returns for a span of each block, without trying what parts give."""
         spans = [Span(number, number + 1) for number in range(self.num_blocks)]
         batch, hidden, costs = self._probe_batch(), None, []
         with _probing(self.model):
-            self._probe(spans)
+            used, needed = self._probe(spans)
             for span in spans:
                 with FlopCounterMode(display=False) as counter, torch.no_grad():
                     hidden = self.run(span, batch, hidden)
                 costs.append(counter.get_total_flops())
-        return costs
+        return costs, used, needed
 
     def possible_cuts(self) -> set[int]:
         """Return the blocks before which the model can be cut: all of them, but for rare architectures."""

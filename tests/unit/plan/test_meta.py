@@ -1,0 +1,79 @@
+"""Plain tensors of the meta device count what PyTorch's fake ones do."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from transformers import AutoConfig, masking_utils
+
+from paratune.config.task_sections import ClassificationTask
+from paratune.errors import ConfigError
+from paratune.plan import meta
+from paratune.plan.profile import Shape, profile
+from paratune.precision import POLICIES
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+@pytest.mark.parametrize("lengths", [(12, 12), (12, 7, 9)], ids=["no mask", "mask"])
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "modernbert"])
+def test_both_kinds_of_tensors_give_the_same(
+    kind: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ClassificationTask(kind="classification", labels=["no", "yes"])
+    config = AutoConfig.for_model(kind, vocab_size=100, pad_token_id=0, **SIZES)
+    made: list[int] = []
+
+    class Watched(meta.FakeTensorMode):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            made.append(1)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(meta, "FakeTensorMode", Watched)
+
+    def traced() -> Any:
+        return profile(config, task, Shape(lengths), POLICIES["bf16"], with_division=True)
+
+    plain = traced()
+    assert not made, "plain tensors are enough for the model and for its division"
+
+    def refuses() -> Any:
+        raise RuntimeError("no plain tensors")
+
+    monkeypatch.setattr(meta, "_told_to_transformers", refuses)
+    fake = traced()
+    assert made == [1, 1]
+    assert [each.name for each in fields(plain) if getattr(plain, each.name) != getattr(fake, each.name)] == []
+
+
+def test_fake_tensors_are_tried_where_a_model_asks_for_a_number() -> None:
+    tried: list[type] = []
+
+    def run() -> float:
+        made = torch.zeros(3)
+        tried.append(type(made))
+        return torch.tensor(3.0, device="cpu").item() if isinstance(made, FakeTensor) else made.sum().item()
+
+    assert meta.on_meta(run) == 3.0
+    assert tried == [torch.Tensor, FakeTensor]
+
+
+def test_what_the_user_has_to_mend_is_raised_at_once() -> None:
+    tried: list[int] = []
+
+    def run() -> None:
+        tried.append(1)
+        raise ConfigError("train.activation_checkpointing: 9")
+
+    with pytest.raises(ConfigError, match="9"):
+        meta.on_meta(run)
+    assert tried == [1]
+
+
+def test_transformers_is_told_only_meanwhile() -> None:
+    before = masking_utils.is_tracing
+    masks = torch.ones(2, device="meta"), torch.ones(2)
+    assert meta.on_meta(lambda: [masking_utils.is_tracing(each) for each in masks]) == [True, False]
+    assert masking_utils.is_tracing is before
