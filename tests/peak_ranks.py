@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 import torch.multiprocessing
 from ranks import CPU, _no_clock
 from torch import Tensor
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification, BertConfig
 
@@ -32,17 +34,17 @@ from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.plan.setup import Setup
 from paratune.plan.trace import Trace
 from paratune.precision import POLICIES
-from paratune.strategies import strategy_class
+from paratune.strategies import fsdp, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 FP32 = POLICIES["fp32"]
 ROWS, LENGTH = 8, 64
-WORLD_SIZE = 2
 SECTIONS: dict[str, Any] = {
     "ddp": sections.DDPStrategy,
     "zero1": sections.Zero1Strategy,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
+    "hsdp": sections.HSDPStrategy,
     "pipeline": sections.PipelineStrategy,
     "deepspeed": sections.DeepSpeedStrategy,
 }
@@ -54,21 +56,26 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     micro_batches: int = 1
     tolerance: float = 0.002
+    world_size: int = 2
 
     @property
     def name(self) -> str:
-        return f"{self.kind} {json.dumps(self.options)} x{self.micro_batches}"
+        return f"{self.kind} {json.dumps(self.options)} x{self.micro_batches}, {self.world_size} ranks"
 
     @property
     def setup(self) -> Setup:
         traits = traits_of(self.kind, self.options)
         assert traits is not None
         strategy = SECTIONS[self.kind](kind=self.kind, **self.options)
-        return Setup(strategy, traits, FP32, WORLD_SIZE, WORLD_SIZE, ROWS, self.micro_batches)
+        return Setup(strategy, traits, FP32, self.world_size, self.world_size, ROWS, self.micro_batches)
 
 
 CASES = [Case(kind, {}, number) for kind in ("ddp", "zero2", "zero3") for number in (1, 2)]
-CASES += [Case("zero1")]
+CASES += [Case("zero1", {}, number) for number in (1, 2)]
+CASES += [Case("hsdp", {"shard_size": 2}, number, world_size=4) for number in (1, 2)]
+CASES += [Case("zero3", {}, number, world_size=4) for number in (1, 2)]
+OFFLOADED = {"cpu_offload": True}
+CASES += [Case(kind, OFFLOADED, number) for kind in ("zero2", "zero3") for number in (1, 2)]
 # Messages on their way are counted by their largest number.
 CASES += [Case("pipeline", {"stages": 2, "schedule": s}, 4, 0.03) for s in ("1f1b", "gpipe", "interleaved")]
 if importlib.util.find_spec("deepspeed"):
@@ -78,6 +85,17 @@ if importlib.util.find_spec("deepspeed"):
         for stage in range(4)
         for number in (1, 2)
     ]
+    CASES += [
+        Case(
+            "deepspeed",
+            {"stage": stage, "offload_optimizer": True, "bucket_cap_mb": 1.0},
+            number,
+            0.03 if stage == 3 else 0.002,
+        )
+        for stage in (1, 2, 3)
+        for number in (1, 2)
+    ]
+WORLD_SIZES = (4, 2)
 
 
 def config() -> BertConfig:
@@ -136,7 +154,7 @@ def _measured(case: Case, rank: int) -> int:
     before = sum(each.untyped_storage().nbytes() for each in _alive().values())
     torch.manual_seed(0)
     strategy: Any = strategy_class(case.kind)(
-        device=CPU, precision=FP32, rank=rank, world_size=WORLD_SIZE, **case.options
+        device=CPU, precision=FP32, rank=rank, world_size=case.world_size, **case.options
     )
     model = TaskModel(AutoModelForSequenceClassification.from_config(config()), "classification")
     use_cheap_dropout(model)
@@ -158,8 +176,13 @@ def _measured(case: Case, rank: int) -> int:
 def one_rank(rank: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
-    open_process_group(Place(rank, rank, WORLD_SIZE), CPU)
-    found = {case.name: _measured(case, rank) for case in CASES}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    close_process_group()
+    # Without an accelerator there is no pinned memory; where shards lie is the same.
+    fsdp.CPUOffloadPolicy = partial(CPUOffloadPolicy, pin_memory=False)  # type: ignore[misc, assignment]
+    for world_size in WORLD_SIZES:
+        if rank >= world_size:
+            continue
+        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+        open_process_group(Place(rank, rank, world_size), CPU)
+        found = {case.name: _measured(case, rank) for case in CASES if case.world_size == world_size}
+        (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(found))
+        close_process_group()

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import torch
 import torch.multiprocessing
 from ranks import CPU, Job, _batches, _model, _no_clock
 from torch import Tensor
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
 from paratune.config.sections import Train
@@ -19,7 +21,7 @@ from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks, freeze_encoder
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
-from paratune.strategies import strategy_class
+from paratune.strategies import fsdp, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 FP32 = POLICIES["fp32"]
@@ -32,19 +34,23 @@ def _jobs(world_size: int) -> list[Job]:
         pipelines = [{"stages": 2, "balance": [3, 1]}, {"stages": 4}]
     rows: list[tuple[str, dict[str, Any]]] = [("ddp", {}), ("zero1", {}), ("zero2", {}), ("zero3", {})]
     rows += [("hsdp", {"shard_size": 2})] if world_size == 4 else []
+    rows += [("zero2", {"cpu_offload": True}), ("zero3", {"cpu_offload": True})]
+    rows += [("hsdp", {"shard_size": 2, "cpu_offload": True})] if world_size == 4 else []
     rows += [("pipeline", options) for options in pipelines]
     if importlib.util.find_spec("deepspeed"):
         rows += [("deepspeed", {"stage": stage}) for stage in range(4)]
         rows += [("deepspeed", {"stage": 3, "param_persistence_threshold": 100})]
+        rows += [("deepspeed", {"stage": stage, "offload_optimizer": True}) for stage in (1, 2, 3)]
+        rows += [("deepspeed", {"stage": 3, "offload_optimizer": True, "offload_parameters": True})]
     found = []
     for kind, options in rows:
         task: Literal["mlm", "classification"] = "mlm" if world_size == 2 or kind == "pipeline" else "classification"
         for freeze in (False, True) if task == "classification" else (False,):
             name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
             found.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
-    takes_lamb = ("ddp", "zero1", "zero3", "pipeline")
-    found += [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in found if job.strategy in takes_lamb]
-    return found
+    # DeepSpeed's flat tensors have no norms of single weights.
+    takes_lamb = [job for job in found if job.strategy != "deepspeed" or job.options["stage"] == 0]
+    return found + [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in takes_lamb]
 
 
 # DeepSpeed counts parameters as it goes and compares the counts of ranks: those that come later must be fewer.
@@ -52,6 +58,7 @@ JOBS = {size: _jobs(size) for size in (4, 2)}
 
 
 def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
+    """Return the bytes of each kind; those that are offloaded too, which on a CPU lie where all others do."""
     strategy: Any = strategy_class(job.strategy)(
         device=CPU, precision=FP32, rank=rank, world_size=world_size, **job.options
     )
@@ -85,16 +92,16 @@ def _held_by_deepspeed(model: Any, engine: Any, stage: int) -> dict[str, int]:
     weights = list(model.parameters())
     if stage == 3:
         weights += [each.ds_tensor for each in model.parameters()]
-        return {
-            "weights": _bytes(weights),
-            "gradients": _bytes([zero.grad_partitions_flat_buffer]),
-            "optimizer": _bytes([*states, *zero.fp32_partitioned_groups_flat]),
-        }
-    return {
-        "weights": _bytes(weights),
-        "gradients": _bytes(each for group in zero.averaged_gradients.values() for each in group),
-        "optimizer": _bytes([*states, *zero.single_partition_of_fp32_groups]),
-    }
+        updated = zero.fp32_partitioned_groups_flat
+        gradients = [zero.grad_partitions_flat_buffer]
+    else:
+        updated = zero.single_partition_of_fp32_groups
+        gradients = [each for group in zero.averaged_gradients.values() for each in group or ()]
+        if zero.cpu_offload:
+            weights += zero.param_buffer_of_bit16_for_cpu_offload_groups
+            gradients += [*zero.accumulated_grads_in_cpu.values(), zero.temp_grad_buffer_for_cpu_offload]
+    gradients += [each.grad for each in updated if each.grad is not None]
+    return {"weights": _bytes(weights), "gradients": _bytes(gradients), "optimizer": _bytes([*states, *updated])}
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -105,6 +112,8 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 def one_rank(rank: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
+    # Without an accelerator there is no pinned memory; where shards lie is the same.
+    fsdp.CPUOffloadPolicy = partial(CPUOffloadPolicy, pin_memory=False)  # type: ignore[misc, assignment]
     for world_size, jobs in JOBS.items():
         if rank >= world_size:
             continue

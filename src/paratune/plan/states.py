@@ -202,42 +202,50 @@ DEEPSPEED_START = 2
 def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy, rank: int) -> States:
     """A flat tensor a group; a rank has the weights of all, and of its N-th part a copy, moments and gradients.
 
-    Gradients are kept as they come, whole ones of all parameters that the part touches, and zeros to fill it.
+    Gradients are kept as they come, whole ones of all parameters that the part touches, and zeros to fill it. With the
+    optimizer on the host, the host has the part's gradients flat, room for the largest one on its way, whole ones of
+    the parameters that the part touches where stage 2 accumulates, and a buffer in which updated weights go back.
 
-    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `__init__`, `get_flat_partition`.
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `__init__`, `get_flat_partition`,
+        `initialize_optimizer_states`, `async_accumulate_grad_in_cpu_via_gpu`.
     """
     size, num_ranks = profile.weight_bytes, setup.num_ranks
     frozen = sum(each.numel for each in profile.parameters if not each.is_trained)
-    weights, part, gradients, num_groups = frozen, 0, 0, 0
+    weights, part, gradients, filled, num_groups = frozen, 0, 0, 0, 0
     for group in optimizer_groups(profile.parameters, with_unused=True):
         alignment = DEEPSPEED_START * num_ranks
         aligned = -(-_count(group) // alignment) * alignment
         weights, part, num_groups = weights + aligned, part + aligned // num_ranks, num_groups + 1
-        gradients += _touched(group, rank * aligned // num_ranks, (rank + 1) * aligned // num_ranks)
+        touched, zeros = _touched(group, rank * aligned // num_ranks, (rank + 1) * aligned // num_ranks)
+        gradients, filled = gradients + touched, filled + zeros
+    gradients += filled
     found = States(size * weights, size * gradients, 3 * size * part + STEP_BYTES * num_groups)
     if not strategy.offload_optimizer:
         return found
-    return States(found.weights, 0, 0, 0, size * part, found.optimizer)
+    largest = max((each.numel for each in profile.parameters if each.is_trained), default=0)
+    accumulated = gradients - filled if strategy.stage == 2 and setup.grad_accum_steps > 1 else 0
+    return States(found.weights, 0, 0, size * part, size * (part + largest + accumulated), found.optimizer)
 
 
-def _touched(group: Sequence[Parameter], begin: int, end: int) -> int:
-    """Return the numbers of all parameters of a flat group that lie within a part of it, or reach into it."""
+def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int]:
+    """Return the numbers of all parameters of a flat group that reach into a part of it, and the zeros behind them."""
     at = found = 0
     for parameter in group:
         if at < end and at + parameter.numel > begin:
             found += parameter.numel
         at += parameter.numel
-    return found + max(0, end - max(at, begin))
+    return found, max(0, end - max(at, begin))
 
 
 def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) -> States:
     """Each parameter flat in N equal parts, and the small ones whole besides.
 
     Of the parts that are trained there is a copy, though they are fp32 already: the test that would save it compares a
-    `torch.device` with a string.
+    `torch.device` with a string. With the optimizer on the host gradients are there twice, as they come and for the
+    update.
 
     Source: DeepSpeed 0.19.8, runtime/zero/partition_parameters.py, `partition_numel`; stage3.py,
-        `_create_fp32_partitions` and `grad_partitions_flat_buffer`; parameter_offload.py,
+        `_create_fp32_partitions`, `grad_partitions_flat_buffer`, `initialize_optimizer_states`; parameter_offload.py,
         `mark_persistent_parameters`.
     """
     size, num_ranks = profile.weight_bytes, setup.num_ranks
@@ -251,7 +259,7 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
     on_host = weights if strategy.offload_parameters else 0
     on_device = weights - on_host + size * persistent
     if strategy.offload_optimizer:
-        return States(on_device, 0, 0, on_host, gradients, optimizer)
+        return States(on_device, 0, 0, on_host, 2 * gradients, optimizer)
     return States(on_device, gradients, optimizer, on_host)
 
 
