@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy
 from paratune.plan.links import Link, link_between
 from paratune.plan.setup import Setup
-from paratune.plan.work import Spread, Work, alone, factored, optimizer_s, update_passes
+from paratune.plan.work import Spread, Work, alone, factored, hooks_s, optimizer_s, update_passes
 
 
 def fsdp(work: Work) -> Spread:
@@ -33,6 +33,7 @@ def fsdp(work: Work) -> Spread:
         1, traits.gathers_per_micro_step * steps
     )
     copied += work.moved_s(2 * work.grads)
+    copied += hooks_s(work, "hooks.unit", len(work.blocks) + 1)
     whole = alone(work)
     exposed = factored(work, waiting + copied + link.all_reduce_s(8))
     if traits.states_on == "cpu":
@@ -127,6 +128,8 @@ def deepspeed(work: Work) -> Spread:
     else:
         waiting = times * link.all_reduce_s(work.grads)
         waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
+    if strategy.stage:
+        copied += hooks_s(work, "hooks.gather" if strategy.stage == 3 else "hooks.tensor", work.num_tensors)
     share = 1 / ranks if strategy.stage else 1.0
     exposed = factored(work, waiting)
     if setup.traits.states_on == "cpu":

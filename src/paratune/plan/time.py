@@ -165,6 +165,7 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
         forward_s=forward.total_s * slower * constants.value("factor.forward", 1.0),
         backward_s=backward.total_s * slower * constants.value("factor.backward", 1.0),
         is_cuda=machine.is_cuda,
+        idle_s=_ahead_s(forward, backward),
         slower=slower,
     )
     found = spread(work)
@@ -209,8 +210,12 @@ def _together(setup: Setup, machine: Machine, constants: Constants) -> float:
 
 def _idle_host_s(forward: PassTime, backward: PassTime, setup: Setup) -> float:
     """Return the seconds of a step that the host is ahead of the device, and can make the next batch in."""
-    ahead = sum(each.device_s - each.host_s for each in (forward, backward))
-    return max(0.0, ahead * setup.grad_accum_steps)
+    return _ahead_s(forward, backward) * setup.grad_accum_steps
+
+
+def _ahead_s(forward: PassTime, backward: PassTime) -> float:
+    """Return the seconds that the host is ahead of the device in a micro-batch, where it can be."""
+    return max(0.0, sum(each.device_s - each.host_s for each in (forward, backward) if each.is_queued))
 
 
 def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: float, idle_s: float) -> float:

@@ -43,6 +43,11 @@ _SECONDS = {
     "step": (1e-3, 0.3e-3, 3e-3, "assumed: Python of the loop and its records"),
     "adamw.tensor": (3e-6, 1e-6, 8e-6, "assumed: the host's work for a tensor that a fused kernel takes with others"),
     "adamw.shard": (30e-6, 5e-6, 100e-6, "assumed: the host's work for a sharded tensor, whose operators are Python"),
+    # Python of engines, which no operation shows: beside DDP, passes of a tiny BERT of 12 layers on a CPU took 27 ms
+    # more for 13 units of FSDP2, 9 and 12 ms for 201 parameters of DeepSpeed's stages 1 and 2, 105 ms of its stage 3.
+    "hooks.unit": (1e-3, 0.3e-3, 2.5e-3, "assumed: half of what one CPU took for a unit of FSDP2"),
+    "hooks.tensor": (25e-6, 8e-6, 60e-6, "assumed: half of what one CPU took for a parameter of DeepSpeed 1 and 2"),
+    "hooks.gather": (0.25e-3, 0.08e-3, 0.6e-3, "assumed: half of what one CPU took for a parameter of DeepSpeed 3"),
     "link.latency": (5e-6, 2e-6, 15e-6, "assumed: a step of a ring of NCCL within a machine"),
     "network.latency": (15e-6, 5e-6, 60e-6, "assumed: a step of a ring of NCCL between machines"),
     "loader.hiding": (1e-6, 0.1e-6, 3.5e-6, "assumed: 16,384 tokens in 17 to 53 ms (benchmarks/loader_cpu_202611.md)"),

@@ -36,6 +36,8 @@ class Work:
     """Of one micro-batch through the whole model."""
     backward_s: float
     is_cuda: bool
+    idle_s: float = 0.0
+    """That the host is ahead of the device in both passes of a micro-batch: engines' Python costs nothing so long."""
     slower: float = 1.0
     """How much slower the rank computes for the other ranks of its machine."""
 
@@ -108,6 +110,18 @@ def accumulated_s(work: Work) -> float:
 def factored(work: Work, seconds: float) -> float:
     """Return exposed seconds of collectives as runs on the machine have shown them to be."""
     return seconds * work.constants.value("factor.communication", 1.0)
+
+
+def hooks_s(work: Work, name: str, number: int) -> float:
+    """Return the seconds of a step by which an engine's own Python holds up its passes.
+
+    Args:
+        work: Of the step.
+        name: Of the figure of the machine, for one of what the engine looks after; 0 where it is not known.
+        number: Of these.
+    """
+    each = number * work.constants.value(name, 0.0)
+    return work.setup.grad_accum_steps * work.slower * max(0.0, each - work.idle_s)
 
 
 def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> float:

@@ -277,6 +277,27 @@ def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copi
     assert found - terms(SINGLE, slow)["backward"] == pytest.approx(copies * 4 * 109_483_778 / 1e11)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "figure", "number", "term"),
+    [
+        # 12 blocks and the rest; 201 parameters.
+        (Zero3Strategy(kind="zero3"), "hooks__unit", 13, "communication_exposed"),
+        (DeepSpeedStrategy(kind="deepspeed", stage=2), "hooks__tensor", 201, "backward"),
+        (DeepSpeedStrategy(kind="deepspeed", stage=3), "hooks__gather", 201, "backward"),
+    ],
+)
+def test_python_of_engines_counts_where_the_host_is_not_ahead(
+    strategy: Strategy, figure: str, number: int, term: str
+) -> None:
+    way, alone = setup(strategy, 4), terms(SINGLE)
+    # Nothing is launched in ROUND's passes that takes time: the host is ahead by all of them.
+    ahead = alone["forward"] + alone["backward"]
+    slow, quick = (ROUND.replaced(figures(**{figure: (ahead + extra) / number}).by_name) for extra in (0.5, -0.01))
+    assert terms(way, slow)[term] - terms(way)[term] == pytest.approx(0.5)
+    assert terms(way, quick) == terms(way)
+    assert terms(setup(DDPStrategy(kind="ddp"), 4), slow) == terms(setup(DDPStrategy(kind="ddp"), 4))
+
+
 def test_batches_are_waited_for_where_nothing_hides_them() -> None:
     slow = ROUND.replaced(figures(loader=1.0).by_name)
     alone = terms(SINGLE)
