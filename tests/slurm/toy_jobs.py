@@ -9,6 +9,7 @@ from pathlib import Path
 from paratune.cluster import toy
 from paratune.cluster.slurm import known
 
+CREDENTIAL_S = 3.0
 PATIENCE_S = 240.0
 """How long something is waited for that takes seconds on a machine that does nothing else."""
 
@@ -57,8 +58,13 @@ def state_of(job: str) -> str:
 
 
 def release(job: str) -> None:
-    """Let a job that was queued again start now: Slurm holds it back for two minutes, from when its end is complete."""
+    """Let a job that was queued again start now: Slurm holds it back for two minutes, from when its end is complete.
+
+    Not in the same second: its nodes have revoked the credential of the first start then, take one of that second for
+    the same, and slurmctld kills it ("Killing non-startable batch JobId: Job credential revoked").
+    """
     wait_until(lambda: state_of(job) == "PENDING", f"job {job} is queued again")
+    time.sleep(CREDENTIAL_S)
 
     def has_started() -> bool:
         subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=False, capture_output=True)
