@@ -33,8 +33,8 @@ def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) ->
     """Open DuckDB in memory, so that it asks no network and holds little.
 
     Args:
-        scratch: A folder for what does not fit in memory; made when it is needed, and deleted. Several processes may
-            name the same.
+        scratch: Begins the name of a folder for what does not fit in memory, which is made when it is needed, and
+            deleted. Several processes may give the same.
         threads: Which change nothing of a result.
         memory: Most of it, as DuckDB writes sizes; MEMORY when not given.
 
@@ -44,7 +44,8 @@ def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) ->
     """
     duckdb = require("duckdb", extra="corpus")
     _clear_scratch(scratch)
-    own = scratch / f"{platform.node()}-{os.getpid()}"
+    # Beside each other: DuckDB makes this folder, and none above it.
+    own = scratch.with_name(f"{scratch.name}.{platform.node()}-{os.getpid()}")
     settings = {
         "threads": threads,
         "memory_limit": memory or MEMORY,
@@ -61,12 +62,11 @@ def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) ->
             raise DataError(f"DuckDB: {plain(str(error).splitlines()[0])}") from error
         finally:
             shutil.rmtree(own, ignore_errors=True)
-            _clear_scratch(scratch)
 
 
 def _clear_scratch(scratch: Path) -> None:
-    """Delete what processes of this machine left that were killed, and the folder when nobody uses it."""
-    for path in scratch.glob(f"{platform.node()}-*"):
+    """Delete what processes of this machine left that were killed."""
+    for path in scratch.parent.glob(f"{scratch.name}.{platform.node()}-*"):
         pid = path.name.rpartition("-")[2]
         try:
             os.kill(int(pid), 0)
@@ -74,8 +74,6 @@ def _clear_scratch(scratch: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         except (OSError, ValueError):
             pass  # it is alive and another's, or the name is not ours
-    with contextlib.suppress(OSError):
-        scratch.rmdir()
 
 
 def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made]) -> None:

@@ -148,16 +148,24 @@ def test_documents_that_take_more_memory_get_it(tmp_path, monkeypatch):
 def test_processes_do_not_delete_what_others_have_put_aside(tmp_path):
     scratch = tmp_path / "scratch"
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    others = {name: scratch / f"{platform.node()}-{name}" for name in (str(os.getppid()), ended.stdout.strip())}
-    for folder in others.values():
-        folder.mkdir(parents=True)
+    alive, dead = (tmp_path / f"scratch.{platform.node()}-{pid}" for pid in (os.getppid(), ended.stdout.strip()))
+    alive.mkdir()
+    dead.mkdir()
     with database.connection(scratch) as db:
         db.execute("SELECT 1")
-    assert [path.exists() for path in others.values()] == [True, False]
-    others[str(os.getppid())].rmdir()
-    with database.connection(scratch):
-        pass
-    assert not scratch.exists()
+    assert list(tmp_path.iterdir()) == [alive]
+
+
+def test_what_does_not_fit_in_memory_goes_through_files(tmp_path):
+    # 600,000 texts of 200 letters are 120 MB, ordered by something else than their order.
+    with database.connection(tmp_path / "scratch", memory="64MiB") as db:
+        db.execute("CREATE TABLE texts AS SELECT i, repeat('x', 200) AS text FROM range(600000) numbers(i)")
+        (own,) = tmp_path.iterdir()
+        assert own.name == f"scratch.{platform.node()}-{os.getpid()}"
+        assert sum(path.stat().st_size for path in own.iterdir()) > 2**20
+        found = db.execute("SELECT count(*), sum(i), sum(length(text)) FROM (FROM texts ORDER BY hash(i))").fetchone()
+    assert found == (600_000, 600_000 * 599_999 // 2, 120_000_000)
+    assert not list(tmp_path.iterdir())
 
 
 def test_exported_tables_hold_few_bytes_in_a_row_group(tmp_path):
