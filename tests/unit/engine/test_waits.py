@@ -1,5 +1,6 @@
 """Nothing in a step makes the host wait for the device, whatever the model, its task and the layout of its batches."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from architectures import CONFIGS, PAIRS, model_of, rows
 from looping import Bench
 from torch import Tensor
@@ -72,6 +74,34 @@ def test_nothing_in_a_padded_step_waits(tmp_path: Path, monkeypatch: pytest.Monk
     model, batches = steps(name, kind, "padded")
     attend_as_on_a_gpu(monkeypatch)
     assert waits_of(tmp_path, model, batches) == []
+
+
+OTHERS = {
+    "gpt2": transformers.GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=1),
+    "llama": transformers.LlamaConfig(
+        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    ),
+    "bert": transformers.BertConfig(
+        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"), [("gpt2", "sdpa"), ("llama", "sdpa"), ("llama", "eager"), ("bert", "eager")]
+)
+@pytest.mark.parametrize("lengths", [LENGTHS, [12, 12]])
+def test_nothing_waits_for_masks_of_other_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, attention: str, lengths: list[int]
+):
+    config = copy.deepcopy(OTHERS[name])
+    config.pad_token_id = 0
+    hf = transformers.AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
+    model, batch = TaskModel(hf, "classification"), rows(lengths, "classification")
+    assert model._attention == attention
+    find_entry(model, packs=False)
+    attend_as_on_a_gpu(monkeypatch)
+    assert waits_of(tmp_path, model, [[batch, batch], [batch, batch]]) == []
 
 
 def _item(model: TaskModel, monkeypatch: pytest.MonkeyPatch) -> None:

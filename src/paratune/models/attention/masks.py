@@ -12,16 +12,16 @@ from torch import Tensor
 
 ON_DEVICE = ("cuda",)
 """Kinds of devices that are not to be waited for."""
-NAME = "sdpa"
-"""Transformers' name for PyTorch's attention, and for the masks that it takes."""
 _is_full = False
 
 
 def register() -> None:
-    """Have transformers make masks for `NAME` by `make_mask`; doing it again changes nothing."""
+    """Have transformers make masks by the functions below; doing it again changes nothing."""
     from transformers import AttentionMaskInterface
 
-    AttentionMaskInterface.register(NAME, make_mask)
+    # Transformers' names for PyTorch's attention and for the one that is written out, and for the masks that they take.
+    AttentionMaskInterface.register("sdpa", make_mask)
+    AttentionMaskInterface.register("eager", make_eager_mask)
 
 
 @contextmanager
@@ -42,8 +42,23 @@ def make_mask(*args: Any, **kwargs: Any) -> Tensor | None:
     """
     from transformers.masking_utils import sdpa_mask
 
-    padding: Tensor | None = kwargs.get("attention_mask")
-    if padding is not None and padding.device.type in ON_DEVICE:
-        kwargs |= {"attention_mask": None} if _is_full else {"allow_is_bidirectional_skip": False}
-    mask: Tensor | None = sdpa_mask(*args, **kwargs)
+    mask: Tensor | None = sdpa_mask(*args, **_without_a_look(kwargs))
     return mask
+
+
+def make_eager_mask(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Return what transformers' `eager_mask` returns, or, on a GPU, a mask that says the same; see there."""
+    from transformers.masking_utils import eager_mask
+
+    mask: Tensor | None = eager_mask(*args, **_without_a_look(kwargs))
+    return mask
+
+
+def _without_a_look(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a mask with which transformers does not ask a GPU for its values."""
+    padding: Tensor | None = kwargs.get("attention_mask")
+    if padding is None or padding.device.type not in ON_DEVICE:
+        return kwargs
+    if _is_full:
+        return kwargs | {"attention_mask": None}
+    return kwargs | {"allow_is_bidirectional_skip": False, "allow_is_causal_skip": False}

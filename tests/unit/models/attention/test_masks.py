@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers.masking_utils import (
     bidirectional_mask_function,
+    causal_mask_function,
     sdpa_mask,
     sliding_window_bidirectional_mask_function,
 )
@@ -67,6 +68,28 @@ def test_no_mask_where_the_host_knows_that_nothing_is_padded():
 def test_what_is_not_known_to_be_full_is_masked():
     with masks.without_padding(True), masks.without_padding(False):
         torch.testing.assert_close(made(masks.make_mask, FULL), written_out(FULL))
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_a_causal_model_sees_neither_padding_nor_what_follows():
+    size = {"batch_size": 2, "q_length": 4, "kv_length": 4, "device": torch.device("cpu")}
+    options = {"mask_function": causal_mask_function, "allow_is_causal_skip": True, "local_size": None}
+    before = torch.ones(4, 4, dtype=torch.bool).tril()
+    with masks.without_padding(False):
+        found = masks.make_mask(**size, **options, attention_mask=PADDED)
+    torch.testing.assert_close(found, before & PADDED[:, None, None, :])
+    with masks.without_padding(True):  # None: PyTorch's attention is told that it is causal
+        assert masks.make_mask(**size, **options, attention_mask=FULL) is None
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_eager_attention_gets_the_same_in_numbers():
+    least = torch.finfo(torch.float32).min
+    with masks.without_padding(False):
+        found = made(masks.make_eager_mask, PADDED)
+    torch.testing.assert_close(found, torch.where(written_out(PADDED), 0.0, least))
+    with masks.without_padding(True):
+        assert made(masks.make_eager_mask, FULL) is None
 
 
 def test_on_the_cpu_it_is_transformers_own(monkeypatch):
