@@ -90,6 +90,8 @@ def test_other_numbers_are_left_as_they_are(text):
         ("NIF 123456789", "NIF <NIF>"),
         ("NIF: 501 964 843.", "NIF: <NIF>."),
         ("Contribuinte n.º 123.456.789", "Contribuinte n.º <NIF>"),
+        ("NIF: 501-964-843, Évora", "NIF: <NIF>, Évora"),
+        ("contribuinte 50 196 48 43", "contribuinte <NIF>"),
         ("número de identificação fiscal PT501964843", "número de identificação fiscal <NIF>"),
         ("NIPC 234567899", "NIPC <NIF>"),
         ("o titular, 123456789, declara", "o titular, <NIF>, declara"),
@@ -111,6 +113,9 @@ def test_ibans_by_their_check_digits():
     assert masked("PT50000201231234567890154; GB82 WEST 1234 5698 7654 32") == "<IBAN>; <IBAN>"
     assert masked("PT50\u00a00002\u00a00123\u202f1234 5678 9015 4 BANCO") == "<IBAN> BANCO"
     assert masked("PT50.0002.0123.12345678901.54. Banco") == "<IBAN>. Banco"
+    # A code and a number of something else look like its beginning.
+    assert masked("CP10 PT50 0002 0123 1234 5678 9015 4") == "CP10 <IBAN>"
+    assert masked("AB12-AB12-PT50000201231234567890154 GB82WEST12345698765432") == "AB12-AB12-<IBAN> <IBAN>"
     assert masked("PT51 0002 0123 1234 5678 9015 4", kinds=["iban"]) == "PT51 0002 0123 1234 5678 9015 4"
 
 
@@ -149,7 +154,11 @@ def test_a_region_that_is_not_known_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 200_000, "a." * 100_000, "a@" * 100_000, "1 " * 100_000, "A1" * 100_000, "NIF " * 50_000]
+    "text",
+    [
+        *("a" * 200_000, "a." * 100_000, "a@" * 100_000, "1 " * 100_000, "A1" * 100_000, "NIF " * 50_000),
+        "AB12-" * 40_000,
+    ],
 )
 def test_hostile_texts_take_no_longer_than_others(text):
     start = time.process_time()
