@@ -24,10 +24,8 @@ def sections_of(report: SweepReport) -> tuple[Section, ...]:
 
 def _sections(report: SweepReport) -> Iterator[Section]:
     main = chosen(report)
-    # Probes alone have no scores to choose by, and their speeds stand below.
-    yield Section(
-        "chosen", main.title, (main,) if main.lines or not (report.are_probes and report.num_finished) else ()
-    )
+    # Probes alone, finished or not, have no scores to choose by.
+    yield Section("chosen", main.title, (main,) if main.lines else ())
     if report.systems is not None and report.systems.measured:
         yield Section("verdicts", "Verdicts", tuple(verdict_table(report.verdicts, report.verdict_notes)))
         yield Section("targets", "Time to quality", tuple(target_tables(report.systems, report.targets)))

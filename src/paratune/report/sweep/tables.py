@@ -59,9 +59,6 @@ def _is_choice(report: SweepReport) -> bool:
 
 
 def _about(report: SweepReport) -> Iterator[str]:
-    if not report.groups:
-        yield "No run of it has scores: probes take a few steps to be timed, and skipped ones cannot run here."
-        return
     yield _over_seeds(report)
     if not _is_choice(report):
         return

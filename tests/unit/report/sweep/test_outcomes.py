@@ -225,6 +225,19 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
     assert " All are probes: a few steps to be timed, without scores." in subject(report)
 
 
+@pytest.mark.parametrize("change", [{"kind": "probe"}, {"state": "skipped", "reason": "no GPU here"}])
+def test_runs_that_have_no_scores_leave_no_empty_table(change: dict[str, str], tmp_path: Path):
+    make(tmp_path / "m")
+    changes = {"state": "pending", **change}
+    record = read_sweep(tmp_path / "m")
+    report = _with_cells(tmp_path / "m", **{cell.name.replace("-", "_"): changes for cell in record.cells})
+    assert (report.groups, report.num_finished) == ((), 0)
+    assert [section.key for section in sections_of(report)] == ["missing", "runs"]
+    assert [len(table.rows) for section in sections_of(report) for table in section.tables] == [6, 6]
+    make_sweep(tmp_path / "m", tmp_path / "out")
+    assert "Results" not in (tmp_path / "out" / "report.md").read_text()
+
+
 def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
     make(tmp_path / "m")
     summary = run_folder_of(tmp_path / "m", "low_seed-1") / "summary.json"
