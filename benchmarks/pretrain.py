@@ -1,295 +1,268 @@
-"""Is pre-training worth it: tokenizers of Portuguese, a small BERT from scratch by AdamW and by LAMB, and ASSIN pt-PT.
+"""Is pre-training worth it: a small encoder from scratch on unlabelled pairs of sentences, and what ASSIN pt-PT gains.
 
     python benchmarks/pretrain.py --data FOLDER --out FOLDER             # all of it, an hour of one core
-    python benchmarks/pretrain.py --data FOLDER --out FOLDER --only tokenizers
 
-FOLDER of --data holds pt_raw_text, squad_v2_pt, stsb_pt_deepl, arquivo_api, assin_ptpt and vocab; $PARATUNE_SHARED_DATA
-when not given. Every step is a command of paratune; --out keeps texts, configurations, runs and their records, and what
-is finished there is not done again. Tables are Markdown.
+FOLDER of --data holds assin_ptpt and the folders of PAIRS; $PARATUNE_SHARED_DATA when not given. Every step is a
+command of paratune: a tokenizer; masked language modelling (MLM) on pairs, both sentences of one in a window; then to
+tell pairs from sentences that do not belong together; then similarity of ASSIN pt-PT, from each encoder and from new
+weights. --out keeps texts, configurations, runs and their records, and what is finished there is not done again. Tables
+are Markdown.
 """
 
 import argparse
-import gzip
-import html
 import json
 import os
-import re
+import random
 import resource
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from machine import machine_lines
+from portuguese import ShingleSet, assin_sentences, column, paratune, words
 
-STEPS = ("tokenizers", "pretrain", "finetune")
-VOCAB_SIZES = (20_000, 8_000)
-"""The second one is the encoder's: fewer embeddings for so few texts."""
-SHARED_WORDS = 8
-"""A line that has so many words in a row with a text that is measured on is left out of the training texts."""
-ENCODER: dict[str, Any] = {
-    "name": "demo:minilm",
-    "from_scratch": True,
-    "overrides": {
-        "hidden_size": 128,
-        "num_attention_heads": 4,
-        "intermediate_size": 512,
+PAIRS = ("assin2", "stsb_pt_deepl", "assin_ptbr", "mrpc_ptbr_plue", "rte_ptbr_plue", "wnli_ptbr_plue")
+"""Their train parts are taken, sentence1 and sentence2 alone: no score, no label."""
+NUM_VALIDATION = 600
+"""Of all pairs; what has a sentence in common with them is not trained on."""
+ARCHITECTURE: dict[str, Any] = {
+    "model_type": "modernbert",
+    "architectures": ["ModernBertForMaskedLM"],
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 256,
+    "max_position_embeddings": 512,
+    "global_attn_every_n_layers": 1,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
     },
 }
-OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "adamw": {"optimizer": "adamw", "learning_rate": 2e-3, "eps": 1e-6},
-    "lamb": {"optimizer": "lamb", "learning_rate": 1e-2, "eps": 1e-6},
-}
+"""ModernBERT as a config.json, for short texts: every layer sees all of them."""
+VOCAB_SIZE = 4_000
+ENCODERS = ("new_weights", "pairs", "mlm", "mlm_pairs")
+"""How each came to its weights, before ASSIN: none; one of the two objectives; both, one after the other."""
+
+
+class Pair(NamedTuple):
+    source: str
+    first: str
+    second: str
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS)
-    parser.add_argument(
-        "--encoders", nargs="+", choices=("new_weights", *OPTIMIZERS), default=["new_weights", *OPTIMIZERS]
-    )
-    parser.add_argument("--layers", type=int, default=4, help="of the encoder")
-    parser.add_argument("--steps", type=int, default=1200, help="of pre-training, of 32 windows of 128 tokens")
-    parser.add_argument("--epochs", type=int, default=4, help="of fine-tuning")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of fine-tuning")
+    parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=ENCODERS)
+    parser.add_argument("--steps", type=int, default=2000, help="of MLM, of 64 pairs")
+    parser.add_argument("--pair-steps", type=int, default=700, help="of matched or not, of 64 pairs")
+    parser.add_argument("--epochs", type=int, default=6, help="of ASSIN")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of ASSIN")
     options = parser.parse_args()
     if options.data is None:
         parser.error("--data FOLDER, or $PARATUNE_SHARED_DATA")
-    ENCODER["overrides"]["num_hidden_layers"] = options.layers
-    out: Path = options.out
+    options.data, out = Path(options.data).resolve(), options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    write_texts(options.data, out / "texts")
-    train_tokenizers(out)
+    write_pairs(options.data, out)
+    make_model_folder(out)
     print("\n".join(machine_lines()), flush=True)
-    if "tokenizers" in options.only:
-        compare_tokenizers(options.data, out)
-    if "pretrain" in options.only:
-        pretrain(out, options.steps, options.encoders)
-    if "finetune" in options.only:
-        finetune(options.data, out, options.seeds, options.encoders, options.epochs)
+    print_pairs(out)
+    if any(name.startswith("mlm") for name in options.encoders):
+        pretrain(out, options.steps)
+    for name in ("pairs", "mlm_pairs"):
+        if name in options.encoders:
+            tell_pairs(out, name, options.pair_steps)
+    finetune(options.data, out, options.encoders, options.seeds, options.epochs)
 
 
-def write_texts(data: Path, folder: Path) -> None:
-    """Write the texts to train on, without what they share with those that are measured on, and count."""
-    if (folder / "counts.json").exists():
+def write_pairs(data: Path, out: Path) -> None:
+    """Write pairs as documents, single sentences for the tokenizer, and pairs matched or not, and count."""
+    if (out / "counts.json").exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    measured = ShingleSet(
-        SHARED_WORDS, [*assin_sentences(data), *column(data / "pt_raw_text" / "test.parquet", "text")]
-    )
+    measured = ShingleSet(assin_sentences(data))
     counts: dict[str, dict[str, int]] = {}
-    for split in ("train", "validation"):
-        documents = []
-        for source, text in sources(data, split):
-            lines = [line for line in text.splitlines() if line.strip()]
-            kept = [line for line in lines if line not in measured]
-            count = counts.setdefault(f"{split}: {source}", {"documents": 0, "words": 0, "lines left out": 0})
-            count["lines left out"] += len(lines) - len(kept)
-            if kept:
-                documents.append("\n".join(kept))
-                count["documents"] += 1
-                count["words"] += len(words(documents[-1]))
-        pq.write_table(pa.table({"text": documents}), folder / f"{split}.parquet")
-    held_out = column(data / "pt_raw_text" / "test.parquet", "text")
-    pq.write_table(pa.table({"text": held_out}), folder / "held_out_pages.parquet")
-    pq.write_table(pa.table({"text": assin_sentences(data)}), folder / "held_out_assin.parquet")
-    (folder / "counts.json").write_text(json.dumps(counts, indent=1, ensure_ascii=False))
-
-
-def sources(data: Path, split: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each document, each text once."""
-    for text in column(data / "pt_raw_text" / f"{split}.parquet", "text"):
-        yield "pt_raw_text", text
-    if split == "validation":
-        return  # of the one source whose parts are cut by pages
-    for name in ("context", "question"):
-        for text in dict.fromkeys(column(data / "squad_v2_pt" / "train.parquet", name)):
-            yield "squad_v2_pt", text
-    pairs = pq.read_table(data / "stsb_pt_deepl" / "train.parquet")
-    for text in dict.fromkeys(pairs["sentence1"].to_pylist() + pairs["sentence2"].to_pylist()):
-        yield "stsb_pt_deepl", text
-    with gzip.open(data / "arquivo_api" / "textsearch_response_items.jsonl.gz", "rt", encoding="utf-8") as file:
-        items = [json.loads(line) for line in file]
-    for text in dict.fromkeys(f"{item['title']}\n{plain(item['snippet'])}" for item in items):
-        yield "arquivo_api", text
-
-
-def plain(snippet: str) -> str:
-    """Return a snippet of a search without its marks, what it leaves out on a line's end."""
-    parts = re.split(r"<span.*?(?:</span>|$)", html.unescape(snippet), flags=re.S)
-    return "\n".join(" ".join(re.sub(r"<[^>]*>", "", part).split()) for part in parts)
-
-
-def column(path: Path, name: str) -> list[str]:
-    return pq.read_table(path, columns=[name])[name].to_pylist()
-
-
-def assin_sentences(data: Path) -> list[str]:
-    """Return both sentences of every pair of ASSIN pt-PT, of all three parts."""
-    return [
-        text
-        for split in ("train", "validation", "test")
-        for name in ("sentence1", "sentence2")
-        for text in column(data / "assin_ptpt" / f"{split}.parquet", name)
-    ]
-
-
-def words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
-
-
-class ShingleSet:
-    """All runs of so many words in some texts; a shorter text is a run of its own."""
-
-    def __init__(self, length: int, texts: Iterable[str]) -> None:
-        self._length = length
-        self._runs = {run for text in texts for line in text.splitlines() for run in self._of(line)}
-
-    def _of(self, line: str) -> Iterator[tuple[str, ...]]:
-        found = words(line)
-        for begin in range(max(1, len(found) - self._length + 1)):
-            yield tuple(found[begin : begin + self._length])
-
-    def __contains__(self, line: str) -> bool:
-        return any(run in self._runs for run in self._of(line))
-
-
-def train_tokenizers(out: Path) -> None:
-    for size in VOCAB_SIZES:
-        folder = out / f"tokenizer_{size}"
-        if not folder.exists():
-            arguments = [str(out / "texts" / "train.parquet"), "--output", str(folder), "--vocab-size", str(size)]
-            paratune("tokenizer", "train", *arguments)
-
-
-def compare_tokenizers(data: Path, out: Path) -> None:
-    """Print fertility, coverage and unknowns of our tokenizers and of the vocabularies of known models."""
-    counts = json.loads((out / "texts" / "counts.json").read_text())
-    print("\n| texts to train on | documents | words | lines left out |\n|---|---|---|---|")
-    for name, count in counts.items():
-        print(f"| {name} | {count['documents']} | {count['words']} | {count['lines left out']} |")
-    names = ("bert-base-uncased", "bert-base-cased", "bert-base-portuguese-cased")
-    tokenizers = [*(out / f"tokenizer_{size}" for size in VOCAB_SIZES)]
-    tokenizers += [data / "vocab" / f"{name}.vocab.txt" for name in names]
-    for held_out in ("held_out_pages", "held_out_assin"):
-        texts = str(out / "texts" / f"{held_out}.parquet")
-        print(f"\n{held_out}:\n", flush=True)
-        print(paratune("tokenizer", "compare", *map(str, tokenizers), "--texts", texts), flush=True)
-
-
-def pretrain(out: Path, num_steps: int, encoders: list[str]) -> None:
-    """Train the encoder by each optimizer, and print how its perplexity falls."""
-    curves = {}
-    for name, train in ((name, OPTIMIZERS[name]) for name in encoders if name in OPTIMIZERS):
-        section = {**train, "max_steps": num_steps, "warmup_ratio": 0.1, "weight_decay": 0.01}
-        config = {
-            "task": {"kind": "mlm"},
-            "data": {
-                "train": str(out / "texts" / "train.parquet"),
-                "validation": str(out / "texts" / "validation.parquet"),
-                "columns": {"text": "text"},
-                "max_length": 128,
-            },
-            "model": {**ENCODER, "tokenizer": str(out / f"tokenizer_{VOCAB_SIZES[-1]}")},
-            "train": section,
-            "batch": {"global": 32, "micro_batch_size": 32},
-            "evaluate": {"every": "steps", "steps": max(1, num_steps // 5), "batch_size": 32},
-            "checkpoint": {"every": "steps", "steps": max(1, num_steps // 4), "keep": 1},
-            "measure": {"noise_scale_every": None},
-            "run": {"name": f"pretrain_{name}", "folder": str(out / "runs"), "seed": 1},
+    found: dict[Pair, None] = {}
+    for source in PAIRS:
+        path = data / source / "train.parquet"
+        for first, second in zip(column(path, "sentence1"), column(path, "sentence2"), strict=True):
+            left_out = first in measured or second in measured
+            count = counts.setdefault(source, {"pairs": 0, "words": 0, "left out": 0})
+            count["left out"] += left_out
+            if not left_out and Pair(source, first, second) not in found:
+                found[Pair(source, first, second)] = None
+                count["pairs"] += 1
+                count["words"] += len(words(first)) + len(words(second))
+    draw = random.Random(1)
+    pairs = list(found)
+    draw.shuffle(pairs)
+    validation = pairs[:NUM_VALIDATION]
+    held_out = {text for pair in validation for text in pair[1:]}
+    train = [pair for pair in pairs[NUM_VALIDATION:] if held_out.isdisjoint(pair[1:])]
+    for split, some in (("train", train), ("validation", validation)):
+        documents = [f"{pair.first} [SEP] {pair.second}" for pair in some]
+        pq.write_table(pa.table({"text": documents}), out / f"pairs.{split}.parquet")
+        pq.write_table(matched_or_not(some, draw), out / f"matched.{split}.parquet")
+        counts[f"{split}, all together"] = {
+            "pairs": len(some),
+            "words": sum(len(words(document)) - 1 for document in documents),  # without SEP
+            "left out": 0 if some is validation else len(pairs) - len(validation) - len(train),
         }
-        curves[name] = train_run(out, config)
-    print("\n| step | " + " | ".join(f"{name}: validation perplexity" for name in curves) + " |")
-    print("|---|" + "---|" * len(curves))
-    evaluations = {name: perplexities(run) for name, run in curves.items()}
-    for step in next(iter(evaluations.values())):
-        print(f"| {step} | " + " | ".join(f"{found[step]:.1f}" for found in evaluations.values()) + " |")
-    for name, run in curves.items():
-        print(f"\n{name}: {cpu_s(run):.0f} CPU seconds")
+    sentences = dict.fromkeys(text for pair in train for text in pair[1:])
+    pq.write_table(pa.table({"text": list(sentences)}), out / "sentences.parquet")
+    (out / "counts.json").write_text(json.dumps(counts, indent=1))
 
 
-def perplexities(run: Path) -> dict[int, float]:
-    lines = (json.loads(line) for line in (run / "events.rank0000.jsonl").read_text().splitlines())
-    found = [line for line in lines if line.get("event") == "evaluation" and line.get("split") == "validation"]
-    return {line["step"]: line["scores"]["perplexity"] for line in found}
+def matched_or_not(pairs: list[Pair], draw: random.Random) -> pa.Table:
+    """Return each pair once as it is (1) and once with the second sentence of another pair of its source (0)."""
+    seconds: dict[str, list[str]] = {}
+    for pair in pairs:
+        seconds.setdefault(pair.source, []).append(pair.second)
+    belong = {pair[1:] for pair in pairs}
+    rows = [(pair.first, pair.second, 1) for pair in pairs]
+    for pair in pairs:
+        others = draw.sample(seconds[pair.source], min(8, len(seconds[pair.source])))
+        other = next((text for text in others if text != pair.first and (pair.first, text) not in belong), None)
+        if other is not None:
+            rows.append((pair.first, other, 0))
+    draw.shuffle(rows)
+    first, second, label = zip(*rows, strict=True)
+    return pa.table({"sentence1": first, "sentence2": second, "label": label})
 
 
-def finetune(data: Path, out: Path, seeds: list[int], encoders: list[str], epochs: int) -> None:
-    """Train similarity of ASSIN pt-PT from each encoder and from new weights, and print scores and verdicts."""
-    tokenizer = str(out / f"tokenizer_{VOCAB_SIZES[-1]}")
-    models = {"new_weights": {**ENCODER, "tokenizer": tokenizer}}
-    models |= {name: {"name": str(out / "runs" / f"pretrain_{name}" / "model")} for name in OPTIMIZERS}
-    models = {name: models[name] for name in encoders}
-    scores: dict[str, list[dict[str, float]]] = {}
+def make_model_folder(out: Path) -> None:
+    """Write the architecture, and train the tokenizer."""
+    (out / "architecture").mkdir(exist_ok=True)
+    (out / "architecture" / "config.json").write_text(json.dumps({**ARCHITECTURE, "vocab_size": VOCAB_SIZE}, indent=1))
+    if not (out / "tokenizer").exists():
+        texts, output = str(out / "sentences.parquet"), str(out / "tokenizer")
+        paratune("tokenizer", "train", texts, "--output", output, "--vocab-size", str(VOCAB_SIZE), "--lowercase")
+
+
+def print_pairs(out: Path) -> None:
+    print("\n| sentences in pairs, unlabelled | pairs | words | left out |\n|---|---|---|---|")
+    for name, count in json.loads((out / "counts.json").read_text()).items():
+        print(f"| {name} | {count['pairs']} | {count['words']} | {count['left out']} |")
+
+
+def new_weights(out: Path) -> dict[str, Any]:
+    return {"name": str(out / "architecture"), "from_scratch": True, "tokenizer": str(out / "tokenizer")}
+
+
+def pretrain(out: Path, num_steps: int) -> None:
+    """Train MLM on pairs, and print how perplexity falls."""
+    config = {
+        "task": {"kind": "mlm", "windows": "documents", "mask_probability": 0.3},
+        "data": {
+            "train": str(out / "pairs.train.parquet"),
+            "validation": str(out / "pairs.validation.parquet"),
+            "columns": {"text": "text"},
+            "max_length": 128,
+        },
+        "model": new_weights(out),
+        "train": {
+            "max_steps": num_steps,
+            "learning_rate": 2e-3,
+            "warmup_ratio": 0.1,
+            "weight_decay": 0.01,
+            "eps": 1e-6,
+        },
+        "batch": {"global": 64, "micro_batch_size": 64},
+        "evaluate": {"every": "steps", "steps": max(1, num_steps // 8), "batch_size": 64},
+        "checkpoint": {"every": "steps", "steps": max(1, num_steps // 4), "keep": 1},
+    }
+    print_curve(train_run(out, "mlm", 1, config), "perplexity", "accuracy")
+
+
+def tell_pairs(out: Path, name: str, num_steps: int) -> None:
+    """Train an encoder to tell pairs from sentences that do not belong together, and print how well it does."""
+    config = {
+        "task": {"kind": "classification", "labels": {0: "apart", 1: "matched"}},
+        "data": {
+            "train": str(out / "matched.train.parquet"),
+            "validation": str(out / "matched.validation.parquet"),
+            "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+            "max_length": 128,
+        },
+        "model": {"name": str(out / "runs" / "mlm" / "model")} if name == "mlm_pairs" else new_weights(out),
+        "train": {"max_steps": num_steps, "learning_rate": 1e-3, "warmup_ratio": 0.1, "eps": 1e-6},
+        "batch": {"global": 64, "micro_batch_size": 64},
+        "evaluate": {"every": "steps", "steps": max(1, num_steps // 4), "batch_size": 64},
+        "checkpoint": {"every": "steps", "steps": max(1, num_steps // 4), "keep": 1},
+    }
+    print_curve(train_run(out, name, 1, config), "accuracy", "loss")
+
+
+def finetune(data: Path, out: Path, encoders: list[str], seeds: list[int], epochs: int) -> None:
+    """Train similarity of ASSIN pt-PT from each encoder, and print scores and verdicts."""
+    scores: dict[str, list[dict[str, dict[str, float]]]] = {}
     for seed in seeds:
-        for name, model in models.items():
+        for name in encoders:
+            splits = {part: str(data / "assin_ptpt" / f"{part}.parquet") for part in ("train", "validation", "test")}
+            columns = {"text": "sentence1", "text_pair": "sentence2", "label": "score", "id": "id"}
             config = {
                 "task": {"kind": "regression", "start_at_mean": True},
-                "data": {
-                    **{
-                        split: str(data / "assin_ptpt" / f"{split}.parquet")
-                        for split in ("train", "validation", "test")
-                    },
-                    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "score", "id": "id"},
-                    "max_length": 128,
-                },
-                "model": model,
+                "data": {**splits, "columns": columns, "max_length": 128},
+                "model": new_weights(out) if name == "new_weights" else {"name": str(out / "runs" / name / "model")},
                 "train": {"epochs": epochs, "learning_rate": 5e-4, "warmup_ratio": 0.1, "eps": 1e-6},
-                "batch": {"global": 32},
-                "evaluate": {"best": "pearson"},
+                "batch": {"global": 32, "micro_batch_size": 32},
+                "evaluate": {"best": "pearson", "batch_size": 64},
                 "checkpoint": {"every": "epoch", "keep": 1},
-                "measure": {"noise_scale_every": None},
-                "run": {"name": f"assin_{name}_{seed}", "folder": str(out / "runs"), "seed": seed},
             }
-            summary = json.loads((train_run(out, config) / "summary.json").read_text())
-            scores.setdefault(name, []).append(summary["scores"]["test"])
-    print("\n| encoder | " + " | ".join(f"seed {seed}: pearson" for seed in seeds) + " | mean ± spread | rmse |")
-    print("|---|" + "---|" * (len(seeds) + 2))
+            run = train_run(out, f"assin_{name}_{seed}", seed, config)
+            scores.setdefault(name, []).append(json.loads((run / "summary.json").read_text())["scores"])
+    print("\n| encoder | test Pearson, seeds " + ", ".join(map(str, seeds)), end=" ")
+    print("| mean ± spread | validation Pearson | test RMSE | CPU s a run |\n|---|---|---|---|---|---|")
     for name, found in scores.items():
-        pearson = [each["pearson"] for each in found]
-        rmse = [each["rmse"] for each in found]
-        each_seed = " | ".join(f"{value:.4f}" for value in pearson)
-        print(f"| {name} | {each_seed} | **{mean(pearson)}** | {mean(rmse)} |")
-    groups = [",".join(str(out / "runs" / f"assin_{name}_{seed}") for seed in seeds) for name in models]
+        each_seed = ", ".join(f"{each['test']['pearson']:.3f}" for each in found)
+        columns = [("test", "pearson"), ("validation", "pearson"), ("test", "rmse")]
+        means = [mean([each[part][metric] for each in found]) for part, metric in columns]
+        spent = statistics.mean(cpu_s(out, f"assin_{name}_{seed}") for seed in seeds)
+        print(f"| {name} | {each_seed} | **{means[0]}** | {means[1]} | {means[2]} | {spent:.0f} |")
+    groups = [",".join(str(out / "runs" / f"assin_{name}_{seed}") for seed in seeds) for name in encoders]
     if len(groups) > 1:
         print("\n" + paratune("compare", *groups, "--allow", "model", "--margin", "pearson=0.01"), flush=True)
 
 
 def mean(values: list[float]) -> str:
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.4f}{spread}"
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{spread}"
 
 
-def train_run(out: Path, config: dict[str, Any]) -> Path:
+def print_curve(run: Path, *metrics: str) -> None:
+    print(f"\n{run.name}, {cpu_s(run.parents[1], run.name):.0f} CPU seconds; validation:\n")
+    print("| step | " + " | ".join(metrics) + " |\n|---|" + "---|" * len(metrics))
+    for line in (run / "events.rank0000.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        if event.get("event") == "evaluation" and event.get("split") == "validation":
+            print(f"| {event['step']} | " + " | ".join(f"{event['scores'][name]:.3f}" for name in metrics) + " |")
+    sys.stdout.flush()
+
+
+def train_run(out: Path, name: str, seed: int, config: dict[str, Any]) -> Path:
     """Run a configuration unless it has finished, and return its folder."""
-    run = out / "runs" / config["run"]["name"]
+    run = out / "runs" / name
     if not (run / "summary.json").exists():
-        path = out / f"{run.name}.yaml"
+        path = out / f"{name}.yaml"
+        config["measure"] = {"noise_scale_every": None}
+        config["run"] = {"name": name, "folder": str(out / "runs"), "seed": seed}
         path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         paratune("train", str(path), *(["--resume"] if run.exists() else []))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        (out / f"{run.name}.cpu_s").write_text(f"{spent:.1f}")
-        print(f"{run.name}: {spent:.0f} CPU seconds", file=sys.stderr, flush=True)
+        (out / f"{name}.cpu_s").write_text(f"{spent:.1f}")
+        print(f"{name}: {spent:.0f} CPU seconds", file=sys.stderr, flush=True)
     return run
 
 
-def cpu_s(run: Path) -> float:
-    return float((run.parents[1] / f"{run.name}.cpu_s").read_text())
-
-
-def paratune(*arguments: str) -> str:
-    """Run a command of paratune, and return what it prints; it stops this script where it fails."""
-    done = subprocess.run([sys.executable, "-m", "paratune", *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
+def cpu_s(out: Path, name: str) -> float:
+    return float((out / f"{name}.cpu_s").read_text())
 
 
 if __name__ == "__main__":

@@ -76,6 +76,12 @@ def test_a_window_for_each_document_is_what_the_tokenizer_makes_of_it(tmp_path):
     assert rows_of(ends)[1] == [CLS, *ids("two three four five"), SEP]
 
 
+def test_a_document_with_a_separator_in_it_has_the_ids_of_a_pair(tmp_path):
+    store = windows(["good film [SEP] bad book"], tmp_path, "documents", max_length=10)
+    assert rows_of(store) == [tiny_tokenizer()("good film", "bad book")["input_ids"]]
+    assert store.of_rows["num_maskable"].tolist() == [4]
+
+
 def test_words_begin_where_the_tokenizer_says(tmp_path):
     # Letters that are no word of the vocabulary: "xyz" is x ##y ##z.
     store = windows(["good xyz", "bad xyz"], tmp_path, max_length=7, whole_words=True)
