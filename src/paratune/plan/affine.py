@@ -1,8 +1,9 @@
 """Profiles of micro-batches of any number of rows, from two that were traced.
 
 With all rows as long as each other, a model does the same with more of them: the same operations in the same order, of
-which each has so many bytes and FLOP, and so many more for each row. So two traces tell those of all others, exactly.
-Where the two differ in more than that (a row alone needs no mask), nothing is told.
+which each has so many bytes and FLOP, and so many more for each row. So two traces tell those of all others, exactly
+but for the labelled tokens of a masked LM, whose number is rounded in each. Where the two differ in more than that (a
+row alone needs no mask), nothing is told.
 """
 
 from collections.abc import Sequence

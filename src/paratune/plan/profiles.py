@@ -12,8 +12,9 @@ from paratune.plan.job import Job
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
 
-ANCHORS = (2, 4)
-"""Rows of the two traces from which those of more rows follow; a single one may take other ways through the model."""
+ANCHORS = (2, 6)
+"""Rows of the two traces from which those of more rows follow; a single one may take other ways through the model. The
+further apart, the less the labelled tokens of a masked LM are off, whose number is rounded."""
 
 
 class Profiles:
