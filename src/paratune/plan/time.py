@@ -183,7 +183,8 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
         "offload": run * found.offload_s,
         "other": run * other,
     }
-    return terms, _bound(terms, forward, backward)
+    python = {term: run * seconds for term, seconds in found.python_s.items()}
+    return terms, _bound(terms, forward, backward, python)
 
 
 def _pass(case: _Case, constants: Constants, name: str) -> PassTime:
@@ -229,8 +230,10 @@ def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: f
     return max(0.0, making - idle_s)
 
 
-def _bound(terms: Mapping[str, float], forward: PassTime, backward: PassTime) -> str:
-    shares = dict.fromkeys(BOUNDS, 0.0)
+def _bound(terms: Mapping[str, float], forward: PassTime, backward: PassTime, python: Mapping[str, float]) -> str:
+    """Return what most of a step is bound by; `python` is what the terms have of an engine's own Python."""
+    shares = dict.fromkeys(BOUNDS, 0.0) | {"host": math.fsum(python.values())}
+    terms = {term: seconds - python.get(term, 0.0) for term, seconds in terms.items()}
     for term, each in (("forward", forward), ("backward", backward)):
         if each.is_queued and each.is_host_bound:
             shares["host"] += terms[term]

@@ -1,8 +1,8 @@
 """The time of a step before its strategy is looked at, and the parts that all strategies are made of."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from paratune.plan.constants import Constants
@@ -88,6 +88,8 @@ class Spread:
     """Of collectives, what does not run beside computing."""
     bubble_s: float = 0.0
     offload_s: float = 0.0
+    python_s: Mapping[str, float] = field(default_factory=dict)
+    """Of these, by the term of `plan.time`, what is an engine's own Python, which the host is the bound of."""
 
     @property
     def total_s(self) -> float:

@@ -295,6 +295,10 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
     slow, quick = (ROUND.replaced(figures(**{figure: (ahead + extra) / number}).by_name) for extra in (0.5, -0.01))
     assert terms(way, slow)[term] - terms(way)[term] == pytest.approx(0.5)
     assert terms(way, quick) == terms(way)
+    # Python is the host's, whatever the term that has it.
+    busy = ROUND.replaced(figures(**{figure: (ahead + 100) / number}).by_name)
+    bounds = [step_time(bert_base(), way, machine(each), JOB) for each in (ROUND, busy)]
+    assert [each and each.bound for each in bounds] == ["compute", "host"]
     assert terms(setup(DDPStrategy(kind="ddp"), 4), slow) == terms(setup(DDPStrategy(kind="ddp"), 4))
 
 
