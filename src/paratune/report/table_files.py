@@ -26,7 +26,11 @@ _WIDE_TEXT = 34
 """Characters: columns of longer texts are paragraphs."""
 _HEADING_WIDTH = 14
 _WORD_PART = 8
-_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_WORD_PART}}}(?=\S{{{_WORD_PART}}})|(?<=\S)\S{{{_WORD_PART}}}(?=\S{{4}})")
+_NO_SIGN = r"[^\s+\u2212-]"
+_LONG_WORD = re.compile(
+    rf"(?<!\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{{_WORD_PART - 1}}})|(?<=\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{3}})"
+)
+"""Where it may be broken: not before a hyphen, which would be the sign of a number then."""
 _FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 """Begins what becomes smaller where it is wider than the line."""
 _LONG_SIZES = ((0, "small", 6), (70, "footnotesize", 3), (85, "scriptsize", 2), (110, "tiny", 2))

@@ -116,6 +116,15 @@ def test_a_long_table_of_wide_texts_is_a_longtable_with_paragraphs():
     assert text.count(r"\toprule") == 2  # again on each further page
 
 
+def test_long_names_may_be_broken_but_not_before_what_a_hyphen_would_make_a_number_of():
+    names = ("sst2_lr-5e-05-seed-42-bert-base-uncased", "sst2_run-20261122")
+    table = Table("t", "T", (Column("Run", is_text=True),), tuple((Entry(name),) for name in names))
+    text = latex_table(table)
+    assert text.count(r"\allowbreak{}") >= 5
+    assert "$" not in text
+    assert text.replace(r"\allowbreak{}", "").count(r"sst2\_run-20261122") == 1
+
+
 def test_letters_beyond_the_latin_ones_are_said_to_need_another_engine():
     table = Table("t", "T", (Column("n", is_text=True),), ((Entry("日本"),),))
     assert "XeLaTeX" in latex_table(table)
