@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 _RANK_OPTION = re.compile(r"--(?:node|machine)[_-]rank[= ]*\"?\$\{?SLURM_(?:NODEID|PROCID)\b")
 _PROGRAM = re.compile(r"(?:\S*/)?(?:torchrun|accelerate|python[\d.]*|deepspeed|paratune)")
-_SRUN = re.compile(r"(?:^|[\s;&|({])srun(?=\s|$)")
+_SRUN = re.compile(r"(?:^|[\s;&|({`]|\S/)srun(?=\s|$)")
 
 
 def starts_with_srun(script: str | None) -> bool:

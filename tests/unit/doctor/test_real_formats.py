@@ -136,6 +136,8 @@ def test_how_gpus_reach_each_other(text, links, groups, nodes):
 def test_what_a_batch_script_starts():
     assert starts_with_srun("#!/bin/bash\nsrun paratune train x.yaml\n")
     assert starts_with_srun("#!/bin/bash\ntime srun \\\n --ntasks-per-node=1 x\n")
+    assert starts_with_srun("#!/bin/bash\n/usr/bin/srun paratune train x.yaml\nexit\n")
+    assert starts_with_srun("#!/bin/bash\nhosts=`srun hostname`\n")
     assert not starts_with_srun("#!/bin/bash\n# srun x\nmy_srun x\nparatune train srun.yaml\n")
     assert not starts_with_srun(None)
     wrong = "#!/bin/bash\n\nsrun torchrun \\\n  --node_rank=${SLURM_NODEID} x\n"
