@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 BEGUN_FILE = "begun.json"
 STAGE_FILE = "stage.json"
+_STAGE_FOLDER = re.compile("[0-9]_(?:index|fetch|extract|clean|sentences|store)")
 MAX_DEATHS = 3
 """How often processes may die without a shard being finished in between."""
 
@@ -127,8 +128,8 @@ def finished_record(folder: Path) -> dict[str, Any]:
         CheckpointError: It is not finished, or the record is damaged.
     """
     if not (folder / STAGE_FILE).exists():
-        # A step lies in the folder of its stage.
-        numbered = [part for part in folder.parts[-2:] if re.fullmatch("[0-9]_.+", part)]
+        # A step lies in the folder of its stage; a corpus may lie in a numbered folder as well.
+        numbered = [part for part in folder.parts[-2:] if _STAGE_FOLDER.fullmatch(part)]
         name = numbered[0].partition("_")[2] if numbered else folder.name
         raise CheckpointError(
             f"the stage {name} is not finished ({folder}); run paratune corpus CONFIG --only {name} first, "

@@ -130,6 +130,13 @@ def test_parts_of_an_unfinished_stage_are_refused(tmp_path):
         parts(tmp_path / "a")
 
 
+@pytest.mark.parametrize("folder", ["1_lisbon/3_extract", "1_lisbon/3_extract/2_other", "work/4_clean/2_language"])
+def test_the_stage_to_run_first_is_named_wherever_the_corpus_lies(tmp_path, folder):
+    name = "clean" if "clean" in folder else "extract"
+    with pytest.raises(CheckpointError, match=rf"the stage {name} is not finished .* --only {name} first"):
+        parts(tmp_path / folder)
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
     with pytest.raises(CheckpointError, match="holds other files"):
