@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.cluster.slurm import ENDED, Queued, known
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, LaunchError
 from paratune.run_folder import SLURM_FOLDER
 
 JOBS_FILE = "jobs.jsonl"
@@ -127,7 +127,9 @@ def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:
         queued: All that is in the queue.
     """
     mine = [each for each in queued if each.job == submitted.job]
-    facts = known(submitted.job)
+    facts: dict[str, dict[str, str]] = {}
+    with suppress(LaunchError):  # the queue has answered; without the rest a state may be n/a, once
+        facts = known(submitted.job)
     states: dict[str, int] = {}
     codes: list[int | None] = []
     for run in submitted.run_ids:

@@ -83,10 +83,16 @@ def known(job: str) -> dict[str, dict[str, str]]:
 
     Returns:
         `JobState`, `ExitCode`, `Restarts`, ... by run: 12, or 12_0, 12_1, ... of an array; empty when it is forgotten.
+
+    Raises:
+        LaunchError: The controller does not answer.
+        MissingDependency: There is no scontrol here.
     """
     result = _call(["scontrol", "--oneliner", "show", "job", job])
-    if result.returncode:
+    if result.returncode and "Invalid job id" in result.stderr:
         return {}
+    if result.returncode:
+        raise LaunchError(f"scontrol does not say what it knows of job {plain(job)}: {_said(result)}")
     found = {}
     for line in result.stdout.splitlines():
         facts = dict(re.findall(r"(?:^| )([A-Za-z]\w*)=(\S*)", line))

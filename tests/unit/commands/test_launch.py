@@ -36,7 +36,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (
         ("sbatch", 'echo "$@" >> words; wc -l < words | tr -d " "'),
         ("squeue", "cat queue 2>/dev/null; true"),
-        ("scontrol", '[ "$4" != 99 ] && echo "JobId=$4 JobState=$(cat state 2>/dev/null)"'),
+        (
+            "scontrol",
+            '[ "$4" != 99 ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }\n'
+            '[ ! -e down ] || { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }\n'
+            'echo "JobId=$4 JobState=$(cat state 2>/dev/null)"',
+        ),
         ("scancel", 'echo "$@" > cancelled'),
     ):
         (Path("bin") / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -223,6 +228,10 @@ def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: 
         cancel_command(["12", "99"], as_json=False)
     (here / "state").write_text("COMPLETED")
     with pytest.raises(LaunchError, match=r"job 12 is over \(COMPLETED\); nothing was cancelled"):
+        cancel_command(["12"], as_json=False)
+    # One that the controller cannot be asked for may well be there.
+    (here / "down").touch()
+    with pytest.raises(LaunchError, match="Unable to contact slurm controller"):
         cancel_command(["12"], as_json=False)
     assert (here / "cancelled").read_text() == "1\n"
     with pytest.raises(ConfigError, match="is no number of a job"):
