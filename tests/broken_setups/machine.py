@@ -152,6 +152,13 @@ CASES = [
         line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
     ),
     Case(
+        "torch_build",
+        "a build for processors, and a driver for CUDA 11, on which no other build would run",
+        with_probes(driver="470.1", driver_cuda="11.4"),
+        line="",
+        after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0", torch_cuda="13.0"),
+    ),
+    Case(
         "gpu_kernels",
         "pytorch#172352: no kernel image is available for execution on a V100, whose kernels are in cu126 alone",
         lambda s: with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),

@@ -44,8 +44,11 @@ def check_driver(setup: Setup) -> Iterator[Finding]:
     elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
         what = "torch is a build for processors, and there is an NVIDIA driver"
         why = "The run computes on processors while GPUs stand idle."
-        wheels = WHEELS[min(max(WHEELS), known[0])] if known and known[0] >= min(WHEELS) else WHEELS[max(WHEELS)]
-        yield Finding("torch_build", "problem", what, why, "", "torch", _install(wheels))
+        newest = max(WHEELS)
+        line, remedy = _install(WHEELS.get(known[0] if known else newest, WHEELS[newest])), ""
+        if known and known[0] < min(WHEELS):  # none of the builds runs on it
+            line, remedy = "", f"a newer driver, for this one knows CUDA {probes.driver_cuda}, and then {line}"
+        yield Finding("torch_build", "problem", what, why, remedy, "torch", line)
     elif built and known:
         what = f"torch with CUDA {probes.torch_cuda} on a driver for CUDA {probes.driver_cuda}"
         yield Finding("driver", "ok", what, where=where)
