@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy
 from paratune.plan.links import Link, link_between
@@ -33,16 +34,17 @@ def fsdp(work: Work) -> Spread:
         1, traits.gathers_per_micro_step * steps
     )
     copied += work.moved_s(2 * work.grads)
-    hooks = factored(work, hooks_s(work, "hooks.unit", len(work.blocks) + 1))
-    python = {"communication_exposed": hooks}
+    held_up, hidden = hooks_s(work, "hooks.unit", len(work.blocks) + 1)
+    hooks = factored(work, held_up)
+    python: dict[str, Any] = {"python_s": {"communication_exposed": hooks}, "hidden_s": hidden}
     whole = alone(work)
     exposed = factored(work, waiting + copied + link.all_reduce_s(8)) + hooks
     if traits.states_on == "cpu":
         num_gathers = max(1, traits.gathers_per_micro_step * steps)
         offload = _offload_s(work, group, copies_in=num_gathers, copies_out=1)
-        return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload, python_s=python)
+        return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload, **python)
     updating = optimizer_s(work, 1 / group, is_sharded=True)
-    return Spread(whole.forward_s, whole.backward_s, updating, exposed, python_s=python)
+    return Spread(whole.forward_s, whole.backward_s, updating, exposed, **python)
 
 
 def _shard_ranks(setup: Setup) -> int:
@@ -131,15 +133,16 @@ def deepspeed(work: Work) -> Spread:
         waiting = times * link.all_reduce_s(work.grads)
         waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
     name = "hooks.gather" if strategy.stage == 3 else "hooks.tensor"
-    hooks = hooks_s(work, name, work.num_tensors) if strategy.stage else 0.0
-    backward, python = whole.backward_s + copied + hooks, {"backward": hooks}
+    hooks, hidden = hooks_s(work, name, work.num_tensors) if strategy.stage else (0.0, 0.0)
+    backward = whole.backward_s + copied + hooks
+    python: dict[str, Any] = {"python_s": {"backward": hooks}, "hidden_s": hidden}
     share = 1 / ranks if strategy.stage else 1.0
     exposed = factored(work, waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         offload = _offload_s(work, ranks, copies_in=copies_in, copies_out=_times_out(strategy, steps))
-        return Spread(whole.forward_s, backward, 0.0, exposed, offload_s=offload, python_s=python)
-    return Spread(whole.forward_s, backward, optimizer_s(work, share), exposed, python_s=python)
+        return Spread(whole.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
+    return Spread(whole.forward_s, backward, optimizer_s(work, share), exposed, **python)
 
 
 def _times_out(strategy: DeepSpeedStrategy, steps: int) -> int:

@@ -170,7 +170,7 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
     )
     found = spread(work)
     other = constants.value("step", 0.0)
-    idle_s = _idle_host_s(forward, backward, setup) if machine.is_cuda else 0.0
+    idle_s = _idle_host_s(forward, backward, setup) - found.hidden_s if machine.is_cuda else 0.0
     get_batch = _get_batch_s(setup, constants, case.figures, found.total_s + other, idle_s)
     run = constants.value("factor.run", 1.0)
     terms = {

@@ -90,6 +90,8 @@ class Spread:
     offload_s: float = 0.0
     python_s: Mapping[str, float] = field(default_factory=dict)
     """Of these, by the term of `plan.time`, what is an engine's own Python, which the host is the bound of."""
+    hidden_s: float = 0.0
+    """Of such Python, what the host does while it is ahead of the device, beside the step's own seconds."""
 
     @property
     def total_s(self) -> float:
@@ -114,16 +116,16 @@ def factored(work: Work, seconds: float) -> float:
     return seconds * work.constants.value("factor.communication", 1.0)
 
 
-def hooks_s(work: Work, name: str, number: int) -> float:
-    """Return the seconds of a step by which an engine's own Python holds up its passes.
+def hooks_s(work: Work, name: str, number: int) -> tuple[float, float]:
+    """Return the seconds of a step by which an engine's own Python holds up its passes, and those that hold nothing up.
 
     Args:
         work: Of the step.
         name: Of the figure of the machine, for one of what the engine looks after; 0 where it is not known.
         number: Of these.
     """
-    each = number * work.constants.value(name, 0.0)
-    return work.setup.grad_accum_steps * work.slower * max(0.0, each - work.idle_s)
+    each, steps = number * work.constants.value(name, 0.0), work.setup.grad_accum_steps
+    return steps * work.slower * max(0.0, each - work.idle_s), steps * min(each, work.idle_s)
 
 
 def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> float:

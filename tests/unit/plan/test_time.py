@@ -302,6 +302,16 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
     assert terms(setup(DDPStrategy(kind="ddp"), 4), slow) == terms(setup(DDPStrategy(kind="ddp"), 4))
 
 
+def test_the_host_does_one_thing_at_a_time_while_it_is_ahead() -> None:
+    way, alone = setup(Zero3Strategy(kind="zero3"), 4), terms(SINGLE)
+    ahead = alone["forward"] + alone["backward"]
+    # 4 rows take as long as the host is ahead, and FSDP2's Python takes a quarter of that.
+    both = ROUND.replaced(figures(loader=ahead / 4, hooks__unit=ahead / 4 / 13).by_name)
+    assert terms(way, ROUND.replaced(figures(loader=ahead / 4).by_name))["get_batch"] == pytest.approx(0, abs=1e-9)
+    assert terms(way, both)["get_batch"] == pytest.approx(ahead / 4)
+    assert terms(way, both)["communication_exposed"] == pytest.approx(terms(way)["communication_exposed"])
+
+
 def test_batches_are_waited_for_where_nothing_hides_them() -> None:
     slow = ROUND.replaced(figures(loader=1.0).by_name)
     alone = terms(SINGLE)
