@@ -71,8 +71,13 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     is_grouped = any(folders != [Path(word)] for word, folders in expanded.items())
     _refuse_twice(expanded)
     found = read_runs([folder for folders in expanded.values() for folder in folders])
-    groups = _as_named(expanded, found) if is_grouped else _by_configuration(found.runs)
-    return _arrangement(found, (Family("", tuple(groups), _baseline(groups, baseline)),))
+    if not is_grouped:
+        groups = _by_configuration(found.runs)
+        return _arrangement(found, (Family("", tuple(groups), _baseline(groups, baseline)),))
+    named = _as_named(expanded, found)
+    groups = _distinct([_label(runs) for runs in named.values()], list(named), list(named.values()))
+    of = next((group.label for word, group in zip(named, groups, strict=True) if word == baseline), baseline)
+    return _arrangement(found, (Family("", tuple(groups), _baseline(groups, of)),))
 
 
 def _arrangement(found: Found, families: tuple[Family, ...], allowed: frozenset[str] = frozenset()) -> Arrangement:
@@ -115,10 +120,10 @@ def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
                 raise ConfigError(f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group")
 
 
-def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> list[Group]:
-    """Return a group for each word."""
+def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> dict[str, tuple[RunRecord, ...]]:
+    """Return the runs of each word, of one configuration."""
     by_folder = {run.folder: run for run in found.runs}
-    groups = []
+    groups = {}
     for word, folders in expanded.items():
         runs = tuple(by_folder[folder] for folder in folders if folder in by_folder)
         if len({configuration_key(run) for run in runs}) > 1:
@@ -128,7 +133,7 @@ def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> list[Grou
                 f"{', ...' if len(keys) > 5 else ''}; name each configuration by itself"
             )
         if runs:
-            groups.append(Group(word, runs))
+            groups[word] = runs
     return groups
 
 
@@ -138,10 +143,14 @@ def _by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
     for run in runs:
         found.setdefault((configuration_key(run), _environment(run), machine_of(run)), []).append(run)
     groups = [tuple(group) for group in found.values()]
-    labels = [_label(group) for group in groups]
+    return _distinct([_label(group) for group in groups], [group[0].name for group in groups], groups)
+
+
+def _distinct(labels: Sequence[str], others: Sequence[str], groups: Sequence[tuple[RunRecord, ...]]) -> list[Group]:
+    """Return the groups by their labels, each by its other one where two have the same."""
     return [
-        Group(label if labels.count(label) == 1 else group[0].name, group)
-        for label, group in zip(labels, groups, strict=True)
+        Group(label if labels.count(label) == 1 else other, runs)
+        for label, other, runs in zip(labels, others, groups, strict=True)
     ]
 
 

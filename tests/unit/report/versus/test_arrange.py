@@ -34,9 +34,17 @@ def test_patterns_and_lists_are_groups(tmp_path):
     make_runs(tmp_path)
     words = [f"{tmp_path}/single*", f"{tmp_path}/ddp_seed1,{tmp_path}/ddp_seed3"]
     groups, baseline = groups_of(words)
-    assert [len(runs) for runs in groups.values()] == [3, 2]
-    assert baseline == words[0]
-    assert groups_of(words, words[1])[1] == words[1]
+    assert {label: len(runs) for label, runs in groups.items()} == {"single": 3, "ddp": 2}
+    assert baseline == "single"
+    assert groups_of(words, words[1])[1] == "ddp"
+    assert groups_of(words, "ddp")[1] == "ddp"
+
+
+def test_groups_whose_runs_begin_alike_are_called_as_they_are_written(tmp_path):
+    one = [make_run(tmp_path / f"run-{seed}", seed=seed) for seed in (1, 2)]
+    two = [make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp") for seed in (3, 4)]
+    words = [",".join(map(str, one)), ",".join(map(str, two))]
+    assert [*groups_of(words)[0]] == words
 
 
 def test_a_baseline_is_a_group_a_run_or_its_folder(tmp_path):
