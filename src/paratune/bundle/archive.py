@@ -12,7 +12,7 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,7 +80,8 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{path} cannot be written: {reason}; nothing is left of it") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # of a file system that is read-only, also where there is nothing to delete
+            aside.unlink(missing_ok=True)
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:

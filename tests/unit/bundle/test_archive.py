@@ -1,5 +1,6 @@
 """Bundles: what goes in comes out, whole or not at all; what is not honest is refused before anything is written."""
 
+import errno
 import hashlib
 import io
 import json
@@ -78,6 +79,16 @@ def test_a_file_that_became_shorter_meanwhile(tmp_path, files):
     files["data/0000/t.csv"].write_bytes(b"a")
     with pytest.raises(DataError, match="cannot be written"):
         write_bundle(tmp_path / "b.tar", manifest, files)
+
+
+def test_a_file_system_that_is_read_only(tmp_path, files, monkeypatch):
+    def read_only(*_arguments, **_named):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(archive.Path, "open", read_only)
+    monkeypatch.setattr(archive.Path, "unlink", read_only)
+    with pytest.raises(DataError, match=r"b\.tar cannot be written: Read-only file system; nothing is left of it"):
+        write_bundle(tmp_path / "b.tar", Manifest({"run": {}}, {}, ()), {})
 
 
 @pytest.mark.parametrize("at", [600, 2000, 4000, 6000])
