@@ -84,7 +84,12 @@ CASES = [
         "transformers#28134: the schedule of a short run never warmed up",
         long_warmup,
     ),
-    Case("never_due", "load_best_model_at_end with eval_steps above the steps of the run", evaluated_never),
+    Case(
+        "never_due",
+        "load_best_model_at_end with eval_steps above the steps of the run",
+        evaluated_never,
+        level="problem",
+    ),
     Case("too_many_workers", "64 loader processes on 32 cores", loaders, line="data.num_workers: 31"),
     Case(
         "tracker_online",

@@ -66,6 +66,9 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
     if train["schedule"] != "constant" or train["warmup_steps"] or train["warmup_ratio"]:
         notes.append(f"learning rate {train['learning_rate']:g} from the first step on")
     train.update(schedule="constant", warmup_steps=None, warmup_ratio=None, epochs=None, max_steps=num_steps)
+    for section in (values["evaluate"], values["checkpoint"]):
+        if section["steps"] is not None:
+            section["steps"] = min(section["steps"], num_steps)
     return values, notes
 
 

@@ -84,6 +84,12 @@ def _when(config: Config) -> Iterator[Problem]:
         if section.every != "steps" and section.steps is not None:
             wanted = f"without {name}.every: steps (it is {section.every})"
             yield no_effect(f"{name}.steps", section.steps, wanted, keys)
+        elif section.steps and config.train.max_steps and section.steps > config.train.max_steps:
+            yield Problem(
+                f"{name}.steps is {section.steps}, more than train.max_steps: {config.train.max_steps}; "
+                "it would never be due",
+                (f"{name}.steps", "train.max_steps"),
+            )
 
 
 def _choosing(config: Config) -> Iterator[Problem]:

@@ -124,8 +124,9 @@ def check_steps(setup: Setup) -> Iterator[Finding]:
     for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
         if section.steps is not None and section.steps > steps:
             what = f"{name}.steps is {section.steps}, and the run takes {steps} steps"
-            why, line = f"Then {_NEVER[name]}.", f"{name}.steps: {max(1, steps // 5)}"
-            yield Finding("never_due", "warning", what, why, where=setup.where(f"{name}.steps"), line=line)
+            why = f"Then {_NEVER[name]}; paratune train ends with exit code 2."
+            line = f"{name}.steps: {max(1, steps // 5)}"
+            yield Finding("never_due", "problem", what, why, where=setup.where(f"{name}.steps"), line=line)
 
 
 def total_steps(setup: Setup) -> int | None:

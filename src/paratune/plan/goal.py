@@ -210,9 +210,22 @@ def probe_matrix(
     best = open_[0].prediction
     steps = max(_LEAST_STEPS, round(_QUALITY_SHARE * (best.num_steps or 0)))
     for name, factor in (("half", 0.5), ("same", 1.0), ("twice", 2.0)):
-        length = {"train.max_steps": steps, "train.epochs": None, "train.learning_rate": learning_rate * factor}
-        tries[f"quality-{name}-learning-rate"] = _settings(best) | length
+        rate = {"train.learning_rate": learning_rate * factor}
+        tries[f"quality-{name}-learning-rate"] = _settings(best) | _length(best, steps) | rate
     return {"base": {"extends": base, **overrides}, "axes": {"try": tries}}
+
+
+def _length(each: Prediction, steps: int) -> dict[str, Any]:
+    """Return the settings of a run of so many steps: a warm-up of the same share, and nothing due after its end."""
+    config = each.option.config
+    found: dict[str, Any] = {"train.max_steps": steps, "train.epochs": None}
+    if config.train.warmup_steps:
+        warmup = round(config.train.warmup_steps * steps / (each.num_steps or steps))
+        found["train.warmup_steps"] = min(max(1, warmup), steps)
+    for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
+        if section.steps is not None and section.steps > steps:
+            found[f"{name}.steps"] = steps
+    return found
 
 
 def _settings(each: Prediction) -> dict[str, Any]:

@@ -115,3 +115,13 @@ def test_one_process_takes_no_more_at_a_time_than_the_others(load: Any):
     single, ddp = (candidate(load(), common, name, 4) for name in ("single", "ddp"))
     assert (single.world_size, single.config.batch.micro_batch_size) == (1, 4)
     assert (ddp.world_size, ddp.config.batch.micro_batch_size) == (4, None)
+
+
+def test_what_is_due_after_more_steps_than_are_tried_is_no_problem(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(TEXT.format(batch="{global: 16}", strategy="single"))
+    often = [f"{name}.{each}" for name in ("evaluate", "checkpoint") for each in ("every=steps", "steps=100")]
+    often.append("data.split.validation=0.1")
+    loaded = load_config(tmp_path / "c.yaml", often)
+    values, _ = common_values(loaded, 2, 3)
+    found = candidate(loaded, values, "ddp", 2).config
+    assert (found.train.max_steps, found.evaluate.steps, found.checkpoint.steps) == (3, 3, 3)

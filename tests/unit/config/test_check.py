@@ -28,6 +28,14 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("evaluate.every=steps", "evaluate.steps is required with evaluate.every: steps"),
         ("evaluate.steps=5", "evaluate.steps: 5 has no effect without evaluate.every: steps (it is epoch)"),
         ("checkpoint.every=steps", "checkpoint.steps is required with checkpoint.every: steps"),
+        (
+            "train.epochs= train.max_steps=5 evaluate.every=steps evaluate.steps=6",
+            "evaluate.steps is 6, more than train.max_steps: 5; it would never be due",
+        ),
+        (
+            "train.epochs= train.max_steps=5 checkpoint.every=steps checkpoint.steps=6",
+            "checkpoint.steps is 6, more than train.max_steps: 5; it would never be due",
+        ),
         ("checkpoint.steps=5 checkpoint.every=never", "checkpoint.steps: 5 has no effect without checkpoint"),
         ("evaluate.patience=2", "evaluate.patience: 2 needs evaluate.best"),
         ("evaluate.min_delta=0.1", "evaluate.min_delta: 0.1 has no effect without evaluate.patience"),

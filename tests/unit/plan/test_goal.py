@@ -30,9 +30,9 @@ def _no_traits(kind: str) -> Traits:
     raise AssertionError(kind)
 
 
-def ways(*, fits: bool = True, price: float | None = None) -> list[Prediction]:
+def ways(*settings: str, fits: bool = True, price: float | None = None) -> list[Prediction]:
     """Return ddp on 1, 2 and 4 devices: 12 steps of 100, 60 and 40 ms, twice as long at most, half at least."""
-    loaded = load_config(CONFIG, ["train.epochs=3"])
+    loaded = load_config(CONFIG, ["train.epochs=3", *settings])
     machine = replace(machine_of("a100-40gb"), price_per_hour=price)
     job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
     options, _ = enumerate_options(job, loaded, machine, Asked((1, 2, 4), ("ddp",), ("fp32",)), _no_traits)
@@ -135,3 +135,15 @@ def test_probes_time_what_is_open_and_try_learning_rates() -> None:
     assert tries["quality-half-learning-rate"]["nproc"] == 4
     with pytest.raises(ConfigError, match="there is nothing to probe"):
         probe_matrix("base.yaml", {}, judge(parse_goal("within 0.01s"), ways(), {}), learning_rate=4e-5)
+
+
+def test_probes_of_quality_have_nothing_due_after_their_end() -> None:
+    steps = ("evaluate.every=steps", "evaluate.steps=51", "checkpoint.every=steps", "checkpoint.steps=50")
+    warmup = ("train.warmup_ratio=", "train.warmup_steps=6")
+    found = probe_matrix("base.yaml", {}, judge(Goal(), ways(*steps, *warmup), {}), learning_rate=4e-5)
+    probe = found["axes"]["try"]["quality-same-learning-rate"]
+    # 50 steps: a warm-up of 6 in 12 steps is one of half of them, and checkpoints every 50 come at the end.
+    assert probe["train.max_steps"] == 50
+    assert probe["train.warmup_steps"] == 25
+    assert probe["evaluate.steps"] == 50
+    assert "checkpoint.steps" not in probe

@@ -111,6 +111,10 @@ def _when(section: str, word: str, strategy: str, key: str, settings: Settings, 
         out.put(f"{section}.every", "epoch", f"{DECIDE}: {key} is {steps}")
         return
     out.put(f"{section}.every", "steps", settings.origin(strategy))
+    last = settings.whole("max_steps") or -1
+    if 0 < last < steps:  # the Trainer comes to none of them
+        out.put(f"{section}.steps", last, f"{settings.origin(key)}: {int(steps)}, above max_steps; once, at the end")
+        return
     out.put(f"{section}.steps", int(steps), settings.origin(key))
 
 

@@ -93,6 +93,9 @@ def test_the_settings_of_the_sentiment_study(tmp_path: Path):
     ("settings", "option", "value"),
     [
         ({"max_steps": 30, "num_train_epochs": 2}, "train.max_steps", 30),
+        ({"max_steps": 30}, "checkpoint.steps", 30),  # the Trainer's default is every 500
+        ({"max_steps": 30, "eval_strategy": "steps", "eval_steps": 40}, "evaluate.steps", 30),
+        ({"max_steps": 30, "eval_strategy": "steps", "eval_steps": 15}, "evaluate.steps", 15),
         ({"learning_rate": "3e-5"}, "train.learning_rate", 3e-5),
         ({"warmup_steps": 10}, "train.warmup_steps", 10),
         ({"warmup_steps": 0.1}, "train.warmup_ratio", 0.1),
