@@ -153,8 +153,8 @@ def test_what_the_first_step_does_not_need_is_not_imported_before_it(bench, tmp_
     assert not {"pandas", "scipy.stats", "sklearn", "matplotlib", "datasets", "deepspeed"} & set(modules)
 
 
-def test_pretrain_leaves_out_lines_that_share_eight_words_with_what_is_measured(bench):
-    measured = bench("pretrain").ShingleSet(8, ["um dois três quatro cinco seis sete oito nove", "Só isto."])
+def test_benchmarks_of_portuguese_leave_out_lines_that_share_eight_words_with_what_is_measured(bench):
+    measured = bench("portuguese").ShingleSet(["um dois três quatro cinco seis sete oito nove", "Só isto."])
     assert "ZERO, um dois três quatro cinco seis sete oito" in measured
     assert "dois três quatro cinco seis sete oito nove, dez" in measured
     assert "um dois três quatro cinco seis sete e oito nove" not in measured
@@ -162,9 +162,9 @@ def test_pretrain_leaves_out_lines_that_share_eight_words_with_what_is_measured(
     assert "só isto não" not in measured
 
 
-def test_pretrain_takes_marks_out_of_snippets_of_a_search(bench):
+def test_tokenizer_takes_marks_out_of_snippets_of_a_search(bench):
     snippet = 'o <em>sal&aacute;rio</em> <em>m&iacute;nimo</em><span class="ellipsis"> ... </span>de\nLisboa<span cl'
-    assert bench("pretrain").plain(snippet) == "o salário mínimo\nde Lisboa\n"
+    assert bench("tokenizer").plain(snippet) == "o salário mínimo\nde Lisboa\n"
 
 
 def test_masks_that_repeat_are_found(bench, monkeypatch):
