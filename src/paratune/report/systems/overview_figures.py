@@ -165,16 +165,19 @@ def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> D
             panels[1].set_ylabel(f"{judged[0].capitalize()} {metric_name(judged[1])}")
 
     what = "time, memory and quality" if with_quality else "time and memory"
-    named = "; ".join(f"{number} {point.one.label}" for number, point in enumerate(front[:_MAX_LABELS], start=1))
+    numbered = [f"{number} {point.one.label}" for number, point in enumerate(front[:_MAX_LABELS], start=1)]
     more = f"; {len(front) - _MAX_LABELS} more" if len(front) > _MAX_LABELS else ""
     caption = sentences(
-        f"Coloured: no other configuration is as good in {what} and better in one of them: {named}{more}. "
+        f"Coloured: no other configuration is as good in {what} and better in one of them: "
+        f"{'; '.join(numbered)}{more}. "
         "Grey: another one is.",
         "" if with_quality else "Quality is not known of all of them.",
         f"Not drawn: {len(systems.measured) - len(points)} that are probes, of another task, or trained something "
         "that no axis says." if len(points) < len(systems.measured) else "",
     )  # fmt: skip
-    legend = (Key("not beaten", RUN_COLOURS[0], is_area=True), Key("beaten", _GREY, is_area=True))
+    # The file of a figure has no caption: what its numbers stand for has to be in it.
+    keys = (("not beaten", RUN_COLOURS[0]), ("beaten", _GREY), *((label, RUN_COLOURS[0]) for label in numbered))
+    legend = tuple(Key(label, colour, is_area=True) for label, colour in keys)
     title = f"Pareto front of {what}: {task.split(' ')[0]}"
     return Drawing(key, title, caption, draw, 3.6, whole=True, legend=legend)
 

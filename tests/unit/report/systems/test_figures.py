@@ -59,6 +59,8 @@ def test_the_pareto_front(tmp_path: Path):
     (drawing,) = pareto(systems)
     svg = drawn(drawing)
     assert "1 a; 2 c." in drawing.caption
+    # A file of it has no caption.
+    assert [key.label for key in drawing.legend] == ["not beaten", "beaten", "1 a", "2 c"]
     assert "c: 20.2 s, 2 GiB, validation accuracy 0.9000; not beaten" in svg
     for label in ("Training time (s)", "Peak memory per device (GiB)", "Validation Accuracy ↑"):
         assert label in svg
