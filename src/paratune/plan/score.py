@@ -141,7 +141,7 @@ def row_texts(each: Scored) -> list[str]:
         each.kind,
         str(each.num_ranks),
         _ms(each.predicted_s),
-        f"{_ms(each.low_s)} to {_ms(each.high_s)}",
+        NOT_AVAILABLE if each.low_s is None else f"{_ms(each.low_s)} to {_ms(each.high_s)}",
         _ms(each.measured_s),
         _percent(each.time_error),
         covered,

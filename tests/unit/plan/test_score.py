@@ -52,3 +52,5 @@ def test_runs_without_a_prediction_say_why() -> None:
         "none: not predicted: because",
     ]
     assert Score((old, none)).coverage is None
+    # No predicted time, no interval.
+    assert [row_texts(each)[3:5] for each in (old, none)] == [["n/a", "n/a"]] * 2
