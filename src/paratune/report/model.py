@@ -164,6 +164,9 @@ def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
     for run, unknown in zip(runs, why_unknown(runs), strict=True):
         for text in (*_notes_of(run), *unknown):
             said.setdefault(text, []).append(run.name)
+    cost, of = _cost_of_measuring(runs)
+    if of:
+        said[cost] = of
     for text, names in said.items():
         who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "
         yield f"{who}{text}" if who else text[0].upper() + text[1:]
@@ -171,6 +174,22 @@ def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
         yield "Peak memory is of different kinds, which do not compare: see the row Kind."
     if len({run.task for run in runs}) > 1:
         yield "The runs have different tasks; scores and losses of one say nothing about those of another."
+
+
+def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
+    """Return what it cost, from the least to the most, and the names of the runs that know."""
+    found = [
+        (run.name, cost, 100 * share)
+        for run in runs
+        if (cost := run.number("summary.recorder.cost_ms_per_step")) is not None
+        and (share := run.number("summary.recorder.cost_share")) is not None
+    ]
+    if not found:
+        return "", []
+    names, costs, shares = zip(*found, strict=True)
+    of_step = " to ".join(dict.fromkeys(f"{value:.3f}" for value in (min(costs), max(costs))))
+    of_time = " to ".join(dict.fromkeys(f"{value:.2f}%" for value in (min(shares), max(shares))))
+    return f"measuring itself cost {of_step} ms a step ({of_time}).", list(names)
 
 
 def _notes_of(run: RunRecord) -> Iterator[str]:
@@ -205,9 +224,6 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
             f"gone on with otherwise (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases are "
             "those of all its sessions together, memory is that of the last."
         )
-    cost, share = run.number("summary.recorder.cost_ms_per_step"), run.number("summary.recorder.cost_share")
-    if cost is not None and share is not None:
-        yield f"measuring itself cost {cost:.3f} ms a step ({100 * share:.2f}%)."
     yield from unknown_reasons(run)
     if run.get("summary.stop_reason") == "early_stopping":
         yield f"stopped early, after {_count(steps)} steps, because validation did not improve."

@@ -458,3 +458,19 @@ def test_many_runs_stand_below_each_other(tmp_path):
     assert "The first 24 of 30 runs." in page
     assert "The first 24 of 29 runs; report.csv has all." in page
     assert len(made.as_dict()["runs"]) == 30
+
+
+def test_the_cost_of_measuring_is_said_once_for_all_runs(tmp_path):
+    costs = {"a": (10.25, 0.002), "b": (9.5, 0.0005), "c": (9.75, 0.001)}
+    runs = [
+        make_run(
+            tmp_path / name,
+            summary_changes={"recorder.cost_ms_per_step": cost, "recorder.cost_share": share},
+        )
+        for name, (cost, share) in costs.items()
+    ]
+    (note,) = (note for note in report.make(runs, None).notes if "measuring itself" in note)
+    assert note == "All runs: measuring itself cost 9.500 to 10.250 ms a step (0.05% to 0.20%)."
+    unknown = make_run(tmp_path / "d", summary_changes={"recorder": None})
+    (note,) = (note for note in report.make([runs[0], unknown], None).notes if "measuring itself" in note)
+    assert note == "a: measuring itself cost 10.250 ms a step (0.20%)."
