@@ -135,10 +135,9 @@ def read_site(path: Path) -> Site:
         raise failure(path, problems, path.name)
     values, findings = validate_as(Site, found, "a site")
     problems += findings.problems
-    site = None if problems else Site.model_validate(values)
-    if site is not None:
-        problems += _problems(site)
-    if site is None or problems:
+    site = Site.model_validate(values)
+    problems += _problems(site, are_all_known=not problems)
+    if problems:
         raise failure(path, [_placed(problem, tree.places, path.name) for problem in problems], path.name)
     return site
 
@@ -152,9 +151,14 @@ def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
     return Problem(problem.message, problem.keys, places.get(key, Place(file, 1)))
 
 
-def _problems(site: Site) -> list[Problem]:
-    """Return what is wrong with values that have the right type: they go into a script, and must not act in it."""
-    found = [*_unfit_words(site), *_unfit_options(site), *_unfit_variables(site), *_contradictions(site)]
+def _problems(site: Site, *, are_all_known: bool) -> list[Problem]:
+    """Return what is wrong with values that have the right type: they go into a script, and must not act in it.
+
+    Where not all options are known as they were meant no contradiction is looked for.
+    """
+    found = [*_unfit_words(site), *_unfit_options(site), *_unfit_variables(site)]
+    if are_all_known:
+        found += _contradictions(site)
     return [Problem(f"{key} {reason}", (key,)) for key, reason in found]
 
 

@@ -34,6 +34,19 @@ def test_all_problems_are_said_with_their_lines(tmp_path: Path):
     assert 'line 3: time is "4h" (text)' in text
     assert 'line 4: account is "a b" (text)' in text
     assert "line 2: nodes is 0" in text
+    assert "line 5: modules[0] is 'gcc; reboot'" in text
+    assert "line 6: venv is '$(reboot)'" in text
+    assert "line 7: sbatch[0] gives --gres" in text
+
+
+def test_a_value_that_is_missing_is_one_problem(tmp_path: Path):
+    (tmp_path / "s.yaml").write_text("gpu_type: a100\nnodes: x\ncontainer: {binds: [/data]}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_site(tmp_path / "s.yaml")
+    assert [line.split(" is ")[0].strip() for line in str(caught.value).splitlines()[1:]] == [
+        "line 2: nodes",
+        "line 3: container.image",
+    ]
 
 
 @pytest.mark.parametrize(
