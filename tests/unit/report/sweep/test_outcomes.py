@@ -16,6 +16,7 @@ from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import subject
 from paratune.report.sweep.outcomes import Figure, SweepReport, read_outcomes
 from paratune.report.sweep.tables import candidates, chosen, mean_text, missing
+from paratune.report.sweep.terminal import by_reason
 from paratune.sweep_record import Axis, CellRecord, SweepRecord, read_sweep, run_folder_of, write_sweep
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
@@ -144,6 +145,17 @@ def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
     assert group.chosen is None
     assert "nothing is chosen: no candidate has all of its runs" in group.remarks
     assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
+
+
+def test_a_terminal_says_a_reason_once(tmp_path: Path):
+    names = [f"{rate}_seed-{seed}" for rate in ("low", "high") for seed in (1, 2, 3)]
+    report = make(tmp_path / "m", missing=dict.fromkeys(names[:4], "pending") | {names[4]: "failed"})
+    (table,) = missing(report)
+    assert [by_reason(table).title, *by_reason(table).rows] == [
+        "Without results: 5 of 6 runs",
+        ("high_seed-1, low_seed-1, low_seed-2 and 1 more", "not trained yet"),
+        ("high_seed-2", "failed: the loss is nan"),
+    ]
 
 
 def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
