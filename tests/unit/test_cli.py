@@ -215,6 +215,17 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch):
         cli.main()
 
 
+def test_native_code_that_crashes_leaves_the_stacks_of_python():
+    program = (
+        "import os, signal, sys; from paratune import cli; sys.argv = ['paratune', 'crash']\n"
+        "@cli.app.command\ndef crash() -> None:\n    os.kill(os.getpid(), signal.SIGSEGV)\ncli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    assert re.search(r"Current thread .*\n  File .* in crash\n", done.stderr)
+
+
 def test_a_reader_that_has_enough_is_no_error():
     process = subprocess.Popen(
         [sys.executable, "-m", "paratune", "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -3,10 +3,12 @@
 Exit codes are those of `paratune.errors`; docs/exit_codes.md lists them.
 """
 
+import faulthandler
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 from cyclopts import App
 from rich.text import Text
@@ -38,6 +40,13 @@ for _command in _COMMANDS:
     app.command(_command)
 
 
+def _show_stacks_of_a_crash() -> None:
+    """Have native code that crashes (SIGSEGV, SIGABRT, SIGBUS) leave the stacks of Python on stderr."""
+    with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no stderr that has a descriptor
+        if not faulthandler.is_enabled():
+            faulthandler.enable()
+
+
 def _let_the_launcher_speak_first(error: ParatuneError) -> None:
     """Wait, when a rank was lost, until what started this process has seen which one and of what."""
     from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
@@ -65,6 +74,7 @@ def _note_exit_code(code: int) -> None:
 
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
+    _show_stacks_of_a_crash()
     try:
         code = app(result_action="return_value")
         sys.stdout.flush()

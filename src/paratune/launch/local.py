@@ -27,6 +27,10 @@ GRACE_S = 5.0
 """Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
 STOP_GRACE_S = 10.0
 """Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
+LAST_LINES = 30
+"""Of what a rank said on stderr that ended with an error."""
+CRASH_LINES = 300
+"""Of one that was killed: stacks of all of its threads."""
 PROGRAM = (sys.executable, "-P", "-m", "paratune")
 """-P: modules are found where the `paratune` command finds them, and not in the working directory."""
 _PR_SET_PDEATHSIG = 1
@@ -215,7 +219,8 @@ def _say_how_it_ended(rank: _Rank, num_processes: int) -> None:
     others = "the others are ended" if rank.code < 0 else "the others were ended"
     print(f"rank {rank.number} of {num_processes} {how}; {others}", file=sys.stderr, flush=True)  # noqa: T201
     if rank.stderr and (text := rank.stderr.read_text("utf-8", "replace").strip()):
-        print(plain_lines("\n".join(text.splitlines()[-30:])), file=sys.stderr, flush=True)  # noqa: T201
+        last = text.splitlines()[-(CRASH_LINES if _was_killed(rank) else LAST_LINES) :]
+        print(plain_lines("\n".join(last)), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _was_killed(rank: _Rank) -> bool:

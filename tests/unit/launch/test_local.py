@@ -133,6 +133,12 @@ def test_the_code_and_the_words_of_the_rank_that_failed_come_through(run: Run, c
     assert "error: train.csv is not there" in said
 
 
+def test_all_stacks_of_a_rank_that_crashed_come_through(run: Run, capfd: pytest.CaptureFixture[str]):
+    run("if rank == 1:\n    print(*range(250), sep='\\n', file=sys.stderr, flush=True)\n    os.abort()\ntime.sleep(60)")
+    said = capfd.readouterr().err.splitlines()
+    assert said[said.index("0") :] == [str(number) for number in range(250)]
+
+
 def test_what_all_ranks_find_wrong_is_said_once(run: Run, capfd: pytest.CaptureFixture[str]):
     assert run("print('error: no such column', file=sys.stderr); sys.exit(3)") == 3
     assert capfd.readouterr().err == "error: no such column\n"
