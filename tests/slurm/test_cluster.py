@@ -143,7 +143,9 @@ def test_srun_needs_no_torchrun_and_wrong_starts_are_named(world: Path):
 
 
 def test_a_signal_while_it_starts_is_heard(world: Path, paratune: Run):
-    job = submitted(paratune(*LAUNCH, "--set", "run.name=early", "--json"))
+    # 400 steps of 50 ms at least: the first pass may be heard by nobody, and the next one is 5 s later.
+    name = ("--set", "run.name=early", "--set", "train.epochs=40", "--set", "strategy={kind: 'outside:Slow'}")
+    job = submitted(paratune(*LAUNCH, *name, "--json"))
     run = world / "runs" / "early"
     wait_until(lambda: "start 0" in read_text(run / "slurm" / f"{job}.txt"), "it starts")
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)
