@@ -1,10 +1,12 @@
 """What the predictions advise, in words: what to run, what not to bother with, and why a curve will be flat."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from paratune.plan.enumerate import ALL
 from paratune.plan.predict import Prediction, Span, devices
+from paratune.plan.time import BOUND_OF
 from paratune.units import format_bytes, format_duration, format_share
 
 ALIKE = 0.1
@@ -13,6 +15,8 @@ FLAT = 0.7
 """Efficiency of scaling below which it is said why."""
 COSTLY = 2.0
 """Times the device-hours of the cheapest way that the advised one may take at most, for its speed."""
+NAMED = 0.1
+"""Share of the time that more devices do not save from which it is said what takes it."""
 _SECOND = 0.9995
 """Below, times are shown in milliseconds."""
 
@@ -205,21 +209,24 @@ def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
     if ratio == 1 or speedup / ratio >= FLAT:
         return
     shares = [each.setup.global_batch_size / each.setup.num_ranks for each in (few, many)]
-    assert many.time is not None
-    fixed = {
-        "launching operations": many.time.bound == "host",
-        f"exchanging data ({duration(many.time.terms['communication_exposed'])} a step)": (
-            many.time.terms["communication_exposed"] > 0.05 * many.time.total_s
-        ),
-        "updating the weights": many.time.terms["optimizer"] > 0.1 * many.time.total_s,
-    }
-    causes = [cause for cause, holds in fixed.items() if holds] or ["what a step costs besides its samples"]
     yield (
         f"The global batch stays {many.setup.global_batch_size}, so the curve flattens: from "
         f"{devices(few.setup.num_ranks)} to {many.setup.num_ranks} it is {speedup:.2g} times as fast, not {ratio:g} "
-        f"times. A device's part of a step shrinks from {shares[0]:g} to {shares[1]:g} samples, and not with it "
-        f"{' and '.join(causes)}."
+        f"times. A device's part of a step shrinks from {shares[0]:g} to {shares[1]:g} samples; what shrinks less: "
+        f"{_causes(few, many, ratio)}."
     )
+
+
+def _causes(few: Prediction, many: Prediction, ratio: float) -> str:
+    """Return what takes the time that more devices do not save, the most first, with its seconds of a step on many."""
+    assert few.time is not None
+    assert many.time is not None
+    before, now = few.time.parts, many.time.parts
+    lost = {part: max(0.0, seconds - before[part] / ratio) for part, seconds in now.items()}
+    named = [part for part in lost if lost[part] >= NAMED * math.fsum(lost.values())]
+    texts = [f"{PARTS[part]} ({duration(now[part])})" for part in sorted(named, key=lost.__getitem__, reverse=True)]
+    first, last = ", ".join(texts[:-1]), texts[-1]
+    return f"{first + ' and ' if first else ''}{last}, of {duration(many.time.total_s)} a step"
 
 
 def _span(prediction: Prediction) -> Span:
@@ -254,12 +261,16 @@ def _times(prediction: Prediction) -> str:
 
 
 def _bound(prediction: Prediction) -> str:
-    assert prediction.time is not None
-    return BOUNDS[prediction.time.bound]
+    time = prediction.time
+    assert time is not None
+    if time.bound != "host":
+        return BOUNDS[time.bound]
+    most = max((part for part in time.parts if BOUND_OF[part] == "host"), key=time.parts.__getitem__)
+    return f"{BOUNDS['host']}: most of it is {PARTS[most]}"
 
 
 BOUNDS = {
-    "host": "the host, which launches the operations",
+    "host": "the host",
     "compute": "arithmetic",
     "memory": "the bandwidth of the device's memory",
     "link": "the link between devices",
@@ -267,6 +278,19 @@ BOUNDS = {
     "loader": "making batches",
 }
 """What `StepTime.bound` means, in words."""
+PARTS = {
+    "launch": "launching operations",
+    "python": "the engine's own Python",
+    "bookkeeping": "the bookkeeping of a step",
+    "compute": "arithmetic",
+    "memory": "kernels that wait for memory or are short",
+    "update": "updating the weights",
+    "communication": "exchanging data",
+    "bubble": "the bubble of the pipeline",
+    "offload": "the way to the host's memory and back",
+    "loader": "making batches",
+}
+"""What `StepTime.parts` are, in words."""
 
 
 def span_text(span: Span | None) -> str:

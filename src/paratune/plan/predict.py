@@ -137,6 +137,7 @@ class Prediction:
             "largest_micro_batch": self.largest_micro_batch,
             **spans,
             "terms_s": None if self.time is None else dict(self.time.terms),
+            "parts_s": None if self.time is None else dict(self.time.parts),
             "bound": None if self.time is None else self.time.bound,
             "why_no_time": self.why_no_time,
             "steps_per_epoch": self.steps_per_epoch,

@@ -27,6 +27,19 @@ TERMS = (
 )
 """They sum to the step."""
 BOUNDS = ("host", "compute", "memory", "link", "offload", "loader")
+BOUND_OF = {
+    "launch": "host",
+    "python": "host",
+    "bookkeeping": "host",
+    "compute": "compute",
+    "memory": "memory",
+    "update": "memory",
+    "communication": "link",
+    "bubble": "link",
+    "offload": "offload",
+    "loader": "loader",
+}
+"""By what takes the time of a step (`StepTime.parts`), of `BOUNDS` the one that it counts as."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +65,13 @@ class StepTime:
     high_s: float
     """Bounds between which it should lie, from those of all figures of the machine."""
     bound: str
-    """What most of it is bound by, of `BOUNDS`: launching operations, arithmetic, memory, what lies between ranks (a
-    pipeline's bubble too), moving states to the host and back, or making batches."""
+    """What most of it is bound by, of `BOUNDS`: the host (launching operations, engines' Python), arithmetic, memory,
+    what lies between ranks (a pipeline's bubble too), moving states to the host and back, or making batches."""
     main_constants: tuple[str, ...]
     """Figures of the machine to which the interval owes most, the most important first."""
+    parts: Mapping[str, float]
+    """The same step by what takes its time, by the names of `BOUND_OF`: calling operations, an engine's own Python,
+    arithmetic, ... They sum to the step too."""
 
 
 def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> StepTime | None:
@@ -76,7 +92,7 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
     case = _Case(profile, profile.blocks, profile.rest, setup, machine, figures)
     try:
         asked = _Asked(constants.by_name)
-        terms, bound = _terms(case, Constants(asked))
+        terms, parts = _terms(case, Constants(asked))
         total = math.fsum(terms.values())
         shifts = {name: _shift(case, constants, name, total) for name in constants if name in asked.names}
     except KeyError:
@@ -88,8 +104,9 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
         total_s=total,
         low_s=total * math.exp(-faster),
         high_s=total * math.exp(slower),
-        bound=bound,
+        bound=_bound(parts),
         main_constants=tuple(name for name in ordered[:3] if max(shifts[name]) > 0),
+        parts=parts,
     )
 
 
@@ -147,8 +164,8 @@ def _shift(case: _Case, constants: Constants, name: str, total: float) -> tuple[
     return max(0.0, -min(moved)), max(0.0, *moved)
 
 
-def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
-    """Return the terms of a step, and what most of it is bound by.
+def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the terms of a step, and its parts.
 
     Raises:
         KeyError: A figure of the machine is not known.
@@ -184,7 +201,7 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], str]:
         "other": run * other,
     }
     python = {term: run * seconds for term, seconds in found.python_s.items()}
-    return terms, _bound(terms, forward, backward, python)
+    return terms, _parts(terms, forward, backward, python)
 
 
 def _pass(case: _Case, constants: Constants, name: str) -> PassTime:
@@ -230,22 +247,38 @@ def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: f
     return max(0.0, making - idle_s)
 
 
-def _bound(terms: Mapping[str, float], forward: PassTime, backward: PassTime, python: Mapping[str, float]) -> str:
-    """Return what most of a step is bound by; `python` is what the terms have of an engine's own Python."""
-    shares = dict.fromkeys(BOUNDS, 0.0) | {"host": math.fsum(python.values())}
+def _parts(
+    terms: Mapping[str, float], forward: PassTime, backward: PassTime, python: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the terms by what takes their time; `python` is what they have of an engine's own Python."""
     terms = {term: seconds - python.get(term, 0.0) for term, seconds in terms.items()}
+    parts = {
+        "launch": 0.0,
+        "python": math.fsum(python.values()),
+        "bookkeeping": terms["other"],
+        "compute": 0.0,
+        "memory": 0.0,
+        "update": terms["optimizer"],
+        "communication": terms["communication_exposed"],
+        "bubble": terms["bubble"],
+        "offload": terms["offload"],
+        "loader": terms["get_batch"],
+    }
     for term, each in (("forward", forward), ("backward", backward)):
         if each.is_queued and each.is_host_bound:
-            shares["host"] += terms[term]
+            parts["launch"] += terms[term]
             continue
         on_host = 0.0 if each.is_queued or not each.total_s else each.host_s / each.total_s
         arithmetic = each.arithmetic_s / each.device_s * (1 - on_host) if each.device_s else 0.0
-        shares["host"] += terms[term] * on_host
-        shares["compute"] += terms[term] * arithmetic
-        shares["memory"] += terms[term] * (1 - on_host - arithmetic)
-    shares["memory"] += terms["optimizer"]
-    shares["link"] += terms["communication_exposed"] + terms["bubble"]
-    shares["offload"] += terms["offload"]
-    shares["loader"] += terms["get_batch"]
-    shares["host"] += terms["other"]
+        parts["launch"] += terms[term] * on_host
+        parts["compute"] += terms[term] * arithmetic
+        parts["memory"] += terms[term] * (1 - on_host - arithmetic)
+    return parts
+
+
+def _bound(parts: Mapping[str, float]) -> str:
+    """Return what most of a step is bound by."""
+    shares = dict.fromkeys(BOUNDS, 0.0)
+    for part, seconds in parts.items():
+        shares[BOUND_OF[part]] += seconds
     return max(BOUNDS, key=shares.__getitem__)

@@ -39,7 +39,7 @@ def ways(*settings: str, fits: bool = True, price: float | None = None) -> list[
     found = []
     for option, step in zip(options, (0.1, 0.06, 0.04), strict=True):
         memory = Memory({"activations": GIB * option.setup.micro_batch_size}, {}, "backward")
-        time = StepTime({}, step, step / 2, step * 2, "compute", ())
+        time = StepTime({}, step, step / 2, step * 2, "compute", (), {})
         found.append(Prediction(option, memory, fits, 0, 32, time, None, 100 / 32, 12, machine))
     return found
 

@@ -24,7 +24,7 @@ from paratune.plan.predict import Prediction, Predictor, Span, start_command
 from paratune.plan.profiles import Profiles
 from paratune.plan.setup import Setup
 from paratune.plan.table import Plan, _in_lines, impossible_lines
-from paratune.plan.time import TERMS, StepTime
+from paratune.plan.time import BOUND_OF, TERMS, StepTime
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
 GIB = 2**30
@@ -32,7 +32,10 @@ GIB = 2**30
 
 @pytest.fixture
 def simple(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 GiB of states, shared where weights are, and 1 GiB a sample; 1 ms a step, 2 ms a sample, 4 ms between ranks."""
+    """1 GiB of states, shared where weights are, and 1 GiB a sample; 1 ms a step, 2 ms a sample, 4 ms between ranks.
+
+    Where weights are shared it is 8 ms, of which the engine's own Python takes 5.
+    """
 
     def peak(shape: Any, setup: Setup, on_cuda: bool) -> Memory:
         states = GIB // setup.num_ranks if setup.traits.shards else GIB
@@ -44,7 +47,10 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
         terms["optimizer"] = 1e-3
         terms["communication_exposed"] = (4e-3 if setup.num_ranks > 1 else 0) * (2 if setup.traits.shards else 1)
         total = math.fsum(terms.values())
-        return StepTime(terms, total, total / 1.5, total * 1.5, "compute", ())
+        python = 5e-3 if setup.num_ranks > 1 and setup.traits.shards else 0.0
+        parts = dict.fromkeys(BOUND_OF, 0.0) | {"compute": terms["forward"], "update": 1e-3, "python": python}
+        parts["communication"] = terms["communication_exposed"] - python
+        return StepTime(terms, total, total / 1.5, total * 1.5, "compute", (), parts)
 
     monkeypatch.setattr(predict_module, "peak", peak)
     monkeypatch.setattr(predict_module, "step_time", time)
@@ -185,8 +191,30 @@ def test_more_devices_are_not_advised_at_any_price() -> None:
     assert "without taking more than 2 times the device-hours of the cheapest" in lines
     assert (
         "The global batch stays 8, so the curve flattens: from 1 device to 4 it is 1.9 times as fast, not 4 times. "
-        "A device's part of a step shrinks from 8 to 2 samples, and not with it exchanging data (4 ms a step)" in lines
+        # Of 9 ms on four devices, a quarter of one device's 16 + 1 ms would have been left: 4 and 0.25.
+        "A device's part of a step shrinks from 8 to 2 samples; what shrinks less: exchanging data (4 ms) and updating "
+        "the weights (1 ms), of 9 ms a step." in lines
     )
+
+
+@pytest.mark.usefixtures("simple")
+def test_python_of_the_engine_is_not_called_exchanging_data() -> None:
+    found = predicted("batch.global=8", strategies=("zero3",), num_ranks=(2, 4))
+    # 8 + 1 + 8 ms on two devices, 4 + 1 + 8 on four. Not halved: Python 5 - 2.5, exchange 3 - 1.5, update 1 - 0.5.
+    assert (
+        "from 2 devices to 4 it is 1.3 times as fast, not 2 times. A device's part of a step shrinks from 4 to 2 "
+        "samples; what shrinks less: the engine's own Python (5 ms), exchanging data (3 ms) and updating the weights "
+        "(1 ms), of 13 ms a step." in "\n".join(plan_advice(found))
+    )
+
+
+@pytest.mark.usefixtures("simple")
+@pytest.mark.parametrize(("part", "words"), [("launch", "launching operations"), ("python", "the engine's own Python")])
+def test_a_step_that_the_host_binds_says_by_what(part: str, words: str) -> None:
+    (two,) = predicted(strategies=("zero3",), num_ranks=(2,))
+    assert two.time is not None
+    busy = replace(two, time=replace(two.time, bound="host", parts=dict(two.time.parts) | {part: 1.0}))
+    assert f"bound by the host: most of it is {words}." in "\n".join(plan_advice([busy]))
 
 
 def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:

@@ -87,7 +87,7 @@ def test_without_runs_nothing_changes() -> None:
 def test_a_run_is_read_from_its_record(tmp_path: Path) -> None:
     phases = {name: {"median_ms": 10.0} for name in ("get_batch", "forward", "backward", "optimizer", "other")}
     (tmp_path / "summary.json").write_text(json.dumps({"phases": phases, "step_ms": {"median": 50.0}}))
-    predicted = StepTime(dict.fromkeys(TERMS, 1.0), 8.0, 7.0, 9.0, "compute", ())
+    predicted = StepTime(dict.fromkeys(TERMS, 1.0), 8.0, 7.0, 9.0, "compute", (), {})
     found = observation(tmp_path, predicted, TRAITS["ddp"])
     assert found.total_s == 0.05
     assert found.measured["backward"] == 0.01

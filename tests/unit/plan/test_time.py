@@ -1,5 +1,6 @@
 """Times of a step against arithmetic written out: a machine whose figures are round, a profile of BERT-base."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -297,8 +298,15 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
     assert terms(way, quick) == terms(way)
     # Python is the host's, whatever the term that has it.
     busy = ROUND.replaced(figures(**{figure: (ahead + 100) / number}).by_name)
-    bounds = [step_time(bert_base(), way, machine(each), JOB) for each in (ROUND, busy)]
-    assert [each and each.bound for each in bounds] == ["compute", "host"]
+    quiet, loud = (step_time(bert_base(), way, machine(each), JOB) for each in (ROUND, busy))
+    assert quiet is not None
+    assert loud is not None
+    assert (quiet.bound, loud.bound) == ("compute", "host")
+    assert quiet.parts["python"] == 0
+    assert loud.parts["python"] == pytest.approx(100)
+    assert loud.parts["communication"] == pytest.approx(quiet.terms["communication_exposed"])
+    for found in (quiet, loud):
+        assert math.fsum(found.parts.values()) == pytest.approx(found.total_s)
     assert terms(setup(DDPStrategy(kind="ddp"), 4), slow) == terms(setup(DDPStrategy(kind="ddp"), 4))
 
 
