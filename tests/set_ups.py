@@ -46,6 +46,11 @@ WHEELS = {
         "torch_cuda": "13.0",
         "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"),
     },
+    # Of 2.11 alone.
+    "cu128": {
+        "torch_cuda": "12.8",
+        "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+    },
 }
 STORAGE = {"filesystem": "lustre", "kind": "network", "free_bytes": 2**40, "total_bytes": 2**42}
 WORDS = [
@@ -199,8 +204,12 @@ class SetUp:
         self.probes["gpu_processes"] = {}
 
     def _install(self, line: str) -> None:
-        if match := re.search(r"--force-reinstall torch --index-url https://download.pytorch.org/whl/(cu\d+)", line):
-            self.probes |= WHEELS[match[1]]  # of another folder there is no torch
+        if match := re.fullmatch(r"pip install --force-reinstall (.+) --index-url \S+pytorch.org/whl/(cu\d+)", line):
+            assert (match[1], match[2] == "cu128") in (("torch", False), ("'torch==2.11.*'", True))
+            self.probes |= WHEELS[match[2]]  # of another folder there is no torch
+            # A torch for GPUs sees those that the driver does.
+            seen = [{**GPU, "capability": each} for each in self.probes.get("capabilities", ())]
+            self.node["gpus"] = self.node["gpus"] or seen
         elif match := re.fullmatch(
             r"pip uninstall -y (\S+) && pip install --force-reinstall --no-deps (\S+)==.+", line
         ):

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from broken_setups.changes import edit_json, with_environ, with_probes
-from set_ups import GPU, STORAGE, T4, Case, in_slurm, with_gpus
+from set_ups import GPU, STORAGE, T4, WHEELS, Case, in_slurm, with_gpus
 
 MIXED_TOPOLOGY = """\
 \tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
@@ -133,10 +133,9 @@ CASES = [
     ),
     Case(
         "driver_old",
-        "a Blackwell on a driver for CUDA 12, for which no build of torch has its kernels",
-        lambda s: (with_gpus(s, 1, {**GPU, "capability": "12.0"}), s.probes.update(driver="570.1", driver_cuda="12.8")),
-        line="",
-        after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0"),
+        "ComfyUI#16438: a Blackwell on a driver for CUDA 12, whose kernels are in cu128 alone",
+        with_probes(driver="570.1", driver_cuda="12.8", torch_cuda="13.0", capabilities=("12.0",)),
+        line="pip install --force-reinstall 'torch==2.11.*' --index-url https://download.pytorch.org/whl/cu128",
     ),
     Case(
         "driver_old",
@@ -159,6 +158,43 @@ CASES = [
         after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0", torch_cuda="13.0"),
     ),
     Case(
+        "torch_build",
+        "a build for processors beside a B200 and a driver for CUDA 12: cu126 has no kernels for it",
+        with_probes(driver="570.1", driver_cuda="12.8", capabilities=("10.0",)),
+        line="pip install --force-reinstall 'torch==2.11.*' --index-url https://download.pytorch.org/whl/cu128",
+    ),
+    Case(
+        "torch_build",
+        "a build for processors beside a H100 and a driver for CUDA 12",
+        with_probes(driver="535.1", driver_cuda="12.2", capabilities=("9.0",)),
+        line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
+    ),
+    Case(
+        "torch_build",
+        "a build for processors beside a V100 and a driver for CUDA 13: cu130 has no kernels for it",
+        with_probes(driver="580.1", driver_cuda="13.0", capabilities=("7.0",)),
+        line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
+    ),
+    Case(
+        "gpu_kernels",
+        "a Blackwell on a driver for CUDA 12, and cu126, which cu130 could not replace there",
+        lambda s: (
+            with_gpus(s, 1, {**GPU, "name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}),
+            s.probes.update(WHEELS["cu126"], driver="570.1", driver_cuda="12.8"),
+        ),
+        line="pip install --force-reinstall 'torch==2.11.*' --index-url https://download.pytorch.org/whl/cu128",
+    ),
+    Case(
+        "gpu_kernels",
+        "a B200 and a V100 in one machine, for both of which no build has kernels",
+        lambda s: (
+            with_gpus(s, 1, {**GPU, "capability": "10.0"}),
+            s.node["gpus"].append({**GPU, "name": "Tesla V100", "capability": "7.0"}),
+        ),
+        line="",
+        after=lambda s: s.node["gpus"].pop(),
+    ),
+    Case(
         "gpu_kernels",
         "pytorch#172352: no kernel image is available for execution on a V100, whose kernels are in cu126 alone",
         lambda s: with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),
@@ -168,8 +204,7 @@ CASES = [
         "gpu_kernels",
         "no kernel image is available for execution on a GPU that is newer than torch",
         with_probes(gpus=1, torch_archs=("sm_70", "sm_75")),
-        line="pip install --upgrade torch",
-        after=lambda s: s.probes.update(torch_archs=("sm_80", "sm_90")),
+        line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
     ),
     Case(
         "nccl_differs",

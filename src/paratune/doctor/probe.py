@@ -116,6 +116,10 @@ def _of_nvidia(environ: Mapping[str, str]) -> dict[str, Any]:
     return {
         "driver": driver,
         "driver_cuda": parse_driver_cuda(heading),
+        # By itself: drivers of series 470 know no compute_cap, and refuse all that is asked with it (candle#733).
+        "capabilities": parse_capabilities(
+            hardware.command_output("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
+        ),
         "topology": hardware.command_output("nvidia-smi", "topo", "-m"),
         # nvidia-smi numbers all GPUs of the machine, torch those that CUDA_VISIBLE_DEVICES leaves.
         "gpu_processes": {} if environ.get("CUDA_VISIBLE_DEVICES") else used,
@@ -141,6 +145,11 @@ def parse_gpu_rows(text: str) -> tuple[dict[int, int], str | None]:
             if cells[2].isdigit():
                 used[int(cells[0])] = int(cells[2]) * MIB
     return used, driver
+
+
+def parse_capabilities(text: str) -> tuple[str, ...]:
+    """Return the compute capability of each GPU whose driver tells it, from rows of `compute_cap`."""
+    return tuple(line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\d+\.\d\s*", line))
 
 
 def _of_torch(machine: Machine) -> dict[str, Any]:

@@ -146,6 +146,8 @@ class Probes:
     """Version of NVIDIA's driver."""
     driver_cuda: str | None = None
     """Newest CUDA that the driver knows, from the heading of nvidia-smi."""
+    capabilities: tuple[str, ...] = ()
+    """Compute capabilities of all GPUs of this machine, such as "8.6", from nvidia-smi: torch may see none of them."""
     torch_cuda: str | None = None
     """CUDA that torch was built with; None for a build for processors."""
     torch_nccl: str | None = None

@@ -2,29 +2,17 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup
+from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
 from paratune.hardware import gpu_links
 from paratune.units import format_bytes
 
 BUSY_SHARE = 0.1
 """Of a GPU's memory that others may hold without a word."""
 MIN_SHM_BYTES = 256 * 2**20
-WHEELS = {12: "cu126", 13: "cu130"}
-"""Build of torch that runs on each driver of a CUDA major version, and is there for all versions that paratune takes
-(PyTorch's RELEASE.md, CUDA support matrix, 2.11 to 2.14)."""
-OLD_GPUS = "cu126"
-"""The build that still has kernels for GPUs before Turing (sm_75), and none for those after Hopper; same source."""
-NEWEST_OLD = 90
-"""The last architecture of that build: Hopper."""
-
-
-def _install(wheels: str) -> str:
-    """Return the command that puts another build of torch in the place of one that pip takes for the same version."""
-    return f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{wheels}"
 
 
 def check_driver(setup: Setup) -> Iterator[Finding]:
@@ -37,21 +25,42 @@ def check_driver(setup: Setup) -> Iterator[Finding]:
     if built and known and known[0] < built[0]:
         what = f"torch is built with CUDA {probes.torch_cuda}, and the driver knows CUDA {probes.driver_cuda}"
         why = "torch sees no GPU (`The NVIDIA driver on your system is too old`)."
-        wheels = WHEELS.get(known[0])
-        fits = wheels is not None and not (wheels == OLD_GPUS and any(_arch(gpu) > NEWEST_OLD for gpu in setup.gpus))
-        line, remedy = (_install(wheels), "or a newer driver") if wheels and fits else ("", "a newer driver")
+        build = build_for(known[0], _archs(setup))
+        line, remedy = (build.install, "or a newer driver") if build else ("", "a newer driver")
         yield Finding("driver_old", "problem", what, why, remedy, where, line)
     elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
         what = "torch is a build for processors, and there is an NVIDIA driver"
+        if build_for(NEWEST_CUDA, _archs(setup)) is None:
+            why = f"No build of torch has kernels for {_in_words(_archs(setup))}: the run computes on processors."
+            yield Finding("torch_build", "note", what, why, "", "torch")
+            return
         why = "The run computes on processors while GPUs stand idle."
-        newest = max(WHEELS)
-        line, remedy = _install(WHEELS.get(known[0] if known else newest, WHEELS[newest])), ""
-        if known and known[0] < min(WHEELS):  # none of the builds runs on it
-            line, remedy = "", f"a newer driver, for this one knows CUDA {probes.driver_cuda}, and then {line}"
-        yield Finding("torch_build", "problem", what, why, remedy, "torch", line)
+        yield Finding("torch_build", "problem", what, why, *_other_build(setup))
     elif built and known:
         what = f"torch with CUDA {probes.torch_cuda} on a driver for CUDA {probes.driver_cuda}"
         yield Finding("driver", "ok", what, where=where)
+
+
+def _other_build(setup: Setup) -> tuple[str, str, str]:
+    """Return remedy, place and line of a finding: a build of torch for driver and GPUs, or what must come before it."""
+    numbers, known = _archs(setup), _pair(setup.probes.driver_cuda)
+    here, best = (build_for(cuda, numbers) for cuda in (known[0] if known else NEWEST_CUDA, NEWEST_CUDA))
+    if best is None:
+        return f"another GPU, for no build of torch has kernels for {_in_words(numbers)}", "torch", ""
+    later = f"a newer driver, for this one knows CUDA {setup.probes.driver_cuda}, and then {best.install}"
+    if here is None:
+        return later, "torch", ""
+    return f"or {later}" if here.last_torch else "", "torch", here.install
+
+
+def _archs(setup: Setup) -> list[int]:
+    """Return the architectures of the GPUs: of those that torch sees, or else of all that the driver does."""
+    known = [gpu["capability"] for gpu in setup.gpus if gpu["capability"] is not None]
+    return [_arch(capability) for capability in known or setup.probes.capabilities]
+
+
+def _in_words(numbers: Collection[int]) -> str:
+    return ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
 
 
 def check_kernels(setup: Setup) -> Iterator[Finding]:
@@ -59,24 +68,23 @@ def check_kernels(setup: Setup) -> Iterator[Finding]:
     # A build for ROCm names its own (gfx90a), which say nothing of capabilities.
     is_cuda = any(arch.startswith("sm_") for arch in archs)
     for gpu in setup.gpus if is_cuda and not setup.start.is_elsewhere else ():
-        number = _arch(gpu)
-        exact = [int(match[1]) for arch in archs if (match := re.fullmatch(r"sm_(\d+)a?", arch))]
-        can_compile = any(
-            int(match[1]) <= number for arch in archs if (match := re.fullmatch(r"compute_(\d+)a?", arch))
-        )
-        # Kernels run on later GPUs of the same major version.
-        if can_compile or any(each // 10 == number // 10 and each <= number for each in exact):
+        number = _arch(gpu["capability"])
+        if has_kernels(archs, number):
             continue
         what = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
         why = "The first operation ends with `no kernel image is available for execution on the device`."
-        line = _install(OLD_GPUS) if number < min(exact, default=0) else "pip install --upgrade torch"
-        yield Finding("gpu_kernels", "problem", what, why, "a build for this GPU", "torch", line)
+        remedy, where, line = _other_build(setup)
+        build = build_for(NEWEST_CUDA, _archs(setup))
+        if build is not None and not has_kernels(build.archs, number):
+            kinds = _in_words(_archs(setup))
+            remedy, line = f"GPUs of one kind (CUDA_VISIBLE_DEVICES), for no build has kernels for {kinds}", ""
+        yield Finding("gpu_kernels", "problem", what, why, remedy, where, line)
         return
 
 
-def _arch(gpu: Mapping[str, Any]) -> int:
-    """Return the capability of a GPU as names of architectures have it: 86 for 8.6; 0 where it is not known."""
-    return int(str(gpu["capability"]).replace(".", "")) if gpu["capability"] is not None else 0
+def _arch(capability: str) -> int:
+    """Return a compute capability as names of architectures have it: 86 for 8.6."""
+    return int(capability.replace(".", ""))
 
 
 def check_nccl(setup: Setup) -> Iterator[Finding]:
@@ -88,7 +96,7 @@ def check_nccl(setup: Setup) -> Iterator[Finding]:
         why = "Collectives hang or end with `unhandled system error`, when nodes load different ones."
         line = "unset LD_PRELOAD" if "nccl" in setup.machine.environ.get("LD_PRELOAD", "") else "unset LD_LIBRARY_PATH"
         yield Finding("nccl_differs", "warning", what, why, "or load the module of the version of torch", "NCCL", line)
-    if all(installed.values()) and major in WHEELS:
+    if all(installed.values()) and f"nvidia-nccl-cu{major}" in installed:
         right = f"nvidia-nccl-cu{major}"
         (wrong,) = set(installed) - {right}
         what = "NCCL is installed for CUDA 12 and for CUDA 13, in the same folder"

@@ -110,6 +110,7 @@ HEALTHY = {
     "in a batch script, before srun": lambda s: (in_batch_step(s), s.probes.update(batch_script=SRUN_SCRIPT)),
     "in a shell of salloc": lambda s: in_batch_step(s),
     "a build for ROCm": with_probes(gpus=2, torch_archs=("gfx90a", "gfx942"), torch_cuda=None, driver=None),
+    "a K80, for which no torch has kernels": with_probes(driver="470.1", driver_cuda="11.4", capabilities=("3.7",)),
     "a site that loads its compilers": lambda s: (
         on_site(s, brings_software=True),
         s.set("strategy", {"kind": "deepspeed", "offload_optimizer": True, "cpu_adam": True}),

@@ -7,6 +7,7 @@ import pytest
 
 from paratune.doctor import probe
 from paratune.doctor.batch_script import read_in_tasks, starts_with_srun, wrong_rank_line
+from paratune.doctor.torch_builds import build_for
 from paratune.doctor.versions import linked_groups, numa_nodes
 from paratune.hardware import gpu_links
 
@@ -30,6 +31,34 @@ def test_rows_of_gpus():
     text = "0, 550.54.15, 4\n1, 550.54.15, 71233\n2, 550.54.15, [N/A]\n"
     assert probe.parse_gpu_rows(text) == ({0: 4 * 2**20, 1: 71233 * 2**20}, "550.54.15")
     assert probe.parse_gpu_rows("No devices were found\n") == ({}, None)
+
+
+def test_rows_of_compute_capabilities():
+    # --query-gpu=compute_cap --format=csv,noheader; ggml-org/llama.cpp#22519, and a driver of series 470 (candle#733).
+    assert probe.parse_capabilities("8.9\n8.6\n12.0\n[N/A]\n") == ("8.9", "8.6", "12.0")
+    assert probe.parse_capabilities('Field "compute_cap" is not a valid field to query.\n\n') == ()
+
+
+# The matrix of 2.11 (pytorch#175253). B300 is 10.3 and runs kernels for 10.0; Thor is 11.0; a K80 3.7.
+@pytest.mark.parametrize(
+    ("cuda", "capabilities", "name"),
+    [
+        (13, [], "cu130"),
+        (12, [], "cu126"),
+        (11, [], None),
+        (13, [100], "cu130"),
+        (12, [100], "cu128"),
+        (12, [103], "cu128"),
+        (12, [110], None),
+        (13, [110], "cu130"),
+        (13, [70, 70, 80], "cu126"),
+        (12, [86, 120], "cu128"),
+        (14, [37], None),
+    ],
+)
+def test_the_build_of_torch_for_driver_and_gpus(cuda, capabilities, name):
+    build = build_for(cuda, capabilities)
+    assert (build.name if build else None) == name
 
 
 def test_the_version_of_nvcc():
