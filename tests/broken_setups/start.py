@@ -29,6 +29,12 @@ def srun_forgotten(set_up):
     set_up.probes["batch_script"] = "#!/bin/bash\n#SBATCH --nodes=2\n# no srun here\nparatune train run.yaml\n"
 
 
+def srun_forgotten_below(set_up):
+    srun_forgotten(set_up)
+    set_up.probes["batch_script"] = "#!/bin/bash\n#SBATCH --nodes=2\nbash train.sh\n"
+    set_up.probes["called_scripts"] = {"train.sh": "cd run\npython -m paratune train run.yaml\n"}
+
+
 def under_torchrun(set_up):
     environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
     with_environ(TORCHELASTIC_RUN_ID="abc", **environ)(set_up)
@@ -94,6 +100,12 @@ CASES = [
         "srun_forgotten",
         "accelerate#2816: I forgot srun",
         srun_forgotten,
+        level="problem",
+    ),
+    Case(
+        "srun_forgotten",
+        "accelerate#2816: forgotten in a script that the batch script calls",
+        srun_forgotten_below,
         level="problem",
     ),
     Case(

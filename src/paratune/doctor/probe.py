@@ -21,6 +21,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import traits_of
+from paratune.doctor.batch_script import read_called
 from paratune.doctor.finding import Machine
 from paratune.doctor.processes import resolve
 from paratune.doctor.setup import Probes, Start
@@ -43,14 +44,15 @@ def gather(machine: Machine, start: Start, data_files: Sequence[Path], damaged_c
         data_files: Whose reading is timed.
         damaged_checkpoint: Passed on.
     """
-    speed = probe_write(machine.out_folder)
+    speed, script = probe_write(machine.out_folder), _batch_script(machine.environ)
     return Probes(
         **_of_nvidia(machine.environ),
         **_of_torch(machine),
         loaded_nccl=loaded_nccl(),
         nvcc=nvcc_version(hardware.command_output(_nvcc(machine.environ) or "nvcc", "--version")),
         tools=_tools(machine),
-        batch_script=_batch_script(machine.environ),
+        batch_script=script,
+        called_scripts=read_called(script or "", machine.environ, Path.cwd()),
         interfaces=_interfaces(),
         port_is_free=port_is_free,
         resolve=resolve,

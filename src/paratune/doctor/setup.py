@@ -166,6 +166,8 @@ class Probes:
     """Path of each program that was looked for and found."""
     batch_script: str | None = None
     """Text of the script of the job that this is in; None outside of one, and where there is none, as with salloc."""
+    called_scripts: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the scripts that it calls, by the names that it has for them; those that can be read."""
     interfaces: tuple[str, ...] | None = None
     """Network interfaces of this machine."""
     port_is_free: Callable[[int], bool] = lambda _port: True

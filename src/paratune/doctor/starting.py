@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
-from paratune.doctor.batch_script import read_in_tasks, starts_with_srun, wrong_rank_line
+from paratune.doctor.batch_script import look_into, read_in_tasks, wrong_rank_line
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
 from paratune.doctor.setup import Setup
@@ -120,20 +120,11 @@ def check_visible(setup: Setup) -> Iterator[Finding]:
 def check_slurm(setup: Setup) -> Iterator[Finding]:
     environ, start = setup.machine.environ, setup.start
     in_job, in_step = "SLURM_JOB_ID" in environ, "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ
-    script = setup.probes.batch_script
     if start.needs_srun and "srun" not in setup.probes.tools:
         what, why = "there is no srun on this machine", "The processes of the job are started by it."
         yield Finding("no_srun", "problem", what, why, "", "PATH", "module load slurm")
-    if in_job and not in_step and start.num_nodes > 1 and not starts_with_srun(script):
-        what = f"the job has {start.num_nodes} nodes, and this is its batch step, which runs on the first alone"
-        why = (
-            "Without srun all processes are started on the first node, SLURM_NODEID is 0 for each of them, and the "
-            "others wait for ever."
-        )
-        line = f"srun --ntasks-per-node={start.processes_per_node} paratune train {setup.path}"
-        # In a shell of salloc nothing says how the run will be started.
-        level: Level = "note" if script is None else "problem"
-        yield Finding("srun_forgotten", level, what, why, "", "SLURM_JOB_ID without SLURM_STEP_ID", line)
+    if in_job and not in_step and start.num_nodes > 1:
+        yield from _check_srun(setup)
     ranks = {name: environ[name] for name in ("RANK", "SLURM_PROCID") if name in environ}
     yield from _check_node_rank(setup, in_step)
     is_one_each = environ.get("SLURM_NTASKS") == environ.get("WORLD_SIZE")
@@ -144,6 +135,29 @@ def check_slurm(setup: Setup) -> Iterator[Finding]:
         why = "Two processes may take the same rank, and wait for each other for ever."
         line = "unset RANK LOCAL_RANK WORLD_SIZE"
         yield Finding("rank_differs", "problem", what, why, "srun's own are then taken", "RANK", line)
+
+
+def _check_srun(setup: Setup) -> Iterator[Finding]:
+    """Say that srun is missing where a script shows it, and that it is needed where none shows how the run starts."""
+    start, script = setup.start, setup.probes.batch_script
+    seen = look_into(script or "", setup.probes.called_scripts)
+    if seen.names_srun:
+        return
+    what = f"the job has {start.num_nodes} nodes, and this is its batch step, which runs on the first alone"
+    why = (
+        "Without srun all processes are started on the first node, SLURM_NODEID is 0 for each of them, and the others "
+        "wait for ever."
+    )
+    line = f"srun --ntasks-per-node={start.processes_per_node} paratune train {setup.path}"
+    level: Level = "note"
+    where = "SLURM_JOB_ID without SLURM_STEP_ID"
+    if seen.plain is not None:
+        name, number, command = seen.plain
+        level, where, what = "problem", f"{name}, line {number}", f"{what}: {command}"
+    elif script is not None:  # in a shell of salloc there is none
+        unread = f", and {', '.join(seen.unread)} could not be read" if seen.unread else ""
+        what = f"{what}; its script names no srun and does not show what starts the run{unread}"
+    yield Finding("srun_forgotten", level, what, why, "", where, line)
 
 
 def _check_node_rank(setup: Setup, in_step: bool) -> Iterator[Finding]:

@@ -108,6 +108,16 @@ HEALTHY = {
         s.set("strategy.kind", "ddp"),
     ),
     "in a batch script, before srun": lambda s: (in_batch_step(s), s.probes.update(batch_script=SRUN_SCRIPT)),
+    "in a batch script that calls one with srun": lambda s: (
+        in_batch_step(s),
+        s.probes.update(
+            batch_script="#!/bin/bash\nbash b.sh\n", called_scripts={"b.sh": "srun paratune train run.yaml"}
+        ),
+    ),
+    "in a batch script that calls what cannot be read": lambda s: (
+        in_batch_step(s),
+        s.probes.update(batch_script="#!/bin/bash\nbash $DIR/b.sh\n"),
+    ),
     "in a shell of salloc": lambda s: in_batch_step(s),
     "a build for ROCm": with_probes(gpus=2, torch_archs=("gfx90a", "gfx942"), torch_cuda=None, driver=None),
     "a K80, for which no torch has kernels": with_probes(driver="470.1", driver_cuda="11.4", capabilities=("3.7",)),

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from paratune.doctor import probe
-from paratune.doctor.batch_script import read_in_tasks, starts_with_srun, wrong_rank_line
+from paratune.doctor.batch_script import Seen, look_into, read_called, read_in_tasks, wrong_rank_line
 from paratune.doctor.torch_builds import build_for
 from paratune.doctor.versions import linked_groups, numa_nodes
 from paratune.hardware import gpu_links
@@ -163,12 +163,16 @@ def test_how_gpus_reach_each_other(text, links, groups, nodes):
 
 
 def test_what_a_batch_script_starts():
-    assert starts_with_srun("#!/bin/bash\nsrun paratune train x.yaml\n")
-    assert starts_with_srun("#!/bin/bash\ntime srun \\\n --ntasks-per-node=1 x\n")
-    assert starts_with_srun("#!/bin/bash\n/usr/bin/srun paratune train x.yaml\nexit\n")
-    assert starts_with_srun("#!/bin/bash\nhosts=`srun hostname`\n")
-    assert not starts_with_srun("#!/bin/bash\n# srun x\nmy_srun x\nparatune train srun.yaml\n")
-    assert not starts_with_srun(None)
+    for with_srun in (
+        "srun paratune train x.yaml",
+        "time srun \\\n --ntasks-per-node=1 x",
+        "/usr/bin/srun paratune train x.yaml\nexit",
+        "hosts=`srun hostname`",
+        "srun bash other.sh",
+        'LAUNCHER="srun --ntasks-per-node=4"\n$LAUNCHER paratune train x.yaml',
+        "case $SLURM_NNODES in 1) paratune train x.yaml;; *) srun paratune train x.yaml;; esac",
+    ):
+        assert look_into(f"#!/bin/bash\n{with_srun}\n", {}).names_srun
     wrong = "#!/bin/bash\n\nsrun torchrun \\\n  --node_rank=${SLURM_NODEID} x\n"
     assert wrong_rank_line(wrong) == (3, "srun torchrun --node_rank=${SLURM_NODEID} x")
     for right in (
@@ -178,6 +182,58 @@ def test_what_a_batch_script_starts():
         "task() { torchrun --node_rank=$SLURM_NODEID x; }",  # runs in each task
     ):
         assert wrong_rank_line(right) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "number", "command"),
+    [
+        ("# srun x\nmy_srun x\nparatune train srun.yaml", 3, "paratune train srun.yaml"),
+        ("cd run && time /opt/venv/bin/paratune train x.yaml 2>&1 | tee log", 1, None),
+        ("if true; then\n  A=1 torchrun \\\n    --nnodes=2 x; fi", 2, "A=1 torchrun --nnodes=2 x"),
+        (
+            "apptainer exec a.sif python -m paratune train x.yaml &",
+            1,
+            "apptainer exec a.sif python -m paratune train x.yaml",
+        ),
+    ],
+)
+def test_a_batch_script_that_trains_on_its_own_node(script, number, command):
+    seen = look_into(script, {})
+    assert not seen.names_srun
+    assert seen.plain == ("batch script", number, command or "time /opt/venv/bin/paratune train x.yaml 2>&1")
+
+
+@pytest.mark.parametrize(
+    ("script", "unread"),
+    [
+        ("bash other.sh", ("other.sh",)),
+        ("sh -ex ./other.sh a > log 2>&1 &", ("./other.sh",)),
+        ('bash "${DIR}/do/other.sh"', ("${DIR}/do/other.sh",)),
+        ("if [ -f data/x.sh ]; then source env.sh; fi\n./train.sh x.yaml", ("env.sh", "./train.sh")),
+        ("$LAUNCHER paratune train x.yaml", ()),
+        ("mpirun -np 8 paratune train x.yaml", ()),
+        ('echo "now; paratune train x.yaml"\nmake train', ()),
+        ("cat > other.sh <<EOF\nparatune train x.yaml\nEOF\nsbatch other.sh", ()),
+        ("paratune doctor x.yaml\n/opt/venv/bin/python own.py", ()),
+        ("bash -c 'paratune train x.yaml'", ()),
+    ],
+)
+def test_a_batch_script_that_does_not_show_what_trains(script, unread):
+    assert look_into(script, {}) == Seen(False, None, unread)
+
+
+def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
+    (tmp_path / "a.sh").write_text("bash $WHERE/b.sh\nbash a.sh\n")
+    (tmp_path / "b.sh").write_text("srun paratune train x.yaml\n")
+    (tmp_path / "c.sh").write_bytes(b"\x7fELF\0")
+    script = "bash a.sh; bash c.sh; . none.sh; bash ."
+    called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
+    assert list(called) == ["a.sh", "$WHERE/b.sh"]
+    assert look_into(script, called) == Seen(True, None, ("c.sh", "none.sh", "."))
+    (tmp_path / "b.sh").write_text("\nparatune train x.yaml\n")
+    called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
+    assert look_into(script, called).plain == ("$WHERE/b.sh", 2, "paratune train x.yaml")
+    assert "$WHERE/b.sh" not in read_called(script, {}, tmp_path)
 
 
 @pytest.mark.parametrize(
