@@ -25,12 +25,51 @@ def masked(text, **options):
         ("<joão_99@exemplo.com.br>, obrigado", "<<EMAIL>>, obrigado"),
         ("geral [at] exemplo [ponto] pt", "<EMAIL>"),
         ("secretaria(arroba)exemplo.pt", "<EMAIL>"),
+        ("nome [arroba] sapo ponto pt ou [at] nada", "<EMAIL> ou [at] nada"),
+        ("Escreva a joao arroba gmail ponto com ou ligue.", "Escreva a <EMAIL> ou ligue."),
+        ("(goncin ARROBA gmail PONTO com)", "(<EMAIL>)"),
+        ("jcastro arroba eftec dot cl", "<EMAIL>"),
+        ("geral arroba cm-lisboa.pt, sempre", "<EMAIL>, sempre"),
+        ("de maria ponto silva arroba di ponto fc ponto ul ponto pt.", "de <EMAIL>."),
+        ("joão underscore 9 arroba exemplo ponto com ponto br", "<EMAIL>"),
+        ("rui arroba empresa ponto co ponto ao", "<EMAIL>"),
+        ("maria ponto silva [at] exemplo.pt", "<EMAIL>"),
+        ("A. Silva: a.silva arroba sapo ponto pt", "A. Silva: <EMAIL>"),
+        ("a ponto silva arroba sapo ponto pt", "<EMAIL>"),
+        ("maria@exemplo ponto pt; a@b.com.museum e c@d.museum", "<EMAIL>; <EMAIL> e <EMAIL>"),
+        ("nome\u00a0arroba\u00a0sapo\u00a0ponto\u00a0pt", "<EMAIL>"),
         ("@primeiro_ministro disse", "@primeiro_ministro disse"),
         ("custa 3 @ 5 euros", "custa 3 @ 5 euros"),
     ],
 )
 def test_addresses_of_email(text, expected):
     assert masked(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uma arroba de carne",
+        "duas arrobas ponto final",
+        "Comprou uma arroba. Ponto final.",
+        "A cotação da arroba caiu ponto com as chuvas.",
+        "O preço arroba ganha ponto com a alta.",
+        "Cada arroba custa mais um ponto pt do que antes.",
+        "Levou meia arroba carne, ponto com ponto.",
+        "O símbolo arroba separa ponto com ponto br.",
+        "Escreve-se com arroba e ponto com, sem espaços.",
+        "Endereço: nome, arroba, domínio, ponto e o país.",
+        "Vendia trigo arroba perdia ponto de honra.",
+        "Pesava 3 arroba velha.Com ela vinha outra.",
+        "Trouxe carne arroba\nsapo ponto pt",
+        "nome arroba sapo ponto final",
+        "O nome arroba é o ponto mais alto.",
+        "Está em sapo ponto pt, ou ponto com.",
+        "We meet at example dot com.",
+    ],
+)
+def test_arroba_and_ponto_are_words_too(text):
+    assert mask(text, ALL) == (text, 0)
 
 
 # The plan of ANACOM: 2 for places (21, 22: two digits), 91, 92, 93 and 96 mobile, 30 nomadic, 80 free of charge.
@@ -157,7 +196,7 @@ def test_a_region_that_is_not_known_is_refused(tmp_path):
     "text",
     [
         *("a" * 200_000, "a." * 100_000, "a@" * 100_000, "1 " * 100_000, "A1" * 100_000, "NIF " * 50_000),
-        "AB12-" * 40_000,
+        *("AB12-" * 40_000, "a ponto " * 25_000, "b arroba c ponto " * 12_000, "x arroba " + "c ponto " * 25_000),
     ],
 )
 def test_hostile_texts_take_no_longer_than_others(text):
