@@ -19,6 +19,9 @@ from paratune.corpus.rows import DROPPED_SCHEMA, Lost
 from paratune.errors import CheckpointError
 from paratune.records import write_json
 
+ROWS_OF_PYTHON = 250
+BYTES_OF_PYTHON = 1 << 20
+"""Rows that are held as dicts, or bytes in them; Arrow holds the others, in a fraction of the memory."""
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 16 << 20
 """Rows of a row group, or bytes of texts and payloads in them, which is what a shard takes of memory."""
@@ -82,8 +85,9 @@ class Table:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows: list[Mapping[str, Any]] = []
-        self._num_bytes = 0
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._batches: list[pa.RecordBatch] = []
+        self._num_rows = self._num_bytes = self._packed_bytes = 0
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", write_batch_size=64)
 
     def __enter__(self) -> "Table":
         return self
@@ -95,18 +99,28 @@ class Table:
 
     def add(self, row: Mapping[str, Any]) -> None:
         self._rows.append(row)
+        self._num_rows += 1
         self._num_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes | str))
-        if len(self._rows) == ROWS_AT_ONCE or self._num_bytes >= BYTES_AT_ONCE:
+        if self._num_rows == ROWS_AT_ONCE or self._num_bytes >= BYTES_AT_ONCE:
             self._flush()
+        elif len(self._rows) == ROWS_OF_PYTHON or self._num_bytes - self._packed_bytes >= BYTES_OF_PYTHON:
+            self._pack()
+
+    def _pack(self) -> None:
+        try:
+            batch = pa.RecordBatch.from_pylist(self._rows, schema=self._schema)
+        except UnicodeEncodeError:  # of names and JSON that came from outside
+            batch = pa.RecordBatch.from_pylist([_writable(row) for row in self._rows], schema=self._schema)
+        self._batches.append(batch)
+        self._rows, self._packed_bytes = [], self._num_bytes
 
     def _flush(self) -> None:
         if self._rows:
-            try:
-                table = pa.Table.from_pylist(self._rows, schema=self._schema)
-            except UnicodeEncodeError:  # of names and JSON that came from outside
-                table = pa.Table.from_pylist([_writable(row) for row in self._rows], schema=self._schema)
-            self._writer.write_table(table)
-            self._rows, self._num_bytes = [], 0
+            self._pack()
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches).combine_chunks())
+            self._batches = []
+            self._num_rows = self._num_bytes = self._packed_bytes = 0
 
 
 def _writable(row: Mapping[str, Any]) -> dict[str, Any]:

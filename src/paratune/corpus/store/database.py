@@ -22,7 +22,7 @@ from paratune.text import plain
 FILE = "corpus.duckdb"
 MEMORY = "512MiB"
 """Most memory of one connection; what takes more goes through files. Less is too little for documents of 0.5 MB."""
-FIRST_MEMORY = "128MiB"
+FIRST_MEMORY = "64MiB"
 """That with which the database is written first: buffers grow up to the limit, whatever the documents need."""
 _STORAGE = "v1.4.0"
 """The oldest DuckDB that can read the file."""

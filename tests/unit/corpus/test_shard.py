@@ -1,0 +1,55 @@
+"""How the table of a shard is written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paratune.corpus.shard import Table
+
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
+
+
+def rows(number: int, num_characters: int) -> Iterator[dict[str, Any]]:
+    """Yield rows that differ and whose texts hold so many bytes each."""
+    for each in range(number):
+        yield {"id": f"{each:06d}", "text": f"{each:06d} " * (num_characters // 7)}
+
+
+def written(path: Path, number: int, num_characters: int) -> list[int]:
+    """Write a table; return the number of rows of each of its row groups."""
+    with Table(path, SCHEMA) as table:
+        for row in rows(number, num_characters):
+            table.add(row)
+    found = pq.ParquetFile(path)
+    assert found.read().to_pylist() == list(rows(number, num_characters))
+    return [found.metadata.row_group(each).num_rows for each in range(found.num_row_groups)]
+
+
+def test_a_row_group_ends_with_its_rows_or_with_its_bytes(tmp_path: Path):
+    assert written(tmp_path / "short", 25_001, 7) == [10_000, 10_000, 5_001]
+    # 16 MiB are 16,777,216 bytes, and a row has 6 + 69,993: the 240th is the first to exceed them.
+    assert written(tmp_path / "long", 500, 70_000) == [240, 240, 20]
+    assert written(tmp_path / "even", 480, 70_000) == [240, 240]
+    assert written(tmp_path / "none", 0, 7) == []
+
+
+@pytest.mark.parametrize(("at_once", "num_bytes"), [(1, 1 << 30), (7, 1 << 30), (250, 2_000), (10**6, 1 << 30)])
+def test_how_many_rows_are_held_as_dicts_does_not_change_a_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, num_bytes: int
+):
+    written(tmp_path / "usual", 3_000, 700)
+    monkeypatch.setattr("paratune.corpus.shard.ROWS_OF_PYTHON", at_once)
+    monkeypatch.setattr("paratune.corpus.shard.BYTES_OF_PYTHON", num_bytes)
+    written(tmp_path / "other", 3_000, 700)
+    assert (tmp_path / "other").read_bytes() == (tmp_path / "usual").read_bytes()
+
+
+def test_halves_of_surrogate_pairs_become_question_marks(tmp_path: Path):
+    with Table(tmp_path / "odd", SCHEMA) as table:
+        table.add({"id": "1", "text": "bom \ud83d dia"})
+        table.add({"id": "2", "text": "olá"})
+    assert pq.read_table(tmp_path / "odd")["text"].to_pylist() == ["bom ? dia", "olá"]
