@@ -52,6 +52,8 @@ _STYLE: dict[str, Any] = {
     "grid.color": RULE,
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
 }
 
 Draw = Callable[[Any, dict[str, str]], None]
@@ -207,11 +209,12 @@ def place_drawing(sheet: Any, drawing: Drawing, left: float, bottom: float) -> N
 def settle(figure: Any) -> None:
     """Find the places of a figure's parts, for all files that are written of it.
 
-    Left to itself matplotlib looks for them whenever it writes one, and draws the whole figure once more for that.
+    Left to itself matplotlib looks for them whenever it writes one, and draws the whole figure once more for that;
+    so it does for any layout engine, that of "none" too, which is why the figure is left without one.
     """
     if figure.axes:  # a note alone stands where it was put
         figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
 
 
 def _draw_legend(figure: Any, keys: Sequence[Key]) -> None:

@@ -157,3 +157,14 @@ def test_page_and_files_are_written_of_one_figure():
     heights = [float(re.search(r'viewBox="0 0 \S+ (\S+)"', text)[1]) for text in (page, svg)]
     assert heights[1] == pytest.approx(72 * 2.2)  # inches of the axes, and a line of legend
     assert heights[1] - 0.35 * 72 < heights[0] < heights[1] - 0.15 * 72
+
+
+def test_each_file_draws_its_figure_once(tmp_path, monkeypatch):
+    times = []
+    draw = matplotlib.figure.Figure.draw
+    monkeypatch.setattr(matplotlib.figure.Figure, "draw", lambda *given: (times.append(1), draw(*given)))
+    picture = figures.phase_bars(_runs(tmp_path))
+    _svg(picture)
+    assert len(times) == 1
+    canvas.figure_files(picture)
+    assert len(times) == 3  # SVG and PNG more; a figure with a layout engine would be drawn twice for each
