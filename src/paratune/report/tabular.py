@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -82,7 +83,7 @@ class Table:
     def header(self) -> tuple[str, ...]:
         return tuple(column.label for column in self.columns)
 
-    @property
+    @cached_property
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """The texts of all cells, with their marks."""
         return tuple(tuple(entry.shown for entry in line) for line in self.lines)

@@ -1,7 +1,11 @@
 """A table of a report in a terminal: as many columns beside each other as fit, the others below."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -11,7 +15,28 @@ from paratune.text import plain
 _GAP = 2
 
 
-def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of a table none of whose cells is broken: a Rich table looks for breaks in each, which takes far longer."""
+
+    table: Table
+    columns: Sequence[int]
+    widths: Sequence[int]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        bold = console.get_style("bold")
+        marked = set(self.table.marked)
+        for position, row in enumerate(self.table.rows):
+            cells = (self._padded(plain(row[at]), at, wide) for at, wide in zip(self.columns, self.widths, strict=True))
+            yield Segment((" " * _GAP).join(cells), bold if position in marked else None)
+            yield Segment.line()
+
+    def _padded(self, text: str, at: int, wide: int) -> str:
+        room = " " * (wide - cell_len(text))
+        return text + room if at < self.table.num_labels else room + text
+
+
+def rich_table(table: Table, width: int) -> Iterator[RichTable | Text | _Lines]:
     """Yield title, columns and notes of a table; all texts of records are taken literally, never as markup.
 
     Args:
@@ -22,7 +47,7 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
         yield Text(plain(table.title), style="bold")
     for number, columns in enumerate(_blocks(table, width)):
         yield from [Text()] * (number > 0)
-        yield _rich(table, columns, width)
+        yield from _rich(table, columns, width)
     for note in table.notes:
         yield Text(plain(note), style="dim")
     yield Text()
@@ -49,23 +74,27 @@ def _blocks(table: Table, width: int) -> list[list[int]]:
 def _width(table: Table, at: int) -> int:
     """Return the width of a column whose header may be broken between words."""
     words = plain(table.header[at]).split()
-    return max(len(text) for text in (*words, *(plain(row[at]) for row in table.rows), ""))
+    return max(cell_len(text) for text in (*words, *(plain(row[at]) for row in table.rows), ""))
 
 
-def _rich(table: Table, columns: list[int], width: int) -> RichTable:
+def _rich(table: Table, columns: list[int], width: int) -> Iterator[RichTable | _Lines]:
+    """Yield the names of some columns, and the lines below them."""
     # Rich takes from the widest columns first where a line is short, and would break figures rather than headers.
     broken = [_width(table, at) for at in columns]
-    whole = [max(each, len(plain(table.header[at]))) for each, at in zip(broken, columns, strict=True)]
-    gaps = _GAP * (len(columns) - 1)
-    widths: Sequence[int | None] = broken if sum(broken) + gaps <= width < sum(whole) + gaps else [None] * len(columns)
+    whole = [max(each, cell_len(plain(table.header[at]))) for each, at in zip(broken, columns, strict=True)]
+    room = width - _GAP * (len(columns) - 1)
+    fit = next((widths for widths in (whole, broken) if sum(widths) <= room), None)
     rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
-    for at, wide in zip(columns, widths, strict=True):
+    for number, at in enumerate(columns):
         rich.add_column(
             Text(plain(table.header[at])),
             justify="left" if at < table.num_labels else "right",
             overflow="fold",
-            width=wide,
+            width=None if fit is None else fit[number],
         )
+    if fit is not None:
+        yield from (rich, _Lines(table, columns, fit))
+        return
     for position, row in enumerate(table.rows):
         rich.add_row(*(Text(plain(row[at])) for at in columns), style="bold" if position in table.marked else None)
-    return rich
+    yield rich
