@@ -78,7 +78,7 @@ class Report:
         return {
             "generator": GENERATOR,
             "schema_version": REPORT_SCHEMA_VERSION,
-            "runs": [_run_dict(run, self.rows) for run in self.runs],
+            "runs": [_run_dict(run, self.rows, position) for position, run in enumerate(self.runs)],
             "unfinished": [
                 {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
             ],
@@ -233,8 +233,8 @@ def _count(value: float | None) -> str:
     return "n/a" if value is None else f"{value:,.0f}"
 
 
-def _run_dict(run: RunRecord, rows: Sequence[Row]) -> dict[str, Any]:
-    cells = {row.key: next(cell for cell in row.cells if cell.run == run.name) for row in rows}
+def _run_dict(run: RunRecord, rows: Sequence[Row], position: int) -> dict[str, Any]:
+    cells = {row.key: row.cells[position] for row in rows}
     confusion = run.get("summary.confusion")
     return {
         "run": run.name,

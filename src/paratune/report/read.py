@@ -290,6 +290,8 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve]:
 
 def number_in(value: Any) -> float | None:
     """Return a number of an event; None of anything else."""
+    if type(value) is float:  # as most are
+        return value if math.isfinite(value) else None
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if is_number else None
 

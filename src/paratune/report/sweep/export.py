@@ -2,11 +2,10 @@
 
 import csv
 import io
-import json
 from dataclasses import asdict
 from typing import Any
 
-from paratune.records import finite
+from paratune.report.export import json_text
 from paratune.report.model import GENERATOR
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
@@ -85,19 +84,8 @@ def chosen_names(report: SweepReport) -> set[str]:
 
 
 def to_json(report: SweepReport) -> str:
-    """Return the report as JSON text, ASCII only, a line for each thing in a list: indented it takes twice as long."""
-
-    def text(value: Any) -> str:
-        try:
-            return json.dumps(value, allow_nan=False, default=str)
-        except ValueError:  # a NaN or an infinity; to look through all values for one takes longer than to write them
-            return json.dumps(finite(value), allow_nan=False, default=str)
-
-    parts = []
-    for key, value in as_dict(report).items():
-        items = ",\n  ".join(map(text, value)) if isinstance(value, list) else ""
-        parts.append(f" {text(key)}: [\n  {items}\n ]" if items else f" {text(key)}: {text(value)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+    """Return the report as JSON text, ASCII only so that no reader's encoding can spoil it."""
+    return json_text(as_dict(report))
 
 
 def as_dict(report: SweepReport) -> dict[str, Any]:
