@@ -24,9 +24,12 @@ def report(
     json: Json = False,
 ) -> int:
     """Put finished runs, or those of a matrix, beside each other: a table here, a page with figures in --out."""
-    from paratune.commands.report import report_command
+    from paratune.imports import without_collections
 
-    return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
+    with without_collections():
+        from paratune.commands.report import report_command
+
+        return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
 
 
 def watch(
@@ -67,6 +70,11 @@ def compare(
     RUNS are run folders, grouped by their configuration over seeds and repeats; or groups, each a quoted pattern
     ("runs/a_seed*") or a list with commas; or the folder of one matrix.
     """
-    from paratune.commands.compare import compare_command
+    from paratune.imports import without_collections
 
-    return compare_command(runs, baseline=baseline, by=by or [], margins=margin or [], allow=allow or [], as_json=json)
+    with without_collections():
+        from paratune.commands.compare import compare_command
+
+        return compare_command(
+            runs, baseline=baseline, by=by or [], margins=margin or [], allow=allow or [], as_json=json
+        )
