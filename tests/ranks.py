@@ -36,7 +36,7 @@ from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 CPU = torch.device("cpu")
-SPAWN_LIMIT_S = 560
+SPAWN_LIMIT_S = 1100
 Task = Literal["classification", "regression", "mlm", "qa"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""

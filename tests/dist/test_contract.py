@@ -25,7 +25,6 @@ from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, hold, tr
 
 from paratune.strategies import strategy_class
 
-pytestmark = pytest.mark.timeout(600)
 """The first test waits for all jobs: a minute or two on two free cores, several on busy ones."""
 RTOL = 1e-9
 WORLD_SIZE = 2

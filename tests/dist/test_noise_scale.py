@@ -32,7 +32,6 @@ from paratune.precision import POLICIES
 from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
-pytestmark = pytest.mark.timeout(600)
 RTOL = 1e-9
 PARTS = ((0, 3), (3, 4), (4, 6), (6, 8))
 """The micro-batches of a step of 8 samples, of unequal sizes; rank r of w takes every w-th."""

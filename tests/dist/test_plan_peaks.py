@@ -11,7 +11,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.plan.memory import peak_of_rank
 from paratune.plan.profile import Profile, Shape, profile
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
 from paratune.plan.states import States, states_of_rank
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 SECTIONS = {
     "ddp": sections.DDPStrategy,
     "zero1": sections.Zero1Strategy,

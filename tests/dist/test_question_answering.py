@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from ranks import Job, Meeting, Outcome, hold, train
 
-pytestmark = pytest.mark.timeout(300)
 RTOL = 1e-9
 ALONE = Job("alone", task="qa", num_steps=5, num_evaluated=11)
 TOGETHER = {

@@ -11,11 +11,12 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from patience import PATIENCE_S, wait_for
 
 PRELOADED = [
     "paratune.cli",
@@ -72,7 +73,7 @@ class Running:
     def stderr(self) -> str:
         return self._files[1].read_text("utf-8", "replace")
 
-    def wait(self, timeout_s: float = 120) -> Result:
+    def wait(self, timeout_s: float = PATIENCE_S) -> Result:
         """Wait for its end; one that does not end is killed, and fails the test."""
         self._process.join(timeout_s)
         if self._process.is_alive():
@@ -95,7 +96,7 @@ class Cli:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOADED)
 
-    def __call__(self, *arguments: object, hook: Hook | None = None, timeout_s: float = 120) -> Result:
+    def __call__(self, *arguments: object, hook: Hook | None = None, timeout_s: float = PATIENCE_S) -> Result:
         return self.start(*arguments, hook=hook).wait(timeout_s)
 
     def start(self, *arguments: object, hook: Hook | None = None) -> Running:
@@ -108,13 +109,22 @@ class Cli:
             target=_child, args=([str(word) for word in arguments], self.cwd, self._environment, files, hook)
         )
         process.start()
+        # Not before it runs the command: until then a signal meets the harness.
+        wait_for(lambda: not process.is_alive() or has_begun(process.pid))
         return Running(process, files)
+
+
+def has_begun(pid: int) -> bool:
+    """Return whether a child has come to its command, which it does in a session of its own."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return True
 
 
 def _child(
     arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], files: Sequence[Path], hook: Hook | None
 ) -> None:
-    os.setsid()
     for path, number in zip(files, (1, 2), strict=True):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, number)
@@ -124,11 +134,12 @@ def _child(
     sys.argv = ["paratune", *arguments]
     if hook is not None:
         hook()
+    os.setsid()
     runpy.run_module("paratune", run_name="__main__", alter_sys=False)
 
 
 def python(
-    *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120
+    *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S
 ) -> Result:
     """Run a fresh interpreter with these arguments."""
     done = subprocess.run(
@@ -141,13 +152,3 @@ def python(
         stdin=subprocess.DEVNULL,
     )
     return Result(done.returncode, done.stdout, done.stderr)
-
-
-def wait_for(condition: Callable[[], Any], timeout_s: float = 120) -> Any:
-    """Return the first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"nothing after {timeout_s} s")

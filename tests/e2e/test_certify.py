@@ -18,7 +18,7 @@ def test_strategies_that_hold_and_one_that_does_not(world: Path, cli: Cli):
     before = {path: path.read_bytes() for path in (world / "runs" / "c").rglob("*") if path.is_file()}
 
     strategies = "zero3,outside:Averages,hsdp:2,pipeline:2"
-    done = python(*CERTIFY, "--strategies", strategies, "--json", cwd=world, timeout_s=280)
+    done = python(*CERTIFY, "--strategies", strategies, "--json", cwd=world)
 
     assert done.code == EXIT_DIFFERS, done.stderr
     record = done.json

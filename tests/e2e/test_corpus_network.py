@@ -8,6 +8,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 from archive import has_pywb, page, pywb, stand_in, write_warc
+from patience import PATIENCE_S
 
 from paratune.corpus.stage import parts
 from paratune.errors import EXIT_DATA
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not has_pywb(), reason="needs
 
 def corpus(config, *more):
     command = [sys.executable, "-m", "paratune", "corpus", str(config), "--json", *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def configure(tmp_path, **sections):

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Cli, wait_for
+from harness import Cli
+from patience import wait_for
 
 MATRIX = """\
 name: m

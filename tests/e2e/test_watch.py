@@ -5,8 +5,9 @@ from signal import SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
 
 import pytest
-from harness import Cli, wait_for
+from harness import Cli
 from hooks import SignalAt
+from patience import wait_for
 
 from paratune.errors import EXIT_NOT_FINITE, EXIT_OK
 from paratune.records import events_file, read_events

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
@@ -30,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slurm)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(2400))
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +73,11 @@ def paratune(world: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-P", "-m", "paratune", *arguments], cwd=world, capture_output=True, text=True, timeout=600
+            [sys.executable, "-P", "-m", "paratune", *arguments],
+            cwd=world,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
         )
 
     return run

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from corpus_documents import content, extracted
+from patience import PATIENCE_S
 from toy_jobs import wait_until
 
 from paratune.cluster import slurm, toy
@@ -46,7 +47,7 @@ def spread(folder: Path) -> "subprocess.CompletedProcess[str]":
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
     )
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from paratune import cli, errors
 from paratune.cli.usage import EXAMPLES
@@ -62,12 +63,12 @@ def test_a_tracker_that_was_left_behind_does_not_hold_the_end_up():
         "import sys, threading, time\n"
         "from paratune import cli\n"
         "from paratune.trackers import channel\n"
-        "threading.Thread(target=time.sleep, args=(100,)).start()\n"  # what the interpreter would wait for
+        "threading.Thread(target=time.sleep, args=(10_000,)).start()\n"  # what the interpreter would wait for
         "channel._left_behind.append('wandb')\n"
         "sys.argv = ['paratune', 'report', 'nowhere']\n"
         "cli.main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == errors.EXIT_CHECKPOINT
     assert "nowhere does not exist" in done.stderr
 
@@ -252,7 +253,9 @@ def test_what_a_process_ends_with_is_written_where_a_job_looks(line: str, code: 
         f"@cli.app.command\ndef odd():\n    {line}\nsys.argv = ['paratune', 'odd']\ncli.main()\n"
     )
     environ = {**os.environ, "PARATUNE_EXIT_CODES": str(tmp_path), "RANK": "3"}
-    done = subprocess.run([sys.executable, "-c", text], env=environ, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=environ, capture_output=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, (tmp_path / "rank3").read_text()) == (code, f"{code}\n")
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
@@ -266,5 +267,5 @@ def test_light_modules_leave_torch_alone():
         f"    heavy = {HEAVY} & set(sys.modules)\n"
         "    assert not heavy, f'{name} imports {heavy}'\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stderr

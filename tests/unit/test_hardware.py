@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from paratune import hardware
 
@@ -253,7 +254,7 @@ def test_peak_memory_grows_with_what_is_held():
     )
     # Held while the child starts: the peak must be the child's own.
     held = bytearray(b"x") * 2**28
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
     del held
 
 

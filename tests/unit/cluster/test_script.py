@@ -88,6 +88,7 @@ def test_a_port_belongs_to_one_job_and_one_that_is_taken_is_passed_over():
         port = 10_000 + number % 20_000
         try:
             with socket.create_server(("127.0.0.1", port)):
+                socket.create_server(("127.0.0.1", port + 1)).close()
                 assert endpoint(number) == f"n1:{port + 1}"
         except OSError:  # somebody else has it
             continue

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from paratune.cluster.script import Job, Run, script_text
 from paratune.cluster.site import Site
@@ -72,7 +73,7 @@ def end(
         cwd=here,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     (here / "said").write_text(done.stdout)
     return done.returncode, (here / "requeued").exists(), (here / "slurm" / "7.exit").read_text().strip()

@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 from paratune.cluster.script import Job, Run, script_text
 from paratune.cluster.site import Container, Site
 
@@ -38,7 +40,9 @@ def words_of(here: Path, site: Site) -> list[str]:
         "SLURM_NNODES": "2",
         "SLURM_JOB_NODELIST": "n[1-2]",
     }
-    done = subprocess.run(["bash", str(script)], env=environ, cwd=here, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", str(script)], env=environ, cwd=here, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return (here / "words").read_text().splitlines()
 

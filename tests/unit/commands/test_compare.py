@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from make_run import edit_json, make_run
+from patience import PATIENCE_S
 
 from paratune.cli import app
 
@@ -36,7 +37,7 @@ def compare(*words):
 def command(*words, width=80):
     environment = {**os.environ, "COLUMNS": str(width), "HF_HUB_OFFLINE": "1"}
     run = [sys.executable, "-m", "paratune", "compare", *words]
-    return subprocess.run(run, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
 
 
 def test_the_verdict_comes_first_and_fits_80_columns(tmp_path):

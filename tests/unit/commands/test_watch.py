@@ -15,6 +15,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from watched import event, finish, held, log, step, training
 
 from paratune.commands.watch import watch_command
@@ -91,7 +92,7 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         ioctl(self._end, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
-    def wait_for(self, words: str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, words: str, timeout_s: float = PATIENCE_S) -> None:
         end = time.monotonic() + timeout_s
         while words not in self.text:
             assert time.monotonic() < end, self.text[-2000:]
@@ -110,7 +111,7 @@ class Terminal:
         return bool(piece)
 
     def end(self) -> int:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_S
         while self.process.poll() is None and time.monotonic() < end:
             self.read(0.2)  # a full terminal would hold it up
         code = self.process.wait(1)

@@ -88,7 +88,7 @@ def test_show_text_has_an_origin_behind_each_leaf(good):
 NAMES = st.text(min_size=1, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(
     labels=st.lists(NAMES | st.integers(), min_size=2, max_size=4, unique_by=str)
     | st.dictionaries(st.integers(), NAMES, min_size=2, max_size=3).filter(lambda found: len(set(found.values())) > 1),

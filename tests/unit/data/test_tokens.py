@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import tiny
 import transformers
+from patience import PATIENCE_S
 from tiny import tiny_tokenizer
 
 import paratune.data.tokens as tokens_module
@@ -253,7 +254,7 @@ def test_of_several_processes_one_tokenizes(tmp_path):
     command = [sys.executable, "-c", TOKENIZE_SLOWLY, str(tmp_path), json.dumps(TEXTS)]
     environment = {**os.environ, "PYTHONPATH": str(Path(tiny.__file__).parent)}
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) for _ in range(3)]
-    answers = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    answers = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in processes]
     assert sorted(count for count, _ in answers) == [0, 0, 1]
     assert answers[0][1] == answers[1][1] == answers[2][1]
     assert len(answers[0][1]) == len(TEXTS)

@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from patience import PATIENCE_S
 from tiny_data import tiny_collator, tiny_masking
 
 from paratune.batch import Batch
@@ -72,7 +73,7 @@ def test_closing_ends_the_workers_and_drops_what_they_made():
     processes = [psutil.Process(one.pid) for one in ahead._processes]
     assert len(processes) == 2
     ahead.close()
-    assert psutil.wait_procs(processes, 10)[1] == []
+    assert psutil.wait_procs(processes, PATIENCE_S)[1] == []
     assert list(ahead) == []
 
 

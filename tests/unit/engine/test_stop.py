@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from looping import single
+from patience import PATIENCE_S
 
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_STOPPED, Stopped
@@ -105,7 +106,7 @@ def test_a_signal_ends_a_process_that_waits_in_native_code(number: signal.Signal
     try:
         assert process.stdout.readline() == "waits\n"
         process.send_signal(number)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert process.returncode == EXIT_STOPPED

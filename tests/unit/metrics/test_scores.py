@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE_S
 
 from paratune.config.metric_names import METRICS, direction
 from paratune.metrics.scores import SCORES, is_better, scores
@@ -58,4 +59,4 @@ def test_is_better(metric, new, old, min_delta, better):
 def test_importing_the_metrics_leaves_scikit_learn_alone():
     # It takes a second, which only an evaluation should pay.
     code = "import sys, paratune.metrics.scores as s; assert not {'sklearn', 'scipy', 'torch'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

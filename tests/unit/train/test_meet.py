@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from patience import PATIENCE_S
 from torch import Tensor
 
 from paratune.errors import LaunchError
@@ -21,7 +22,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Calls a function with each rank's argument, all at once; returns what came back or was raised."""
 
     def call(function: Callable[[Any], Any], arguments: list[Any]) -> list[Any]:
-        barrier, ranks = threading.Barrier(len(arguments), timeout=20), threading.local()
+        barrier, ranks = threading.Barrier(len(arguments), timeout=PATIENCE_S), threading.local()
         slots: list[Any] = [None] * len(arguments)
         outcomes: list[Any] = [None] * len(arguments)
 

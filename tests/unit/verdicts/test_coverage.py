@@ -70,7 +70,7 @@ def test_intervals_of_scores_that_are_often_the_same(num_seeds):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # 8,000 more experiments, of 20 runs each, where the first ones are out of the band
+@pytest.mark.timeout(3600)  # 8,000 more experiments, of 20 runs each, where the first ones are out of the band
 @pytest.mark.parametrize("is_paired", [True, False])
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("num_seeds", [3, 5, 10])
