@@ -15,14 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from paratune.corpus.web.settings import Network
+from patience import PATIENCE_S, wait_for
 
-PATIENCE_S = 60
+from paratune.corpus.web.settings import Network
 
 
 def network(folder, **options):
     """Return settings that wait for nothing, for archives on loopback."""
-    fast = {"requests_per_minute": 60_000, "first_wait_s": 0.01, "timeout_s": 5.0, "deadline_s": 20.0}
+    fast = {"requests_per_minute": 60_000, "first_wait_s": 0.01, "timeout_s": 60.0, "deadline_s": 300.0}
     return Network(**({"contact": "me@uni.pt", "limit_folder": str(folder / "limits")} | fast | options))
 
 
@@ -142,26 +142,26 @@ def pywb(folder, warcs):
     manage = [str(tools / "wb-manager")]
     subprocess.run([*manage, "init", "wayback"], cwd=folder, check=True, capture_output=True)
     subprocess.run([*manage, "add", "wayback", *map(str, warcs)], cwd=folder, check=True, capture_output=True)
-    port = free_port()
-    command = [str(tools / "wayback"), "-b", "127.0.0.1", "-p", str(port)]
-    with (folder / "log.txt").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    for _ in range(5):  # another process may take the port first
+        port = free_port()
+        command = [str(tools / "wayback"), "-b", "127.0.0.1", "-p", str(port)]
+        with (folder / "log.txt").open("wb") as log:
+            process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        wait_for(lambda process=process, port=port: process.poll() is not None or _answers(port))
+        if process.poll() is None:
+            break
+    else:
+        raise AssertionError(f"pywb does not start: {(folder / 'log.txt').read_text()}")
     try:
-        _wait_for(port, process)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(PATIENCE_S)
 
 
-def _wait_for(port, process):
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until and process.poll() is None:
-        with socket.socket() as each:
-            if each.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("pywb does not start")
+def _answers(port):
+    with socket.socket() as each:
+        return each.connect_ex(("127.0.0.1", port)) == 0
 
 
 def has_pywb():

@@ -33,13 +33,13 @@ def extract(document, kept):
         os._exit(0)
     if what == "lie":
         write_frame(os.fdopen(3, "wb"), {"found": {"mime": "text/plain", "text": ["no text"]}, "strained": False})
-        time.sleep(60)
+        time.sleep(10_000)
     if what == "surrogate":
         return Extracted("text/plain", "\ud800", "test")
     if what == "say":
         return Refused("unreadable", "\ud800\x1b[31m" + "a" * 1000)
     if what == "sleep":
-        time.sleep(60)
+        time.sleep(10_000)
     if what == "hoard":
         return Extracted("text/plain", str(len(bytearray(int(document.payload)))), "test")
     return Extracted("text/plain", document.payload.decode(), "test")

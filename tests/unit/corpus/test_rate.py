@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE_S
 
 from paratune.corpus import rate
 from paratune.corpus.rate import RateLimit
@@ -12,6 +13,7 @@ import sys, time
 from pathlib import Path
 from paratune.corpus.rate import RateLimit
 limit = RateLimit(Path(sys.argv[1]), 601)
+print(time.monotonic())
 for _ in range(6):
     limit.wait()
     print(time.monotonic())
@@ -22,9 +24,12 @@ def test_processes_share_one_limit(tmp_path):
     # 601 a minute: 0.1 s apart, so that 18 requests of 3 processes take at least 1.7 s.
     command = [sys.executable, "-c", ASK, str(tmp_path / "rate")]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    moments = sorted(float(each) for process in processes for each in process.communicate(timeout=60)[0].split())
+    said = [process.communicate(timeout=PATIENCE_S)[0].split() for process in processes]
+    # A process may be held up between its turn and its word: what counts is the time since the first one came.
+    first = min(float(begin) for begin, *_ in said)
+    moments = sorted(float(each) for _, *turns in said for each in turns)
     assert len(moments) == 18
-    assert all(moment - moments[0] >= 0.1 * n - 0.05 for n, moment in enumerate(moments))
+    assert all(moment - first >= 0.1 * n for n, moment in enumerate(moments))
 
 
 class Clock:

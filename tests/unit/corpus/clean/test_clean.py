@@ -3,11 +3,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from corpus_documents import content, extracted, kept
+from corpus_documents import HOLDS_ON, content, extracted, kept
+from patience import wait_for
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder, run_clean
@@ -112,11 +112,9 @@ def test_a_chain_that_is_killed_goes_on_and_gives_the_same(tmp_path):
         extracted(tmp_path / name, *shards)
     run_clean(make_corpus(tmp_path / "whole"), 1, DISPLAY)
     script = tmp_path / "killed.py"
-    script.write_text(KILLED)
+    script.write_text(HOLDS_ON + KILLED)
     process = subprocess.Popen([sys.executable, script, tmp_path / "killed", *OFF], start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "killed" / "4_clean").glob("*/counts-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: list((tmp_path / "killed" / "4_clean").glob("*/counts-*")))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "killed" / "4_clean" / "stage.json").exists()

@@ -3,12 +3,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 from corpus_documents import content, dropped, kept
 from corpus_files import HEART, docx, fetched, fetched_row, pdf
+from patience import PATIENCE_S, wait_for
 
 from paratune.console import Display
 from paratune.corpus.extract.run import run_extract
@@ -105,6 +105,24 @@ run_extract(Corpus(work=sys.argv[1]), 1, Display(speaks=False))
 """
 
 
+HELD = """
+import time
+from paratune.corpus.extract.process import Reader
+
+read, num_read = Reader.read, 0
+
+def held(*arguments):
+    global num_read
+    num_read += 1
+    if num_read > 90:
+        time.sleep(1000)
+    return read(*arguments)
+
+Reader.read = held
+"""
+"""Stays in the third of shards of 40 documents."""
+
+
 @pytest.mark.slow
 def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
     shards = [[page(100 * shard + number) for number in range(40)] for shard in range(4)]
@@ -112,16 +130,12 @@ def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
         fetched(tmp_path / name, *shards)
     run_extract(make_corpus(tmp_path / "whole"), 1, DISPLAY)
     folder = tmp_path / "killed" / "3_extract"
-    running = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "killed")])
-    deadline = time.monotonic() + 120
-    while not (folder / "counts-00001.json").exists():
-        assert time.monotonic() < deadline
-        assert running.poll() is None
-        time.sleep(0.005)
-    readers = psutil.Process(running.pid).children()
+    running = subprocess.Popen([sys.executable, "-c", HELD + RUN, str(tmp_path / "killed")])
+    wait_for((folder / "counts-00001.json").exists)
+    readers = wait_for(psutil.Process(running.pid).children)
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
-    _, alive = psutil.wait_procs(readers, timeout=60)
+    _, alive = psutil.wait_procs(readers, timeout=PATIENCE_S)
     assert len(readers) == 1
     assert not alive
     assert not (folder / "stage.json").exists()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from archive import has_pywb, network, page, pywb, sha1, stand_in, write_warc
+from patience import PATIENCE_S, wait_for
 
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
@@ -462,7 +463,6 @@ def start(path, workers):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_killed_command_asks_for_nothing_twice_that_had_come(tmp_path, server):
     captures(tmp_path, 300)
     replays(server, 300)
@@ -476,13 +476,11 @@ def test_a_killed_command_asks_for_nothing_twice_that_had_come(tmp_path, server)
     server.log.clear()
     for after in (40, 130):
         process = start(tmp_path / "killed.yaml", 2)
-        until = time.monotonic() + 60
-        while len(server.log) < after and time.monotonic() < until:
-            time.sleep(0.005)
+        wait_for(lambda after=after: len(server.log) >= after)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
     last = start(tmp_path / "killed.yaml", 2)
-    _, said = last.communicate(timeout=120)
+    _, said = last.communicate(timeout=PATIENCE_S)
     assert last.returncode == 0, said
     assert content(tmp_path / "whole/2_fetch") == content(tmp_path / "killed/2_fetch")
     # Two processes with two connections each: what was under way when they were killed, twice.

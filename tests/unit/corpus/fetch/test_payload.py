@@ -151,7 +151,6 @@ def test_use_is_read_from_headers_and_page():
     assert said_of_use({}, b"<p>nothing</p>") == (None, None)
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "piece", [b"<meta ", b"<a " + b"a" * 990 + b">", b"<a " + b"name  " * 160 + b">", b"<link rel=" * 9]
 )

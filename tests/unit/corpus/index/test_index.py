@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from corpus_documents import HOLDS_ON
+from patience import PATIENCE_S, wait_for
 
 from paratune.console import Display
 from paratune.corpus.index.run import run_index
@@ -159,8 +160,8 @@ print(json.dumps(run_index(read_settings(Path(sys.argv[1])), int(sys.argv[2]), D
 """
 
 
-def start(config, workers):
-    command = [sys.executable, "-c", ALONE, str(config), str(workers)]
+def start(config, workers, code=ALONE):
+    command = [sys.executable, "-c", code, str(config), str(workers)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -172,18 +173,16 @@ def test_a_killed_command_goes_on_to_the_same_files(tmp_path):
     for work in ("whole", "killed"):
         config = {"work": str(tmp_path / work), "index": {"files": [str(tmp_path / name) for name in names]}}
         (tmp_path / f"{work}.yaml").write_text(json.dumps(config))
-    out, _ = start(tmp_path / "whole.yaml", 1).communicate(timeout=120)
+    out, _ = start(tmp_path / "whole.yaml", 1).communicate(timeout=PATIENCE_S)
     assert json.loads(out)["kept"] == 11_000
     read = tmp_path / "killed/1_index/read"
-    process = start(tmp_path / "killed.yaml", 2)
-    until = time.monotonic() + 60
-    while not list(read.glob("counts-*")) and time.monotonic() < until:
-        time.sleep(0.01)
+    process = start(tmp_path / "killed.yaml", 2, HOLDS_ON + ALONE)
+    wait_for(lambda: list(read.glob("counts-*")))
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)  # ends when its workers have closed their ends of the pipes
+    process.communicate(timeout=PATIENCE_S)  # ends when its workers have closed their ends of the pipes
     assert not (tmp_path / "killed/1_index/stage.json").exists()
     again = start(tmp_path / "killed.yaml", 2)
-    _, said = again.communicate(timeout=120)
+    _, said = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, said
     assert content(tmp_path / "whole/1_index") == content(tmp_path / "killed/1_index")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import sentence_documents
+from patience import PATIENCE_S
 from pydantic import ValidationError
 from sentence_documents import DISPLAY, make_corpus, sentence
 
@@ -136,7 +137,7 @@ def test_killed_again_and_again_it_goes_on_to_the_same_files(tmp_path):
     command = [sys.executable, sentence_documents.__file__, str(tmp_path / "killed.json"), "11"]
     codes = []
     while not codes or codes[-1] != 0:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         codes.append(done.returncode)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         assert len(codes) < 20
