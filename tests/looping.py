@@ -1,6 +1,5 @@
 """The real loop around small parts, for tests of the engine: `from looping import Bench`."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,16 +89,12 @@ class Bench:
     seed: int = 42
     factory: OptimizerFactory | None = None
     recorder: Recorder = field(init=False)
-    loop_ms: float = 0.0
-    """How long the loop ran, seen from outside."""
 
     def run(self, progress: loop.Progress | None = None) -> list[dict[str, Any]]:
         progress = progress or loop.Progress()
         built = self.build(progress)
-        begin = time.perf_counter()
         try:
             loop.run(built, progress)
-            self.loop_ms = 1000 * (time.perf_counter() - begin)
             self.recorder.flush()
         finally:
             self.events.close()
