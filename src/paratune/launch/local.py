@@ -179,6 +179,9 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
                     _say_how_it_ended(rank, len(ranks.all))
         if time.monotonic() > deadline:
             break
+    if any(rank.code == EXIT_STOPPED for rank in ranks.all):
+        # It saved, or had nothing to: others that it left while they met, or waited for it, did not fail.
+        return [rank for rank in failed if rank.code != EXIT_LAUNCH]
     return failed
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, wait_for
 
 from paratune.errors import EXIT_LAUNCH, EXIT_STOPPED
 from paratune.launch import local
@@ -29,11 +30,21 @@ def listen(handler=signal.SIG_DFL):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 
 def ready():
-    (folder / f"ready{rank}").write_text(str(os.getpid()))
+    # Whole or not at all: others read it as soon as it is there.
+    (folder / f"ready{rank}.tmp").write_text(str(os.getpid()))
+    (folder / f"ready{rank}.tmp").rename(folder / f"ready{rank}")
 
 def wait_for(name):
     while not (folder / name).exists():
         time.sleep(0.01)
+
+def wait_for_death(other):
+    stat = Path("/proc", (folder / f"ready{other}").read_text(), "stat")
+    try:
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+    except (FileNotFoundError, ProcessLookupError):  # and the launcher has seen it
+        pass
 """
 Run = Callable[..., int]
 
@@ -41,10 +52,11 @@ Run = Callable[..., int]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Launch a small program in two processes; each knows its rank and a folder that they share."""
-    monkeypatch.setattr(local, "GRACE_S", 0.5)
-    monkeypatch.setattr(local, "STOP_GRACE_S", 0.5)
 
-    def start(body: str, num_processes: int = 2) -> int:
+    def start(body: str, num_processes: int = 2, grace_s: float = PATIENCE_S) -> int:
+        """Short times are for ranks that do not end by themselves."""
+        monkeypatch.setattr(local, "GRACE_S", grace_s)
+        monkeypatch.setattr(local, "STOP_GRACE_S", grace_s)
         return launch([str(tmp_path)], num_processes, program=program(tmp_path, body))
 
     return start
@@ -124,8 +136,9 @@ def test_the_code_and_the_words_of_the_rank_that_failed_come_through(run: Run, c
             print("error: train.csv is not there", file=sys.stderr)
             sys.exit(3)
         listen()
-        time.sleep(60)
-        """
+        time.sleep(1000)
+        """,
+        grace_s=0.5,
     )
     assert code == 3
     said = capfd.readouterr().err
@@ -134,7 +147,8 @@ def test_the_code_and_the_words_of_the_rank_that_failed_come_through(run: Run, c
 
 
 def test_all_stacks_of_a_rank_that_crashed_come_through(run: Run, capfd: pytest.CaptureFixture[str]):
-    run("if rank == 1:\n    print(*range(250), sep='\\n', file=sys.stderr, flush=True)\n    os.abort()\ntime.sleep(60)")
+    crash = "if rank == 1:\n    print(*range(250), sep='\\n', file=sys.stderr, flush=True)\n    os.abort()\n"
+    run(f"{crash}time.sleep(1000)", grace_s=0.5)
     said = capfd.readouterr().err.splitlines()
     assert said[said.index("0") :] == [str(number) for number in range(250)]
 
@@ -158,14 +172,15 @@ def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
 ):
     # Deaf: it waits in a collective, where signals (blocked at the start) are not heard.
     rest = {
-        "hear": "listen(); ready(); time.sleep(60)",
-        "are deaf": "ready(); time.sleep(60)",
-        "lose their peer": "ready(); wait_for('dead'); raise RuntimeError('Connection closed by peer')",
-        "say that they lost it": "ready(); wait_for('dead'); sys.exit(5)",
+        "hear": "listen(); ready(); time.sleep(1000)",
+        "are deaf": "ready(); time.sleep(1000)",
+        "lose their peer": "ready(); wait_for('ready1'); wait_for_death(1); raise RuntimeError('Connection closed')",
+        "say that they lost it": "ready(); wait_for('ready1'); wait_for_death(1); sys.exit(5)",
     }[others]
     begin = time.monotonic()
-    code = run(f"if rank == 0:\n    {rest}\nwait_for('ready0')\n(folder / 'dead').write_text('')\n{death}\n")
-    assert time.monotonic() - begin < 8
+    body = f"if rank == 0:\n    {rest}\nwait_for('ready0')\nready()\n{death}\n"
+    code = run(body, grace_s=0.5 if others in ("hear", "are deaf") else PATIENCE_S)
+    assert time.monotonic() - begin < PATIENCE_S
     expected, said = DEATHS[death]
     assert code == expected
     assert said in capfd.readouterr().err
@@ -173,16 +188,20 @@ def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
 
 
 def test_a_killed_rank_is_named_before_the_others_say_that_they_lost_it(
-    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    monkeypatch.setattr(local, "GRACE_S", 10.0)  # a busy machine is slow to see a rank end
     code = run(
         """
         if rank == 1:
             print("its last words", file=sys.stderr, flush=True)
+            ready()
             os.kill(os.getpid(), signal.SIGKILL)
         listen(signal.SIG_IGN)
-        time.sleep(2.0)  # as `cli.main` waits for the launcher
+        # As `cli.main` waits for the launcher: until it has seen how the other one ended, and a while.
+        wait_for("ready1")
+        while Path("/proc", (folder / "ready1").read_text()).exists():
+            time.sleep(0.01)
+        time.sleep(1.0)
         print("error: rank 0 of 2 lost another one", file=sys.stderr)
         sys.exit(5)
         """
@@ -205,10 +224,9 @@ def poke(tmp_path: Path) -> Iterator[Callable[..., None]]:
         target = "os.getppid()" if to == "launcher" else f"int((folder / 'ready{to}').read_text())"
         script = tmp_path / "poker.py"
         script.write_text(
-            HEAD + "wait_for('ready0'); wait_for('ready1'); time.sleep(0.1)\n"
+            HEAD + "wait_for('ready0'); wait_for('ready1')\n"
             f"for number in {[int(number) for number in numbers]}:\n"
             f"    os.kill({target}, number)\n"
-            "    time.sleep(0.1)\n"
         )
         pokers.append(subprocess.Popen([sys.executable, "-S", str(script), str(tmp_path)], env={"RANK": "-1"}))
 
@@ -233,7 +251,7 @@ def test_signals_are_passed_on_and_75_comes_back(
             sys.exit(75)
         listen(note)
         ready()
-        time.sleep(60)
+        time.sleep(1000)
         """
     )
     assert code == EXIT_STOPPED
@@ -251,7 +269,7 @@ def test_a_signal_that_comes_before_a_rank_listens_is_kept_for_it(run: Run, poke
             (folder / f"got{rank}").write_text("")
             sys.exit(75)
         listen(note)
-        time.sleep(60)
+        time.sleep(1000)
         """
     )
     assert code == EXIT_STOPPED
@@ -265,7 +283,23 @@ def test_a_stop_that_one_rank_alone_heard_ends_all(run: Run, poke: Callable[...,
         """
         listen(lambda number, frame: sys.exit(75))
         ready()
-        time.sleep(60)
+        time.sleep(1000)
+        """
+    )
+    assert code == EXIT_STOPPED
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_that_lost_one_which_was_stopped_has_not_failed(run: Run, first: int):
+    """As where a signal ends one rank while they find each other, and the other is the first to be seen."""
+    code = run(
+        f"""
+        ready()
+        if rank == {1 - first}:
+            wait_for("ready{first}")
+            wait_for_death({first})
+            time.sleep(0.5)
+        sys.exit([5, 75][rank])
         """
     )
     assert code == EXIT_STOPPED
@@ -278,11 +312,13 @@ def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[...
         def save(number, frame):
             time.sleep(1.5)  # longer than any grace
             (folder / f"saved{rank}").write_text("")
+            wait_for(f"saved{1 - rank}")
             sys.exit(75)
         listen(save)
         ready()
-        time.sleep(60)
-        """
+        time.sleep(1000)
+        """,
+        grace_s=0.5,
     )
     assert code == EXIT_STOPPED
     assert (tmp_path / "saved0").exists()
@@ -291,29 +327,19 @@ def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[...
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
 def test_when_the_launcher_is_killed_no_process_stays_behind(tmp_path: Path):
-    body = "listen(); ready(); time.sleep(60)"
+    body = "listen(); ready(); time.sleep(1000)"
     code = (
         f"from paratune.launch.local import launch; launch([{str(tmp_path)!r}], 2, program={program(tmp_path, body)!r})"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code])
     try:
-        pids = [int(_read_soon(tmp_path / f"ready{rank}")) for rank in range(2)]
+        files = [tmp_path / f"ready{rank}" for rank in range(2)]
+        wait_for(lambda: all(file.exists() for file in files))
+        pids = [int(file.read_text()) for file in files]
     finally:
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
-    deadline = time.monotonic() + 10
-    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not [pid for pid in pids if is_alive(pid)]
-
-
-def _read_soon(path: Path) -> str:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if path.exists() and (text := path.read_text()):
-            return text
-        time.sleep(0.02)
-    raise TimeoutError(path)
+    wait_for(lambda: not any(is_alive(pid) for pid in pids))
 
 
 def test_one_process_that_fails_speaks_for_itself(run: Run, capfd: pytest.CaptureFixture[str]):
