@@ -3,7 +3,6 @@
 import http.server
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -48,12 +47,10 @@ def test_a_hub_that_is_not_there_is_named_with_the_reason(monkeypatch: pytest.Mo
     port = silent.getsockname()[1]
     silent.close()
     name = _endpoint(monkeypatch, port)
-    begin = time.monotonic()
     reason = hub.why_not()
     assert reason is not None
     assert reason.startswith(f"{name} cannot be reached (")
     assert "refused" in reason
-    assert time.monotonic() - begin < 2
 
 
 def test_a_hub_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, silent: socket.socket):
@@ -64,9 +61,11 @@ def test_a_hub_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPat
 
 def test_nor_is_a_name_server(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hub, "TIMEOUT_S", 0.05)
-    monkeypatch.setattr(hub, "_ask", lambda *_: time.sleep(0.5))
+    is_over = threading.Event()
+    monkeypatch.setattr(hub, "_ask", lambda *_: is_over.wait())
     name = _endpoint(monkeypatch, 9)
     assert hub.why_not() == f"{name} cannot be reached (no answer within 0.05 s)"
+    is_over.set()
 
 
 def test_with_hf_hub_offline_nothing_is_asked(monkeypatch: pytest.MonkeyPatch):

@@ -4,10 +4,10 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from patience import wait_for
 
 from paratune.cluster import toy
 from paratune.commands.toy_cluster import toy_cluster_command
@@ -82,12 +82,12 @@ def test_only_daemons_of_its_own_are_taken_for_running(tmp_path: Path):
     (tmp_path / "munged.pid").write_text(f"{os.getpid()}\n")  # another process has that number since
     (tmp_path / "n1.pid").write_text("no number\n")
     (tmp_path / "n2.pid").write_text("999999999\n")
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(tmp_path)]) as own:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", str(tmp_path)]) as own:
         (tmp_path / "slurmctld.pid").write_text(f"{own.pid}\n")
-        deadline = time.monotonic() + 20
-        while not (found := toy.ToyCluster(tmp_path).pids()) and time.monotonic() < deadline:
-            time.sleep(0.01)  # a moment after its start a process has no command line
-        own.kill()
+        try:
+            found = wait_for(toy.ToyCluster(tmp_path).pids)  # a moment after its start a process has no command line
+        finally:
+            own.kill()
     assert found == {"slurmctld": own.pid}
 
 

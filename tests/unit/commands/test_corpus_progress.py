@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from corpus_documents import extracted
+from patience import wait_for
 
 from paratune.commands.corpus_progress import PAGE, ProgressPage
 from paratune.commands.corpus_report import write_report
@@ -35,11 +36,12 @@ def test_the_page_follows_the_files(tmp_path):
         page.hear("extract", 1, 4)
         page.hear("extract", 2, 4)
         (folder / "counts-00002.json").write_text(json.dumps({"kept": 5, "dropped": {"empty": 2}, "sha256": []}))
-        for _ in range(500):
+
+        def followed():
             found = (tmp_path / PAGE).read_text() if (tmp_path / PAGE).exists() else ""
-            if "empty" in found and "2 of 4 parts" in found:
-                break
-            threading.Event().wait(0.02)
+            return found if "empty" in found and "2 of 4 parts" in found else ""
+
+        found = wait_for(followed)
         assert rows_of(found)["extract"][:3] == ["at work", "8", "2"]
         assert rows_of(found)["clean"] == ["waits", "n/a", "n/a", "n/a"]
         (folder / "counts-00002.json").unlink()

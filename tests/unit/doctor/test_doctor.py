@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -331,14 +332,15 @@ def test_the_name_of_the_machine(machine, monkeypatch, addresses, level, said):
 
 
 def test_resolving_gives_up_in_time(monkeypatch):
+    is_over = threading.Event()
+
     def slow(*_arguments):
-        time.sleep(0.5)
-        return []
+        is_over.wait()  # were it waited for, this test would not end
+        return [(0, 0, 0, "", ("10.0.0.7", 0))]
 
     monkeypatch.setattr(processes.socket, "getaddrinfo", slow)
-    start = time.perf_counter()
     assert processes.resolve("node7", timeout_s=0.05) == []
-    assert time.perf_counter() - start < 0.4
+    is_over.set()
 
 
 def test_a_name_that_does_not_resolve_has_no_address(monkeypatch):

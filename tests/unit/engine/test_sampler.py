@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from patience import wait_for
 
 from paratune.engine import sampler as module
 from paratune.engine.probes import Reading
@@ -176,10 +177,7 @@ def test_the_thread_samples_by_itself_and_ends():
     probe.window_s = 0.0
     sampler = Sampler(probe, name="GPU", interval_s=0.25)
     sampler.resume()
-    for _ in range(100):
-        threading.Event().wait(0.1)
-        if len(sampler._samples) >= 2:
-            break
+    wait_for(lambda: len(sampler._samples) >= 2)
     sampler.close()
     assert len(sampler.take()) >= 2
     assert "paratune-sampler" not in {thread.name for thread in threading.enumerate()}

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from patience import wait_for
 
 from paratune.errors import EXIT_HUNG
 from paratune.hangs import watchdog
@@ -28,13 +29,6 @@ def dogs(tmp_path):
     for dog in found:
         if dog._thread.is_alive():
             dog.close()
-
-
-def wait_for(is_so, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, capfd):
@@ -89,14 +83,15 @@ def test_the_evidence_of_an_earlier_hang_is_not_taken_for_this_one(dogs, tmp_pat
     assert not (folder / "stacks.rank0001.txt").exists()
 
 
-def test_a_rank_is_heard_as_soon_as_its_run_has_a_folder(tmp_path):
+def test_a_rank_is_heard_as_soon_as_its_run_has_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(watchdog, "LONGEST_POLL_S", 10_000.0)  # it does not come by to look
     pulse = Pulse()
-    dog = Watchdog(pulse, 1, 2, tmp_path / "runs" / "r", 800.0, end=lambda _: None)  # looks every 5 s
+    dog = Watchdog(pulse, 1, 2, tmp_path / "runs" / "r", 800_000.0, end=lambda _: None)
     dog.start()
     time.sleep(0.2)
     assert not (tmp_path / "runs").exists()
     pulse.holds(tmp_path / "runs" / "r")
-    wait_for(lambda: dog._own_file().exists(), timeout_s=2.0)
+    wait_for(lambda: dog._own_file().exists())
     dog.close()
     assert not (tmp_path / "runs").exists()
 

@@ -6,16 +6,16 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import wait_for
 
 from paratune.errors import EXIT_TIMED_OUT, LaunchError
 from paratune.launch import one
 from paratune.launch.one import OneByOne
 
+TIME_S = 3.0
 SLOW = """
     import signal, sys, time
     from pathlib import Path
@@ -25,7 +25,7 @@ SLOW = """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, stop)
     Path("ready").write_text("")
-    time.sleep(60)
+    time.sleep(1000)
 """
 
 
@@ -35,11 +35,17 @@ def program(folder: Path, body: str) -> list[str]:
     return [sys.executable, "-S", "-E", str(script)]
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def time_is_up_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a process's time be up as soon as there is this file, however long it takes to come to that."""
+    wait = subprocess.Popen.wait
+
+    def wait_until(process: "subprocess.Popen[bytes]", timeout: float | None = None) -> int:
+        if timeout != TIME_S:
+            return wait(process, timeout)
+        wait_for(path.exists)
+        raise subprocess.TimeoutExpired(process.args, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_until)
 
 
 def test_its_output_is_added_to_the_file_and_its_exit_code_returned(tmp_path: Path):
@@ -108,8 +114,9 @@ def test_variables_are_given_and_unset(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_run_that_takes_too_long_is_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    time_is_up_at(tmp_path / "ready", monkeypatch)
     with OneByOne(program(tmp_path, SLOW)) as children:
-        assert children.run([], tmp_path / "out", timeout_s=3.0) == EXIT_TIMED_OUT
+        assert children.run([], tmp_path / "out", timeout_s=TIME_S) == EXIT_TIMED_OUT
         assert children.signal is None
     assert "heard SIGTERM" in (tmp_path / "out").read_text()
 
@@ -125,11 +132,17 @@ def test_one_that_hears_nothing_is_killed_with_all_that_it_started(tmp_path: Pat
         if len(sys.argv) < 3:
             words = [sys.executable, "-S", "-E", sys.argv[0], *sys.argv[1:], "deeper"]
             subprocess.Popen(words, start_new_session=True)
-        Path(f"process{len(sys.argv)}").write_text(str(os.getpid()))
-        time.sleep(60)
+        path = Path(f"process{len(sys.argv)}")
+        path.with_suffix(".tmp").write_text(str(os.getpid()))
+        for above in range(1, len(sys.argv)):
+            while not Path(f"process{above}").exists():
+                time.sleep(0.01)
+        path.with_suffix(".tmp").rename(path)
+        time.sleep(1000)
     """
+    time_is_up_at(tmp_path / "process3", monkeypatch)
     with OneByOne(program(tmp_path, deaf)) as children:
-        assert children.run([], tmp_path / "out", timeout_s=3.0) == EXIT_TIMED_OUT
+        assert children.run([], tmp_path / "out", timeout_s=TIME_S) == EXIT_TIMED_OUT
     for path in (tmp_path / "process1", tmp_path / "process2", tmp_path / "process3"):
         wait_for(lambda path=path: not Path("/proc", path.read_text(), "cmdline").exists() or is_zombie(path))
 

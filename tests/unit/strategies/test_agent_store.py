@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from patience import PATIENCE_S
 
 from paratune.strategies.agent_store import agent_store, store_of_this_start
 
-TIMEOUT = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=PATIENCE_S)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def meet(server: dist.TCPStore, ranks: list[int], world_size: int, timeout: time
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     return found
 
 
@@ -57,7 +58,7 @@ def test_a_start_of_which_a_rank_never_came_is_not_taken_for_the_next(server: di
     """Rank 1 came, and was killed before rank 0 was there; then rank 0 came, and rank 2 never did."""
     gone = meet(server, [1], 3, timedelta(seconds=0.2))
     assert "rank 0 did not come" in str(gone[1])
-    gone = meet(server, [0, 1], 3, timedelta(seconds=0.5))
+    gone = meet(server, [0, 1], 3, timedelta(seconds=2))
     assert str(gone[0]) == "rank 2 did not come"
     stores = meet(server, [0, 1, 2], 3)
     stores[1].set("met", "yes")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import wait_for
 
 from paratune.errors import LaunchError
 from paratune.strategies import deepspeed_build
@@ -65,12 +66,17 @@ def test_a_lock_that_was_left_behind_is_named(folder: Path):
 
 def test_another_process_that_compiles_is_waited_for(folder: Path, caplog: pytest.LogCaptureFixture):
     lock = folder / "cpu_adam" / "lock"
+
+    def end_it() -> None:
+        wait_for(lambda: "waiting" in caplog.text)
+        lock.unlink()
+
     with lock.open("w"):
-        timer = threading.Timer(0.3, lock.unlink)
-        timer.start()
+        thread = threading.Thread(target=end_it)
+        thread.start()
         prebuild(lambda: None, local_rank=0)
         assert not lock.exists()
-        timer.join()
+        thread.join()
     (said,) = (message for message in messages(caplog) if "waiting" in message)
     assert f"process {os.getpid()} has it open" in said
 
