@@ -1,4 +1,8 @@
-"""Runs that stand still on purpose: DDP as faults:Faulty, whose fault is in $FAULT, "kind:rank"; imported early on."""
+"""Runs that stand still on purpose: DDP as faults:Faulty, whose fault is in $FAULT, "kind:rank"; imported early on.
+
+A rank whose fault begins leaves the file `fault` in the working directory. Until it is there nobody is taken to hang:
+how long a run takes to come so far is not what these tests are about.
+"""
 
 import fcntl
 import os
@@ -7,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +20,19 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.data.loader import TrainBatches
+from paratune.hangs.watchdog import Watchdog
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.protocol import Phases
 
 FAULT, _, _RANK = os.environ.get("FAULT", "none:-1").partition(":")
 IS_IT = os.environ.get("RANK") == _RANK
 STEP = 3
-FOR_EVER_S = 600
+FOR_EVER_S = 10_000
+BEGUN = Path("fault").absolute()
 
 
 def for_ever() -> None:
+    BEGUN.touch()
     time.sleep(FOR_EVER_S)
 
 
@@ -43,6 +51,7 @@ class Faulty(DDPStrategy):
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         self.step += 1
         if self.step == STEP and IS_IT:
+            BEGUN.touch()
             if FAULT == "exit":
                 os._exit(17)
             if FAULT == "sigstop":
@@ -74,6 +83,18 @@ def replaced(original: Any, is_due: Any) -> Any:
     return instead
 
 
+def as_if_begun_now(come_by: Any) -> Any:
+    def instead(self: Watchdog) -> None:
+        come_by(self)
+        if not BEGUN.exists():
+            self._began = time.monotonic()
+            for seen in list(self._seen.values()):
+                seen.beaten_at = self._began
+
+    return instead
+
+
+Watchdog._come_by = as_if_begun_now(Watchdog._come_by)  # type: ignore[method-assign]
 if FAULT == "loader":
     TrainBatches.step = replaced(TrainBatches.step, lambda _, step: step == STEP)  # type: ignore[method-assign]
 if FAULT == "tokenize":
@@ -84,6 +105,7 @@ if FAULT == "slow":  # and healthy: each batch takes a while, on one rank only
     inner = TrainBatches.step
 
     def slowly(self: TrainBatches, step: int) -> list[Batch]:
+        BEGUN.touch()
         time.sleep(2.0 if IS_IT else 0.0)
         return inner(self, step)
 

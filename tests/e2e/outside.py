@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from paratune.strategies.fsdp import Zero3Strategy
 from paratune.strategies.protocol import MakeOptimizer, Phases
 from paratune.strategies.single import SingleStrategy
 
+BRAKE = Path("brake")
+
 
 class Refuses:
     """Takes any option and refuses it in its own way."""
@@ -27,10 +30,19 @@ class Refuses:
 
 
 class Slow(DDPStrategy):
-    """DDP that leaves time between steps for what tests do to it."""
+    """DDP that leaves time between steps for what tests do to it.
+
+    Each step takes 50 ms more, and while the file `brake` is in the working directory, a second from the fourth on.
+    """
+
+    _steps = 0
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         time.sleep(0.05)
+        self._steps += 1
+        until = time.monotonic() + 1
+        while self._steps > 3 and BRAKE.exists() and time.monotonic() < until:
+            time.sleep(0.01)
         return super().optimizer_step(max_grad_norm)
 
 

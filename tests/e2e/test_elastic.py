@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import python, wait_for
+import torch.distributed as dist
+from harness import python
 from outcome import outcome, steps_of
+from patience import PATIENCE_S, wait_for
 from world import CONFIG
 
 from paratune.errors import EXIT_CHECKPOINT, EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
@@ -101,7 +102,7 @@ def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
         process = subprocess.Popen(
             [
                 *("bash", "-c", 'trap "" USR1; exec "$@"', "-", sys.executable, *ONE_MACHINE),
-                *(*TRAIN, *strategy("ddp"), "--set", "train.epochs=400"),
+                *(*TRAIN, *strategy("ddp"), "--set", "train.epochs=4000"),
             ],
             cwd=world,
             env={**os.environ, **environment(world), "PARATUNE_EXIT_CODES": str(codes)},
@@ -112,7 +113,7 @@ def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
         wait_for(lambda: run.exists() and any(event["step"] >= 3 for event in steps_of(run)))
         for each in (torchrun := psutil.Process(process.pid), *torchrun.children()):
             each.send_signal(signal.SIGUSR1)
-        assert process.wait(120) == EXIT_FAILED
+        assert process.wait(PATIENCE_S) == EXIT_FAILED
     finally:
         end(process)
     said = (world / "stderr.txt").read_text()
@@ -122,40 +123,47 @@ def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
     assert len(read_json(run / "run.json")["sessions"]) == 1
 
 
+AGENT = """
+import sys, time
+from pathlib import Path
+from torch.distributed.run import main
+
+Path(sys.argv.pop(1)).touch()
+while len(list(Path().glob("agent*.ready"))) < 2:
+    time.sleep(0.01)
+main()
+"""
+"""torchrun that begins when the other one has been imported as well: the first that comes waits a few seconds only."""
+
+
 @pytest.fixture
 def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """torchrun twice, as on two nodes of one process each, of which one may do by itself; killed at the end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    # Neither agent keeps what both of them need, so that either may be lost.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     arguments = (
-        *(*ELASTIC, "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3", "--local-addr", "127.0.0.1"),
-        *("--rdzv-backend", "c10d", "--rdzv-id", "one-or-two", "--rdzv-endpoint", f"127.0.0.1:{port}"),
-        *("--rdzv-conf", "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"),
+        *("--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3", "--local-addr", "127.0.0.1"),
+        *("--rdzv-backend", "c10d", "--rdzv-id", "one-or-two", "--rdzv-endpoint", f"127.0.0.1:{store.port}"),
+        *("--rdzv-conf", "is_host=false,last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=6"),
         *(*TRAIN, *strategy("{kind: 'outside:Slow'}"), *PLAIN),
     )
+    (world / "brake").touch()
     begun = []
     for number in range(2):
         with (world / f"agent{number}.txt").open("wb") as file:
             begun.append(
                 subprocess.Popen(
-                    [sys.executable, *arguments],
+                    [sys.executable, "-c", AGENT, f"agent{number}.ready", *arguments],
                     cwd=world,
                     env={**os.environ, **environment(world)},
                     stderr=file,
                     start_new_session=True,
                 )
             )
-        # The first one there keeps the store for all, and is the one that stays.
-        wait_for(lambda: _is_open(port))
     yield begun
     for each in begun:
         end(each)
-
-
-def _is_open(port: int) -> bool:
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0
+    del store
 
 
 def end(agent: subprocess.Popen[bytes]) -> None:
@@ -171,11 +179,12 @@ def test_a_run_goes_on_with_the_nodes_that_are_left(
     undisturbed: Path, agents: list[subprocess.Popen[bytes]], world: Path
 ):
     """Two processes, then one, which takes all samples of a step: the same up to the order of sums."""
-    run = world / "runs" / "c"
-    wait_for(lambda: run.exists() and any(event["step"] >= 6 for event in steps_of(run)))
+    run, brake = world / "runs" / "c", world / "brake"
+    wait_for(lambda: run.exists() and any(event["step"] >= 5 for event in steps_of(run)))
     end(agents[1])
+    brake.unlink()
 
-    assert agents[0].wait(150) == EXIT_OK, (world / "agent0.txt").read_text()[-3000:]
+    assert agents[0].wait(PATIENCE_S) == EXIT_OK, (world / "agent0.txt").read_text()[-3000:]
     sessions = read_json(run / "run.json")["sessions"]
     assert [session["world_size"] for session in sessions] == [2, 1]
     assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
@@ -199,7 +208,7 @@ def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
 def test_memory_that_runs_out_halves_the_micro_batch_with_each_restart(world: Path):
     exact = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
     full = strategy("{kind: 'outside:FullDDP', options: {most: 4, first: 6}}")
-    done = python(*ONE_MACHINE, *TRAIN, *exact, *full, cwd=world, environment=environment(world), timeout_s=400)
+    done = python(*ONE_MACHINE, *TRAIN, *exact, *full, cwd=world, environment=environment(world))
     assert done.code == EXIT_OK, done.stderr
     assert "all processes start again with micro-batches of 4" in " ".join(done.stderr.split())
     sessions = read_json(world / "runs" / "c" / "run.json")["sessions"]
@@ -215,7 +224,6 @@ def test_a_shared_try_that_ran_out_is_not_made_again(world: Path):
         *(*ONE_MACHINE, *TRAIN, *steps, *full, "--set", "batch.micro_batch_size=auto"),
         cwd=world,
         environment=environment(world),
-        timeout_s=400,
     )
     assert done.code == EXIT_OK, done.stderr
     batch = read_json(world / "runs" / "c" / "run.json")["batch"]

@@ -8,9 +8,10 @@ from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1
 
 import pytest
-from harness import Cli, wait_for
+from harness import Cli
 from hooks import SignalAt, TwiceAt
 from outcome import outcome, steps_of
+from patience import wait_for
 from safetensors.torch import load_file, save_file
 from world import CONFIG, rows_of, write_data
 
@@ -301,10 +302,10 @@ def test_a_run_is_not_resumed_as_another_one(world: Path, cli: Cli):
 
 
 def test_a_folder_in_use_is_refused(world: Path, cli: Cli):
-    running = cli.start(*TRAIN, "--set", "train.epochs=500")
+    running = cli.start(*TRAIN, "--set", "train.epochs=20000")
     wait_for(lambda: (world / "runs" / "c" / "run.json").exists())
 
-    second = cli(*TRAIN, "--set", "train.epochs=500", "--resume")
+    second = cli(*TRAIN, "--set", "train.epochs=20000", "--resume")
     running.send(SIGTERM)
 
     assert second.code == EXIT_CHECKPOINT

@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-from harness import Cli, python, wait_for
+from harness import Cli, python
 from outcome import outcome, steps_of
+from patience import PATIENCE_S, wait_for
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.records import is_finished, read_events, read_json
@@ -24,7 +24,9 @@ DDP = ("--set", "strategy=ddp", "--set", "evaluate={every: steps, steps: 7, best
 SLOWLY = ("--set", "strategy={kind: 'outside:Slow'}")
 TWO = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *DDP)
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *TWO[1:4], *DDP)
-LONG = ("--set", "train.epochs=400")
+LONG = ("--set", "train.epochs=4000")
+KILLS = "forcefully exiting via"
+"""What torchrun says before it kills."""
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
 """Dropout draws other masks on other ranks; without it only the order of sums differs."""
 
@@ -51,8 +53,8 @@ class Started:
 
         wait_for(reached)
 
-    def wait(self, timeout_s: float = 120) -> int:
-        return self.process.wait(timeout_s)
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -118,29 +120,27 @@ def test_torchrun_gives_the_same_result(two: Path, world: Path):
 
 
 def test_under_torchrun_all_ranks_find_a_name_taken(world: Path):
-    """torchrun kills a rank that waits for others only 30 s after one has failed.
+    """torchrun ends a rank that is slower to say so when the first one has ended: the words stand there once or twice.
 
-    It ends a rank that is slower to say so when the first one has ended, so the words stand there once or twice.
+    It kills, 30 s later, one that does not end.
     """
     (world / "runs" / "c").mkdir(parents=True)
     (world / "runs" / "c" / "run.json").write_text("{}")
-    begin = time.monotonic()
     done = python(*TORCHRUN, cwd=world)
 
     assert done.code == EXIT_FAILED, done.stderr  # whatever a rank's code is
     assert "error: runs/c already holds an unfinished run" in done.stderr
-    assert time.monotonic() - begin < 25
+    assert KILLS not in done.stderr
 
 
 @pytest.mark.slow
 def test_under_torchrun_a_rank_that_waits_for_one_that_failed_ends(world: Path):
     """Rank 0 alone fails here, before the ranks have met."""
-    begin = time.monotonic()
     done = python(*TORCHRUN, "--set", "strategy={kind: 'outside:FailsOnRank0'}", cwd=world)
 
     assert done.code == EXIT_FAILED, done.stderr
     assert "rank 0 has no such card" in done.stderr
-    assert time.monotonic() - begin < 28
+    assert KILLS not in done.stderr
     assert not (world / "runs").exists()
 
 
@@ -149,6 +149,7 @@ def test_under_torchrun_a_rank_that_waits_for_one_that_failed_ends(world: Path):
     ("number", "to"), [(signal.SIGTERM, "launcher"), (signal.SIGINT, "launcher"), (signal.SIGUSR1, "rank 1")]
 )
 def test_a_signal_stops_all_ranks_at_one_step(number: signal.Signals, to: str, two: Path, start, world: Path):
+    (world / "brake").touch()
     running = start(*TWO, *SLOWLY)
     running.wait_for_step(3)
     (running.process if to == "launcher" else running.ranks()[1]).send_signal(number)
@@ -171,7 +172,7 @@ def test_a_signal_before_the_ranks_have_met_stops_them(start, world: Path):
     wait_for(lambda: len(running.ranks()) == 2)
     running.ranks()[1].send_signal(signal.SIGTERM)
 
-    assert running.wait(45) == EXIT_STOPPED, running.stderr()
+    assert running.wait() == EXIT_STOPPED, running.stderr()
     assert "Traceback" not in running.stderr()
     assert not (world / "runs" / "c" / "checkpoints").exists()
 
@@ -181,10 +182,8 @@ def test_a_rank_that_is_killed_ends_the_run_and_is_named(start, world: Path):
     running.wait_for_step(3)
     others = running.ranks()
     others[1].send_signal(signal.SIGKILL)
-    begin = time.monotonic()
 
     assert running.wait() == EXIT_LAUNCH, running.stderr()
-    assert time.monotonic() - begin < 60
     assert "rank 1 of 2 was killed by SIGKILL; the others are ended" in running.stderr()
     assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in others)
     assert not (world / "runs" / "c" / "summary.json").exists()
@@ -197,7 +196,7 @@ def test_ranks_save_and_end_when_the_launcher_is_killed(start, world: Path):
     ranks = running.ranks()
     running.process.kill()
 
-    _, alive = psutil.wait_procs(ranks, timeout=30)
+    _, alive = psutil.wait_procs(ranks, timeout=PATIENCE_S)
     assert alive == []
     run = world / "runs" / "c"
     step = steps_of(run)[-1]["step"]
@@ -220,8 +219,9 @@ def test_what_all_ranks_find_wrong_is_said_once(world: Path):
 def test_a_run_goes_on_with_another_number_of_processes(start, world: Path, cli: Cli):
     """The samples of each step stay the same: without dropout, so do the losses."""
     assert cli("train", "c.yaml", *DDP, *PLAIN, "--set", "run.name=one").code == EXIT_OK
+    (world / "brake").touch()
     running = start(*TWO, *SLOWLY, *PLAIN)
-    running.wait_for_step(6)
+    running.wait_for_step(5)
     running.process.send_signal(signal.SIGTERM)
     assert running.wait() == EXIT_STOPPED, running.stderr()
 
@@ -266,7 +266,7 @@ def test_one_process_needs_no_network_at_all(world: Path):
     def train(*arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "PARATUNE_CACHE": str(world / "cache")}
         words = [*inside, *arguments]
-        return subprocess.run(words, cwd=world, env=environment, capture_output=True, text=True, timeout=400)
+        return subprocess.run(words, cwd=world, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
     alone = train()
     assert alone.returncode == EXIT_OK, alone.stderr

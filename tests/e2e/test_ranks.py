@@ -6,19 +6,18 @@ Each case starts new interpreters, which is what takes the time.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-from harness import wait_for
+import torch.distributed as dist
 from outcome import outcome, steps_of
 from own_strategy import KIND, write_module
+from patience import PATIENCE_S, wait_for
 
 import paratune
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
@@ -26,9 +25,7 @@ from paratune.place import RENDEZVOUS_VARIABLE
 from paratune.records import read_json
 
 TRAIN = ("-m", "paratune", "train", "c.yaml")
-LONG = ("--set", "train.epochs=400")
-SOON_S = 60
-"""In which the others of a rank that failed must have ended."""
+LONG = ("--set", "train.epochs=4000")
 
 
 @dataclass
@@ -41,8 +38,8 @@ class Begun:
     def stderr(self) -> str:
         return self.errors.read_text("utf-8", "replace")
 
-    def wait(self, timeout_s: float = 120) -> int:
-        return self.process.wait(timeout_s)
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_S)
 
 
 Begin = Callable[..., Begun]
@@ -84,14 +81,17 @@ def has_reached(world: Path, step: int, *processes: Begun) -> None:
     wait_for(reached)
 
 
+STORES: list[dist.TCPStore] = []
+"""Where agents meet, kept here so that no port is named before it is taken."""
+
+
 def agents(begin: Begin, *options: str) -> list[Begun]:
     """Start torchrun twice, as on two nodes, with one process each; they meet over loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    STORES.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     arguments = (
         *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
-        *("--rdzv-backend", "c10d", "--rdzv-id", "two", "--rdzv-endpoint", f"127.0.0.1:{port}"),
+        *("--rdzv-backend", "c10d", "--rdzv-id", "two", "--rdzv-endpoint", f"127.0.0.1:{STORES[-1].port}"),
+        *("--rdzv-conf", "is_host=false"),
         *TRAIN,
         *options,
     )
@@ -102,10 +102,8 @@ def agents(begin: Begin, *options: str) -> list[Begun]:
 @pytest.mark.parametrize("kind", ["DamagedDDP", "DamagedZero3"])
 def test_an_error_of_one_rank_ends_the_run_and_is_the_one_that_is_named(begin: Begin, world: Path, kind: str):
     running = begin(*TRAIN, "--nproc", "2", *LONG, "--set", f"strategy={{kind: 'outside:{kind}'}}")
-    start = time.monotonic()
 
     assert running.wait() == EXIT_FAILED, running.stderr()
-    assert time.monotonic() - start < SOON_S
     assert "rank 1 of 2 ended with exit code 1; the others were ended" in running.stderr()
     assert "ArithmeticError: row 17 is damaged" in running.stderr()
     own_words = running.stderr().partition("rank 1 of 2 ended")[0]
@@ -120,10 +118,8 @@ def test_a_killed_rank_of_sharded_weights_ends_the_run_and_is_named(begin: Begin
     has_reached(world, 3, running)
     ranks = sorted(psutil.Process(running.process.pid).children(), key=lambda child: child.pid)
     ranks[1].send_signal(signal.SIGKILL)
-    start = time.monotonic()
 
     assert running.wait() == EXIT_LAUNCH, running.stderr()
-    assert time.monotonic() - start < SOON_S
     assert "rank 1 of 2 was killed by SIGKILL; the others are ended" in running.stderr()
     assert "Traceback" not in running.stderr()
 
@@ -149,10 +145,8 @@ def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(begin: Begin, wor
         if "paratune" in child.cmdline()
     )
     rank.send_signal(signal.SIGKILL)
-    start = time.monotonic()
 
     assert [node.wait() for node in nodes] == [EXIT_FAILED, EXIT_FAILED]
-    assert time.monotonic() - start < SOON_S
     assert "SIGKILL" in nodes[1].stderr()
     assert "of 2 lost another one, which died or was ended before" in nodes[0].stderr()
 

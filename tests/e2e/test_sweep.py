@@ -38,14 +38,15 @@ def begun(world: Path, number: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
 def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
-    (world / "m.yaml").write_text(MATRIX)
+    (world / "m.yaml").write_text(MATRIX.replace("  train:", "  strategy: {kind: 'outside:Slow'}\n  train:"))
+    (world / "brake").touch()
 
     sweep = cli.start("sweep", "m.yaml")
     wait_for(lambda: begun(world, 0))
     second = cli("sweep", "m.yaml")
     assert (second.code, "in use by another paratune sweep" in second.stderr) == (4, True)
     sweep.send(signal.SIGKILL)
-    sweep.join(30)
+    sweep.wait()
 
     # The run it had started saves and ends by itself; it is waited for, and gone on with.
     sweep = cli.start("sweep", "m.yaml")
@@ -57,6 +58,7 @@ def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
     assert states(world) == ["finished", "interrupted"]
     first = json.loads((world / "runs/m/runs" / RUNS[0] / "summary.json").read_text())
     assert first["num_interruptions"] <= 1
+    (world / "brake").unlink()
 
     result = cli("sweep", "m.yaml", "--json")
     assert result.code == 0, result.stderr

@@ -6,19 +6,18 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import Cli, wait_for
+from harness import Cli
 from hooks import SignalAt
 from outcome import outcome, steps_of
+from patience import PATIENCE_S, wait_for
 
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.records import read_json
 
 TRAIN = ("train", "c.yaml", "--set", "train.epochs=1")
-LONG = ("train", "c.yaml", "--set", "train.epochs=2000", "--set", "evaluate.every=never", "--set", "evaluate.best=null")
+LONG = ("train", "c.yaml", "--set", "train.epochs=20000", "--set", "evaluate={every: never, best: null}")
 NEXT = "paratune.train.memory:StepBatches.__next__"
 """Where a batch is waited for."""
-GONE_S = 20
-"""In which processes must have ended whose run was killed."""
 
 
 def with_workers(number: int) -> tuple[str, str]:
@@ -69,7 +68,7 @@ def test_nothing_stays_behind_when_the_run_is_killed(cli: Cli, world: Path):
     assert len(workers_of(running.pid)) == 2
     running.send(SIGKILL)
     assert running.wait().code == -SIGKILL
-    assert psutil.wait_procs(started, GONE_S)[1] == []
+    assert psutil.wait_procs(started, PATIENCE_S)[1] == []
 
 
 def test_a_worker_that_is_killed_ends_the_run_and_is_named(cli: Cli, world: Path):
@@ -84,7 +83,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_is_named(cli: Cli, world: Path
     assert "--resume" in said
     assert "data.num_workers" in said
     assert "Traceback" not in said
-    assert psutil.wait_procs(started, GONE_S)[1] == []
+    assert psutil.wait_procs(started, PATIENCE_S)[1] == []
 
 
 @pytest.mark.slow
