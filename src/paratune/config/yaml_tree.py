@@ -6,6 +6,7 @@ PyYAML by itself follows YAML 1.1: `2e-5` is text there, `no` is false, and a ke
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -92,9 +93,13 @@ def read_scalar(text: str) -> Any:
     return tree.value
 
 
+@lru_cache(maxsize=16_384)
 def is_plain_text(text: str) -> bool:
     """Return whether text without quotes would be read back as it is, also within a list or a mapping, and not as a
-    number or the like."""
+    number or the like.
+
+    What was found of a text is kept: a matrix writes a hundred names and words again for each of its runs.
+    """
     try:
         return bool(read_scalar(text) == text and read_scalar(f"{{a: [{text}, {text}]}}") == {"a": [text, text]})
     except ValueError:
