@@ -24,8 +24,10 @@ from paratune.text import plain
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
 """The programs that are needed, and the Debian package of each."""
 CONF = "slurm.conf"
-START_S = 20.0
-"""Seconds that daemons have to answer, and to end."""
+START_S = 120.0
+"""Seconds that daemons have to come up and to answer: far more than they need, since the machine may be busy."""
+END_S = 20.0
+"""Seconds that jobs and daemons have to end."""
 MAX_NODES = 64
 _SEARCH = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 _POLL_S = 0.1
@@ -324,7 +326,7 @@ def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> None:
     if "slurmctld" not in pids:
         return
     _call(["scancel", "--user", getpass.getuser()], cluster)
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + END_S
     while time.monotonic() < deadline:
         if not _call(["squeue", "--noheader"], cluster).stdout.strip():
             return
@@ -335,7 +337,7 @@ def _end(numbers: Sequence[int]) -> None:
     for number in numbers:
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGTERM)
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + END_S
     for number in numbers:
         while _is_there(number) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
