@@ -1,7 +1,6 @@
 """Names of the hub on a machine without a network."""
 
 import shutil
-import time
 from pathlib import Path
 
 from harness import python
@@ -28,14 +27,13 @@ def test_a_name_that_is_not_in_the_cache_is_refused_at_once(world: Path):
         ("model.tokenizer=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is no folder here"),
         ("data.train=hub:some-owner/some-data", EXIT_DATA, "hub:some-owner/some-data is on the hub, it is not in the"),
     ):
-        begin = time.monotonic()
         done = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
 
         assert done.code == code, done.stderr
+        # One line: its client says each time that it tries again, for 46 s in all.
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"error: {says}")
         assert "and http://127.0.0.1:9 cannot be reached (" in line
-        assert time.monotonic() - begin < 25, "its client alone tries for 46 s"
         assert not (world / "runs").exists()
 
 

@@ -68,6 +68,15 @@ def world(cluster: toy.ToyCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
+def brake(world: Path) -> Iterator[Path]:
+    """The file that slows runs of outside:Slow down, and is gone at the end; without it they are soon over."""
+    path = world / "brake"
+    path.touch()
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
 def paratune(world: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Runs the command line in the folder."""
 

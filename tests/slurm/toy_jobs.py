@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 from paratune.cluster import toy
 from paratune.cluster.slurm import known
 
 CREDENTIAL_S = 3.0
-PATIENCE_S = 240.0
-"""How long something is waited for that takes seconds on a machine that does nothing else."""
 
 
 def wait_until(is_so: Callable[[], object], what: str, moves: Callable[[], object] = lambda: None) -> None:
