@@ -1,0 +1,96 @@
+"""What commands over the records of 1,000 runs cost: CPU seconds of the whole process, imports included.
+
+    OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/report.py
+    OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/report.py --rounds 5 --num-runs 500
+
+The records are those of the tests (tests/unit/report/make_matrix.py): 25 models, 1, 2, 4 and 8 processes, 10 seeds, 225
+steps each. Commands take turns.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from machine import machine_lines
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit" / "report"))
+from make_matrix import Axis, Made, make_matrix
+
+SWEEP = """
+base:
+  extends: {base}
+axes:
+  nproc: [1, 2]
+  train.learning_rate: [1.0e-5, 2.0e-5]
+  run.seed: {seeds}
+"""
+
+
+def write_records(folder: Path, num_runs: int) -> None:
+    """Write a matrix of finished runs."""
+    models = Axis(
+        "model", "model", {f"model-{at}": f"model-{at}" for at in range(num_runs // 40)}, keys=("model.name",)
+    )
+    sizes = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4, 8)}, keys=("nproc",))
+    names = {f"seed-{seed}": str(seed) for seed in range(1, 11)}
+    seeds = Axis("run.seed", "seed", names, is_seed=True, keys=("run.seed",))
+
+    def made(values: Mapping[str, str]) -> Made:
+        size, at, seed = (int(values[label].rpartition("-")[2]) for label in ("nproc", "model", "seed"))
+        step_ms = (60 + 6 * at) * (1 / size + 0.08) * (1 + 0.002 * seed)
+        kind = "ddp" if size > 1 else "single"
+        return Made(step_ms=step_ms, world_size=size, kind=kind, run={"config.model.name": f"model-{at}"})
+
+    make_matrix(folder, (models, sizes, seeds), made)
+
+
+def cpu_s(words: Sequence[str]) -> float:
+    """Run a command; return the processor's seconds that it took, of the user and of the system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "paratune", *words], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--num-runs", type=int, default=1000, help="a multiple of 40")
+    asked = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_records(folder / "m", asked.num_runs)
+        base = Path(__file__).parents[1] / "configs" / "quickstart" / "single.yaml"
+        matrix = SWEEP.format(base=base, seeds=list(range(asked.num_runs // 4)))
+        (folder / "s.yaml").write_text(matrix, encoding="utf-8")
+        runs = [str(path) for path in sorted((folder / "m" / "runs").iterdir())]
+        commands = {
+            "report MATRIX --out (all files)": ["report", f"{folder}/m", "--out", f"{folder}/out"],
+            "report MATRIX (terminal)": ["report", f"{folder}/m"],
+            "report RUNS --out (all files)": ["report", *runs, "--out", f"{folder}/out-runs"],
+            "report RUNS (terminal)": ["report", *runs],
+            "compare MATRIX": ["compare", f"{folder}/m"],
+            "compare RUNS": ["compare", *runs],
+            "watch --once MATRIX": ["watch", "--once", f"{folder}/m"],
+            "jobs": ["jobs", f"{folder}/m"],
+            "sweep --dry-run": ["sweep", f"{folder}/s.yaml", "--dry-run"],
+        }
+        found: dict[str, list[float]] = {command: [] for command in commands}
+        for _ in range(asked.rounds):
+            for command, words in commands.items():
+                found[command].append(cpu_s(words))
+    print("\n".join(machine_lines()))
+    print(f"\n| paratune, {asked.num_runs:,} runs | CPU s: median (range) of {asked.rounds} |\n| --- | --- |")
+    for command, took in found.items():
+        print(f"| `{command}` | {statistics.median(took):.2f} ({min(took):.2f} to {max(took):.2f}) |")
+
+
+if __name__ == "__main__":
+    main()
