@@ -6,7 +6,6 @@ python benchmarks/corpus_clean.py variety CORPUS.yaml # trains on clean.variety.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
+from paratune.hardware import peak_memory_bytes
 
 NAMES = ("language", "quality", "personal")
 NUM_DOCUMENTS = 300
@@ -51,7 +51,7 @@ def one(name: str, table: Path, times: int) -> None:
         started = time.process_time()
         totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", 1, Display(speaks=False))
         taken = time.process_time() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = (peak_memory_bytes() or 0) / 2**20
     found = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - begun, "cpu_s": taken, "peak_mib": peak}
     print(json.dumps(found | {"kept": totals["kept"]}))
 

@@ -31,6 +31,7 @@ from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import dropped_file, write_shard
 from paratune.corpus.stage import Stage, begin, finish
+from paratune.hardware import peak_memory_bytes
 
 EDITS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3)
 PER_SHARD = 2000
@@ -193,13 +194,7 @@ def run_step(work: Path, step: str, data: Path) -> None:
     totals = STEPS[step](corpus, work / "3_extract", work / f"4_clean/{step}_{step}", 1, DISPLAY)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"kept": totals["kept"], "cpu_s": cpu_s, "peak_mib": peak_mib()}))
-
-
-def peak_mib() -> float:
-    """Return the peak of this process alone; getrusage would count that of the one which started it."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+    print(json.dumps({"kept": totals["kept"], "cpu_s": cpu_s, "peak_mib": (peak_memory_bytes() or 0) / 2**20}))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from paratune.corpus.extract.document import extract
 from paratune.corpus.extract.found import Document, Extracted, Kept
 from paratune.corpus.extract.run import LIBRARIES, run_extract
 from paratune.corpus.settings import Corpus
+from paratune.hardware import peak_memory_bytes
 
 KEPT = Kept(min_characters=1, max_characters=10**7, charset="windows-1252")
 SECONDS, RUNS = 1.5, 3
@@ -121,7 +122,8 @@ def run(work: str) -> None:
     """Run the stage in this process, and print kept, CPU-seconds, and the peaks of both processes in KiB."""
     totals = run_extract(Corpus(work=work), 1, Display(speaks=False))
     used = [resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(totals["kept"], sum(each.ru_utime + each.ru_stime for each in used), *(each.ru_maxrss for each in used))
+    peaks = (peak_memory_bytes() or 0) // 1024, used[1].ru_maxrss
+    print(totals["kept"], sum(each.ru_utime + each.ru_stime for each in used), *peaks)
 
 
 def main() -> None:

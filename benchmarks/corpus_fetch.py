@@ -29,6 +29,7 @@ from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Index
+from paratune.hardware import peak_memory_bytes
 
 NUMBERS = (500, 5_000)
 WAYS = ("file", "range", "replay")
@@ -109,7 +110,7 @@ def fetch_once(folder: Path, way: str, port: int) -> None:
         totals = run_fetch(corpus, 1, display)
         used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"kept": totals["kept"], "seconds": seconds, "peak_mib": used.ru_maxrss / 1024}))
+    print(json.dumps({"kept": totals["kept"], "seconds": seconds, "peak_mib": (peak_memory_bytes() or 0) / 2**20}))
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from paratune.corpus.sentences.words import words_of
 from paratune.corpus.settings import Corpus, Index
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
+from paratune.hardware import peak_memory_bytes
 
 MIB = 2**20
 DOCUMENTS_PER_SHARD = 800
@@ -98,7 +98,7 @@ def in_process(*arguments: str) -> dict[str, Any]:
 
 
 def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+    return (peak_memory_bytes() or 0) / MIB
 
 
 def documents(folder: Path, texts: list[str], size: int) -> int:

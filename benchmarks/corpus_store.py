@@ -27,6 +27,7 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.corpus.store.run import run_store
+from paratune.hardware import peak_memory_bytes
 
 PER_SHARD = 2000
 STEPS = list(get_args(StepName))
@@ -85,7 +86,7 @@ def one(work: str, what: str) -> None:
     else:
         write_report(Path(work))
     used = resource.getrusage(resource.RUSAGE_SELF)
-    print(count, used.ru_utime + used.ru_stime, used.ru_maxrss)
+    print(count, used.ru_utime + used.ru_stime, (peak_memory_bytes() or 0) // 1024)
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ OMP_NUM_THREADS=1 python benchmarks/plan_memory.py
 
 import importlib
 import multiprocessing
-import resource
 import time
 from typing import Any
 
@@ -48,6 +47,7 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     from paratune.config.strategy_sections import SingleStrategy
     from paratune.config.task_sections import ClassificationTask
     from paratune.config.traits import TRAITS
+    from paratune.hardware import peak_memory_bytes
     from paratune.plan.memory import peak
     from paratune.plan.profile import Shape, profile
     from paratune.plan.setup import Setup
@@ -58,19 +58,19 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     lengths = (*(LENGTH,) * (ROWS - 1), LENGTH - 1)
     module = options["model_type"].replace("-", "_")
     importlib.import_module(f"transformers.models.{module}.modeling_{module}")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory_bytes() or 0
     wall, cpu = time.perf_counter(), time.process_time()
     found = profile(config, task, Shape(lengths), POLICIES[precision])
     seconds = time.perf_counter() - wall, time.process_time() - cpu
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    after = peak_memory_bytes() or 0
     setup = Setup(SingleStrategy(kind="single"), TRAITS["single"], POLICIES[precision], 1, 1, ROWS, 1)
     return {
         "parameters": found.num_parameters,
         "kernels": found.forward.num_kernels + found.backward.num_kernels,
         "wall_s": seconds[0],
         "cpu_s": seconds[1],
-        "ram_mib": after / 1024,
-        "more_mib": (after - before) / 1024,
+        "ram_mib": after / 2**20,
+        "more_mib": (after - before) / 2**20,
         "peak_gib": peak(found, setup).total / 2**30,
     }
 

@@ -23,7 +23,7 @@ ROWS_OF_PYTHON = 250
 BYTES_OF_PYTHON = 1 << 20
 """Rows that are held as dicts, or bytes in them; Arrow holds the others, in a fraction of the memory."""
 ROWS_AT_ONCE = 10_000
-BYTES_AT_ONCE = 16 << 20
+BYTES_AT_ONCE = 4 << 20
 """Rows of a row group, or bytes of texts and payloads in them, which is what a shard takes of memory."""
 
 

@@ -31,9 +31,9 @@ def written(path: Path, number: int, num_characters: int) -> list[int]:
 
 def test_a_row_group_ends_with_its_rows_or_with_its_bytes(tmp_path: Path):
     assert written(tmp_path / "short", 25_001, 7) == [10_000, 10_000, 5_001]
-    # 16 MiB are 16,777,216 bytes, and a row has 6 + 69,993: the 240th is the first to exceed them.
-    assert written(tmp_path / "long", 500, 70_000) == [240, 240, 20]
-    assert written(tmp_path / "even", 480, 70_000) == [240, 240]
+    # 4 MiB are 4,194,304 bytes, and a row has 6 + 70,000: the 60th is the first to exceed them.
+    assert written(tmp_path / "long", 130, 70_000) == [60, 60, 10]
+    assert written(tmp_path / "even", 120, 70_000) == [60, 60]
     assert written(tmp_path / "none", 0, 7) == []
 
 

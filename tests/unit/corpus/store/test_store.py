@@ -169,12 +169,12 @@ def test_what_does_not_fit_in_memory_goes_through_files(tmp_path):
 
 
 def test_exported_tables_hold_few_bytes_in_a_row_group(tmp_path):
-    # 40 texts of 1 MB: a row group ends at 16 MiB of them.
+    # 40 texts of 1 MB: a row group ends at 4 MiB of them.
     extracted(tmp_path, [f"{number:07d} " * 131_072 for number in range(40)])
     made(tmp_path, validation=0.0, database=False)
     with pq.ParquetFile(tmp_path / "6_store/texts/train.parquet") as table:
         sizes = [table.metadata.row_group(number).num_rows for number in range(table.num_row_groups)]
-    assert sizes == [16, 16, 8]
+    assert sizes == [4] * 10
 
 
 TEXTS = ["Um, dois.\n\nTrês.", 'Com "aspas" e\nduas linhas', "ção"]
