@@ -23,7 +23,7 @@ from paratune.precision import POLICIES
 from paratune.strategies.pipeline.strategy import PipelineStrategy
 from paratune.strategies.process_group import close_process_group, open_process_group
 
-FORWARD_S, BACKWARD_S = 0.05, 0.2
+FORWARD_S, BACKWARD_S = 0.05, 0.5
 NUM_MICRO_BATCHES = 2
 
 
@@ -83,4 +83,4 @@ def test_the_last_stage_waits_for_the_first_within_the_schedule(tmp_path: Path):
     assert first["schedule_ms"] - first["bubble_ms"] > slept_ms
     assert last["schedule_ms"] > slept_ms
     assert last["bubble_ms"] > slept_ms / 2
-    assert last["optimizer_ms"] < 1000 * BACKWARD_S
+    assert last["optimizer_ms"] < 1000 * 1.5 * BACKWARD_S  # of the two backward passes that it waits for
