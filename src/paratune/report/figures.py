@@ -12,7 +12,7 @@ from paratune.report.model import rank_memory
 from paratune.report.read import Curve, RunRecord
 from paratune.report.rows import byte_unit, decimals
 from paratune.report.speed_rows import MEMORY_KINDS, PHASE_NAMES, step_parts_ms
-from paratune.report.text import shorten
+from paratune.report.text import shorten, some_names
 from paratune.text import plain
 from paratune.units import NOT_AVAILABLE, format_bytes
 
@@ -281,4 +281,5 @@ def _bins(errors: Any) -> int:
 
 
 def _names(runs: Sequence[RunRecord]) -> str:
-    return ", ".join(shorten(run.name, 60) for run in runs)
+    """Return the names for a title; of many the first, since the figure itself has all of them."""
+    return some_names([shorten(run.name, 60) for run in runs], 6)

@@ -22,6 +22,8 @@ ROOM = canvas.WIDTH
 LEFT, TOP, BOTTOM = (WIDTH - ROOM) / 2, 0.8, 0.85
 _BODY, _SMALL, _HEADING, _TITLE = 9.5, 8.0, 13.0, 19.0
 _WHOLE = 5.0
+_MANY_RUNS, _MAX_PARTS = 200, 12
+"""From so many runs on, tables and lists are cut: they would be dozens of sheets, and take most of the time."""
 _MUTED, _RULE = "#555555", "#999999"
 
 
@@ -31,6 +33,39 @@ class PaperSection:
 
     heading: str
     parts: Sequence[str | Table | Drawing]
+
+
+def is_long(num_runs: int) -> bool:
+    """Return whether a report of so many runs has the beginning of its tables on paper."""
+    return num_runs >= _MANY_RUNS
+
+
+def begun(section: PaperSection) -> PaperSection:
+    """Return the first tables and paragraphs of a section, the first lines of each, and notes of where the others are.
+
+    All its figures stay.
+    """
+    kept: list[str | Table | Drawing] = []
+    num_tables = num_texts = 0
+    for part in section.parts:
+        num_tables += isinstance(part, Table)
+        num_texts += isinstance(part, str)
+        if isinstance(part, Drawing) or (num_tables if isinstance(part, Table) else num_texts) <= _MAX_PARTS:
+            kept.append(_cut(part) if isinstance(part, Table) else part)
+    for number, word in ((num_tables, "tables"), (num_texts, "lines")):
+        if number > _MAX_PARTS:
+            kept.append(f"{_MAX_PARTS} of {number:,} {word}; index.html has all of them.")
+    return PaperSection(section.heading, kept)
+
+
+def _cut(table: Table) -> Table:
+    """Return the first lines of a table, with a note of where the others are."""
+    if len(table.lines) <= _MAX_PARTS:
+        return table
+    note = f"{_MAX_PARTS} of {len(table.lines):,} lines; index.html and tables/{table.key}.csv have all of them."
+    marked = tuple(at for at in table.marked if at < _MAX_PARTS)
+    groups = tuple(each for each in table.groups if each[0] < _MAX_PARTS)
+    return replace(table, lines=table.lines[:_MAX_PARTS], notes=(note, *table.notes), marked=marked, groups=groups)
 
 
 def to_pdf(title: str, lead: Sequence[str], sections: Sequence[PaperSection]) -> bytes:
@@ -183,5 +218,5 @@ def _need_of_grid(grid: Grid) -> float:
 
 
 def _height_of(drawing: Drawing) -> float:
-    """Return the height of a figure with its legend, a sheet at most."""
-    return min(drawing.full_height, HEIGHT - TOP - BOTTOM - 1.2)
+    """Return the height of a figure with its legend, a sheet with its heading, title and caption at most."""
+    return min(drawing.full_height, HEIGHT - TOP - BOTTOM - 1.75)

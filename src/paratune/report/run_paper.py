@@ -6,16 +6,19 @@ from paratune.report.canvas import Drawing
 from paratune.report.contents import Contents
 from paratune.report.model import Report
 from paratune.report.page_tables import command_texts, shown_notes, subject
-from paratune.report.paper import PaperSection, to_pdf
+from paratune.report.paper import PaperSection, begun, is_long, to_pdf
 from paratune.report.tabular import Table
 
 
 def run_pdf(report: Report, found: Contents) -> bytes:
-    """Return the report as a PDF."""
+    """Return the report as a PDF; of many runs, the first tables of each kind, and the first lines of each."""
     lead = [subject(report)]
     if len(report.runs) > 1:
         lead.append(report.sameness.sentence)
-    return to_pdf(report.title, lead, list(_sections(report, found)))
+    sections = list(_sections(report, found))
+    if is_long(len(report.runs)):
+        sections = [begun(each) for each in sections]
+    return to_pdf(report.title, lead, sections)
 
 
 def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -168,3 +169,9 @@ def test_each_file_draws_its_figure_once(tmp_path, monkeypatch):
     assert len(times) == 1
     canvas.figure_files(picture)
     assert len(times) == 3  # SVG and PNG more; a figure with a layout engine would be drawn twice for each
+
+
+def test_a_title_names_six_runs_and_how_many_more_there_are():
+    runs = [SimpleNamespace(name=f"run-{at}") for at in range(9)]
+    assert figures._names(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
+    assert figures._names(runs) == "run-0, run-1, run-2, run-3, run-4, run-5 and 3 more"

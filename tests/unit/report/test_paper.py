@@ -1,19 +1,21 @@
 """The PDF: what breaks where, that nothing is cut, and how many sheets there are."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from make_run import make_run
 
+from paratune.report.canvas import Drawing
 from paratune.report.contents import contents
 from paratune.report.letters import broken, width
 from paratune.report.model import build_report
-from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, _Sheets, to_pdf
+from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, _Sheets, begun, to_pdf
 from paratune.report.paper_tables import grids, note_of_rest
 from paratune.report.read import read_runs
 from paratune.report.run_paper import run_pdf
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Entry, Table, table_of_texts
 
 pytest.importorskip("matplotlib")
 HOSTILE = "$\\frac{(Tj) <b> \x1b[31m 日本 %"
@@ -124,6 +126,15 @@ def test_a_heading_stays_with_the_table_below_it():
     assert "line 0" in pages[1]
 
 
+def test_a_heading_stays_with_a_figure_that_is_as_high_as_a_sheet():
+    sheets = _Sheets()
+    sheets.section(PaperSection("First", [table(4, 20)]))
+    sheets.section(PaperSection("Second", [Drawing("x", "Bars", "One bar.", lambda axes, hovers: None, 30.0)]))
+    texts = [[each.text for each in letters] for letters in sheets._letters]
+    assert len(texts) == 2
+    assert texts[1] == ["Second", "Bars", "One bar."]
+
+
 def test_a_report_of_runs_is_a_pdf_that_is_the_same_each_time(tmp_path):
     folders = [make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={"run_id": HOSTILE})]
     report = build_report(read_runs(folders))
@@ -134,3 +145,35 @@ def test_a_report_of_runs_is_a_pdf_that_is_the_same_each_time(tmp_path):
     assert pdf == run_pdf(report, contents(report))
     box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf)
     assert [float(each) / 72 for each in box.groups()] == pytest.approx([WIDTH, HEIGHT], abs=0.01)
+
+
+def test_of_many_runs_the_first_tables_and_lines_are_on_paper_and_all_figures():
+    marked = table_of_texts("runs", "Every run", ("run",), [[f"{at}"] for at in range(1000)], 1, ("a note",), (0, 999))
+    few = table_of_texts("few", "Few", ("run",), [["a"]], 1)
+    drawing = Drawing("x", "X", "", lambda axes, hovers: None, 1.0)
+    long, short, figure = begun(PaperSection("All", [marked, few, drawing])).parts
+    assert isinstance(long, Table)
+    assert [line[0].text for line in long.lines] == [f"{at}" for at in range(12)]
+    assert long.marked == (0,)
+    assert long.notes == ("12 of 1,000 lines; index.html and tables/runs.csv have all of them.", "a note")
+    assert (short, figure) == (few, drawing)
+
+    parts = [*[few] * 14, drawing, *(f"command {at}" for at in range(300))]
+    found = begun(PaperSection("All", parts)).parts
+    assert found[:13] == [*[few] * 12, drawing]
+    assert found[13:25] == [f"command {at}" for at in range(12)]
+    assert found[25:] == [
+        "12 of 14 tables; index.html has all of them.",
+        "12 of 300 lines; index.html has all of them.",
+    ]
+
+
+@pytest.mark.parametrize(("num_runs", "is_cut"), [(199, False), (200, True)])
+def test_a_report_of_200_runs_is_cut(tmp_path, monkeypatch, num_runs, is_cut):
+    report = build_report(read_runs([make_run(tmp_path / "a")]))
+    found = contents(report)
+    sections = []
+    monkeypatch.setattr("paratune.report.run_paper.to_pdf", lambda title, lead, parts: sections.extend(parts) or b"")
+    run_pdf(replace(report, runs=report.runs * num_runs), found)
+    notes = [note for each in sections for part in each.parts if isinstance(part, Table) for note in part.notes]
+    assert any("index.html and tables/" in note for note in notes) is is_cut
