@@ -24,9 +24,9 @@ def report(
     json: Json = False,
 ) -> int:
     """Put finished runs, or those of a matrix, beside each other: a table here, a page with figures in --out."""
-    from paratune.imports import without_collections
+    from paratune.imports import collector_off
 
-    with without_collections():
+    with collector_off():
         from paratune.commands.report import report_command
 
         return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
@@ -70,9 +70,9 @@ def compare(
     RUNS are run folders, grouped by their configuration over seeds and repeats; or groups, each a quoted pattern
     ("runs/a_seed*") or a list with commas; or the folder of one matrix.
     """
-    from paratune.imports import without_collections
+    from paratune.imports import collector_off
 
-    with without_collections():
+    with collector_off():
         from paratune.commands.compare import compare_command
 
         return compare_command(
