@@ -196,6 +196,17 @@ CASES = [
     ),
     Case(
         "gpu_kernels",
+        "a V100 and a Blackwell in one machine on cu126: cu130 has kernels for the Blackwell, and none for the V100",
+        lambda s: (
+            with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),
+            s.node["gpus"].append({**GPU, "name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}),
+            s.probes.update(WHEELS["cu126"]),
+        ),
+        line="",
+        after=lambda s: s.node["gpus"].pop(),
+    ),
+    Case(
+        "gpu_kernels",
         "pytorch#172352: no kernel image is available for execution on a V100, whose kernels are in cu126 alone",
         lambda s: with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),
         line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",

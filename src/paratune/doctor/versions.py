@@ -74,9 +74,10 @@ def check_kernels(setup: Setup) -> Iterator[Finding]:
         what = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
         why = "The first operation ends with `no kernel image is available for execution on the device`."
         remedy, where, line = _other_build(setup)
-        build = build_for(NEWEST_CUDA, _archs(setup))
-        if build is not None and not has_kernels(build.archs, number):
-            kinds = _in_words(_archs(setup))
+        numbers = _archs(setup)
+        build = build_for(NEWEST_CUDA, numbers)
+        if build is not None and any(not has_kernels(build.archs, each) for each in numbers):
+            kinds = _in_words(numbers)
             remedy, line = f"GPUs of one kind (CUDA_VISIBLE_DEVICES), for no build has kernels for {kinds}", ""
         yield Finding("gpu_kernels", "problem", what, why, remedy, where, line)
         return
