@@ -57,6 +57,10 @@ class _Ranks:
         for number in self.signals:
             rank.process.send_signal(number)
 
+    def has_stopped(self, rank: _Rank) -> bool:
+        """Return whether a rank saved, or had nothing to, or ended by a signal that it was sent from here."""
+        return rank.code is not None and (rank.code == EXIT_STOPPED or -rank.code in self.signals)
+
     def send(self, number: int) -> None:
         self.signals.append(number)
         for rank in self.all:
@@ -154,9 +158,11 @@ def end_with_the_parent() -> None:
 def _wait(ranks: _Ranks) -> list[_Rank]:
     """Wait until all ranks ended well, or one did not; return the failed ones in the order in which they were seen.
 
-    One that was killed is named at once, before the others say that they lost it.
+    One that was killed is named at once, before the others say that they lost it. One that lost a rank which was
+    stopped did not fail.
     """
     failed: list[_Rank] = []
+    num_before, was_stopped = 0, False  # failures seen before any rank was stopped or sent a signal; one was stopped
     deadline = math.inf
     while any(rank.code is None for rank in ranks.all):
         time.sleep(POLL_S)
@@ -166,7 +172,8 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
             rank.code = code
             if code == EXIT_OK:
                 continue
-            if code == EXIT_STOPPED or -code in ranks.signals:
+            if ranks.has_stopped(rank):
+                was_stopped = True
                 # A rank that was stopped while it prepared leaves others waiting for it where they hear nothing.
                 if deadline == math.inf:
                     ranks.send(signal.SIGTERM)
@@ -177,12 +184,25 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
                 failed.append(rank)
                 if code < 0 and not any(_was_killed(other) for other in failed[:-1]):
                     _say_how_it_ended(rank, len(ranks.all))
+        if not (was_stopped or ranks.signals):
+            num_before = len(failed)
         if time.monotonic() > deadline:
             break
-    if any(rank.code == EXIT_STOPPED for rank in ranks.all):
-        # It saved, or had nothing to: others that it left while they met, or waited for it, did not fail.
-        return [rank for rank in failed if rank.code != EXIT_LAUNCH]
-    return failed
+    return _without_losses(failed, num_before, len(ranks.all)) if was_stopped else failed
+
+
+def _without_losses(failed: list[_Rank], num_before: int, num_processes: int) -> list[_Rank]:
+    """Leave out those that a stopped rank left while they met or waited for it; what they said comes through.
+
+    These end with 5 after it did: the launcher sees them in the same look as the stopped one or in a later one. After a
+    signal to all of them, any may be the first to end. One that was seen before has another reason.
+    """
+    lost = [rank for rank in failed[num_before:] if rank.code == EXIT_LAUNCH]
+    others = [rank for rank in failed if rank not in lost]
+    if not others:
+        for rank in lost:
+            _say_how_it_ended(rank, num_processes, others="another one was stopped")
+    return others
 
 
 def _end(ranks: _Ranks) -> None:
@@ -213,13 +233,13 @@ def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
     return first.code if first.code > 0 else EXIT_LAUNCH
 
 
-def _say_how_it_ended(rank: _Rank, num_processes: int) -> None:
+def _say_how_it_ended(rank: _Rank, num_processes: int, others: str = "") -> None:
     """Print which rank failed, how, and its last words; a single process speaks for itself."""
     assert rank.code is not None
     if num_processes == 1:
         return
     how = f"was killed by {signal.Signals(-rank.code).name}" if rank.code < 0 else f"ended with exit code {rank.code}"
-    others = "the others are ended" if rank.code < 0 else "the others were ended"
+    others = others or ("the others are ended" if rank.code < 0 else "the others were ended")
     print(f"rank {rank.number} of {num_processes} {how}; {others}", file=sys.stderr, flush=True)  # noqa: T201
     if rank.stderr and (text := rank.stderr.read_text("utf-8", "replace").strip()):
         last = text.splitlines()[-(CRASH_LINES if _was_killed(rank) else LAST_LINES) :]

@@ -8,7 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from patience import PATIENCE_S, wait_for
@@ -289,20 +289,116 @@ def test_a_stop_that_one_rank_alone_heard_ends_all(run: Run, poke: Callable[...,
     assert code == EXIT_STOPPED
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_rank_that_lost_one_which_was_stopped_has_not_failed(run: Run, first: int):
-    """As where a signal ends one rank while they find each other, and the other is the first to be seen."""
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_rank_that_lost_one_which_was_stopped_has_not_failed(
+    run: Run, capfd: pytest.CaptureFixture[str], stopped: int
+):
+    """As where a signal ends one rank while they find each other."""
     code = run(
         f"""
         ready()
-        if rank == {1 - first}:
-            wait_for("ready{first}")
-            wait_for_death({first})
-            time.sleep(0.5)
-        sys.exit([5, 75][rank])
+        if rank == {stopped}:
+            sys.exit(75)
+        wait_for("ready{stopped}")
+        wait_for_death({stopped})
+        print("error: lost another one", file=sys.stderr)
+        sys.exit(5)
         """
     )
     assert code == EXIT_STOPPED
+    how = f"rank {1 - stopped} of 2 ended with exit code 5; another one was stopped"
+    # Rank 0 speaks for itself.
+    words = [how, "error: lost another one"]
+    assert capfd.readouterr().err.splitlines() == (words if stopped == 0 else words[::-1])
+
+
+FIRST_TO_FAIL = """
+if rank == 1:
+    print("error: the real problem", file=sys.stderr)
+    ready()
+    sys.exit(5)
+wait_for("ready1")
+while Path("/proc", (folder / "ready1").read_text()).exists():  # until the launcher has seen it
+    time.sleep(0.01)
+sys.exit(75)
+"""
+
+
+def test_a_rank_that_failed_before_another_was_stopped_has_failed(run: Run, capfd: pytest.CaptureFixture[str]):
+    assert run(FIRST_TO_FAIL) == EXIT_LAUNCH
+    assert capfd.readouterr().err.splitlines() == [
+        "rank 1 of 2 ended with exit code 5; the others were ended",
+        "error: the real problem",
+    ]
+
+
+def test_after_a_signal_to_all_a_rank_that_lost_another_may_be_the_first_to_end(
+    run: Run, poke: Callable[..., None], capfd: pytest.CaptureFixture[str]
+):
+    poke(signal.SIGTERM)
+    wait = """
+        heard = []
+        listen(lambda number, frame: heard.append(number))
+        (folder / f"ready{rank}").write_text(str(os.getpid()))
+        while not heard:
+            time.sleep(0.01)
+        (folder / f"ready{rank}").rename(folder / f"heard{rank}")
+        wait_for(f"heard{1 - rank}")
+        """
+    assert run(textwrap.dedent(wait) + FIRST_TO_FAIL) == EXIT_STOPPED
+    assert capfd.readouterr().err.splitlines() == [
+        "rank 1 of 2 ended with exit code 5; another one was stopped",
+        "error: the real problem",
+    ]
+
+
+class Scripted:
+    """A process that ends at a look of the launcher; 0 is the one after its first wait."""
+
+    def __init__(self, looks: list[int], at: int, code: int) -> None:
+        self.looks, self.at, self.code, self.got = looks, at, code, list[int]()
+
+    def poll(self) -> int | None:
+        return self.code if len(self.looks) > self.at else None
+
+    def send_signal(self, number: int) -> None:
+        self.got.append(number)
+
+
+@pytest.mark.parametrize(
+    ("ends", "signal_at", "expected"),
+    [
+        ([(0, 5), (0, 75)], None, []),  # one look does not tell which was first
+        ([(0, 75), (0, 5)], None, []),
+        ([(0, 75), (1, 5)], None, []),
+        ([(1, 5), (0, 75)], None, []),
+        ([(0, 5), (1, 75)], None, [0]),
+        ([(1, 75), (0, 5)], None, [1]),
+        ([(0, 5), (2, 5), (1, 75)], None, [0]),  # the second of them lost a peer
+        ([(1, 5), (2, 75)], 1, []),  # a signal had been passed on
+        ([(0, 5), (2, 75)], 1, [0]),  # one came later
+        ([(1, 5), (2, -signal.SIGTERM)], 0, []),  # ended by the signal, where it did not listen yet
+        ([(1, 5), (1, 0)], 0, [0]),  # none was stopped
+        ([(0, 75), (1, 5), (2, 3)], None, [2]),  # codes of their own are failures whenever they come
+        ([(0, 75), (1, 1)], None, [1]),
+        ([(0, 75), (1, -signal.SIGKILL)], None, [1]),
+    ],
+)
+def test_the_order_tells_a_loss_from_a_failure(
+    monkeypatch: pytest.MonkeyPatch, ends: list[tuple[int, int]], signal_at: int | None, expected: list[int]
+):
+    looks: list[int] = []
+    ranks = local._Ranks()
+
+    def wait(_: float) -> None:
+        if len(looks) == signal_at:
+            ranks.send(signal.SIGTERM)
+        looks.append(len(looks))
+
+    monkeypatch.setattr(local.time, "sleep", wait)
+    for number, (at, code) in enumerate(ends):
+        ranks.add(local._Rank(number, cast("subprocess.Popen[bytes]", Scripted(looks, at, code)), None))
+    assert [rank.number for rank in local._wait(ranks)] == expected
 
 
 def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[..., None], tmp_path: Path):
