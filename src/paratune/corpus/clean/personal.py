@@ -5,6 +5,7 @@ one of them and is an amount, the number of a law or a part of an address on the
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from paratune.corpus.clean.step import Document, Shard, read_documents, run_docu
 from paratune.corpus.settings import Corpus
 from paratune.errors import ConfigError, did_you_mean, require
 
-FORMAT = 4
+FORMAT = 5
 """Of the rows: raised when the same input gives others than before."""
 TOKENS = {"email": "<EMAIL>", "phone": "<PHONE>", "nif": "<NIF>", "iban": "<IBAN>"}
 """What is written instead, by kind."""
@@ -35,7 +36,9 @@ _DOT = r"(?:\.|[ \t]{0,2}[\[(](?:dot|ponto)[\])][ \t]{0,2})"
 _EMAIL = re.compile(rf"(?<![\w.%+-])\w[\w.%+-]{{0,63}}{_AT}(?:[\w-]{{1,63}}{_DOT}){{1,8}}[a-z]{{2,24}}(?!\w)", re.I)
 _ORDINARY = (
     r"(?:[aàeéo]|[ao]s|às|uma?|umas|uns|duas|meia|mil|cada|por|pela|pelo|d[aeo]s?|n[ao]s?|numa|em|com|sem|ou|que|são|tem|"
-    r"preço|valor|cotação|boi|sinal|símbolo|carácter|caracter|caractere|tecla|letra|palavra)"
+    r"dois|três|quatro|cinco|seis|sete|oito|nove|dez|vinte|trinta|quarenta|cinquenta|cem|preço|valor|cotação|reais|euros|"
+    r"boi|vaca|gado|bezerr[oa]s?|novilh[oa]s?|gord[oa]s?|magr[oa]s?|médi[oa]s?|perfil|conta|twitter|instagram|"
+    r"sinal|símbolo|carácter|caracter|caractere|tecla|letra|palavra)"
 )
 """Words that stand before arroba where it is a weight (some 15 kg) or the sign, and after it where no name follows."""
 _NAMED = rf"(?!{_ORDINARY}(?![\w.%+-]))\w"
@@ -116,10 +119,11 @@ def mask(text: str, options: Personal) -> tuple[str, int]:
     for kind, find in _FINDERS:
         if kind in options.kinds:
             for start, end in find(spaced, options):
-                if all(end <= other[0] or other[1] <= start for other, _ in found):
-                    found.append(((start, end), TOKENS[kind]))
+                at = bisect_left(found, ((start, end), ""))  # of spans in order, none of which touches another
+                if (at == 0 or found[at - 1][0][1] <= start) and (at == len(found) or end <= found[at][0][0]):
+                    found.insert(at, ((start, end), TOKENS[kind]))
     pieces, position = [], 0
-    for (start, end), token in sorted(found):
+    for (start, end), token in found:
         pieces += [text[position:start], token]
         position = end
     return "".join([*pieces, text[position:]]), len(found)

@@ -58,6 +58,11 @@ def test_addresses_of_email(text, expected):
         "Levou meia arroba carne, ponto com ponto.",
         "O símbolo arroba separa ponto com ponto br.",
         "Escreve-se com arroba e ponto com, sem espaços.",
+        "Boi gordo arroba SP.br",
+        "O boi médio arroba mercado.com subiu.",
+        "Cinco arroba kg.es",
+        "Siga o perfil arroba publico.pt",
+        "No Twitter arroba jornal.pt",
         "Endereço: nome, arroba, domínio, ponto e o país.",
         "Vendia trigo arroba perdia ponto de honra.",
         "Pesava 3 arroba velha.Com ela vinha outra.",
@@ -195,7 +200,15 @@ def test_a_region_that_is_not_known_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        *("a" * 200_000, "a." * 100_000, "a@" * 100_000, "1 " * 100_000, "A1" * 100_000, "NIF " * 50_000),
+        *(
+            "a" * 200_000,
+            "a." * 100_000,
+            "a@" * 100_000,
+            "a@b.pt " * 40_000,
+            "1 " * 100_000,
+            "A1" * 100_000,
+            "NIF " * 50_000,
+        ),
         *("AB12-" * 40_000, "a ponto " * 25_000, "b arroba c ponto " * 12_000, "x arroba " + "c ponto " * 25_000),
     ],
 )
