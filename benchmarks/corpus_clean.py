@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.clean.run import BEFORE, STEPS
+from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import write_shard
@@ -96,6 +97,7 @@ def show(found: dict) -> None:
 
 
 if __name__ == "__main__":
+    save_memory()  # as the command does; what is measured are processes that this one starts
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("steps").add_argument("--data", type=Path, required=True)

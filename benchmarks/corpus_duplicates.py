@@ -27,6 +27,7 @@ from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
 from paratune.corpus.clean.signatures import candidate_probability, shingles, words_of
+from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import dropped_file, write_shard
@@ -40,6 +41,7 @@ DISPLAY = Display(speaks=False)
 
 
 def main() -> None:
+    save_memory()  # as the command does; what is measured are processes that this one starts
     arguments = parse()
     if arguments.step:
         run_step(Path(arguments.work), arguments.step, arguments.data)

@@ -27,6 +27,7 @@ from paratune.console import Display
 from paratune.corpus.extract.document import extract
 from paratune.corpus.extract.found import Document, Extracted, Kept
 from paratune.corpus.extract.run import LIBRARIES, run_extract
+from paratune.corpus.memory import save_memory
 from paratune.corpus.settings import Corpus
 from paratune.hardware import peak_memory_bytes
 
@@ -127,6 +128,7 @@ def run(work: str) -> None:
 
 
 def main() -> None:
+    save_memory()  # as the command does; what is measured are processes that this one starts
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--documents", type=int, default=300, help="of the first row of the table of memory")

@@ -28,6 +28,7 @@ from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
+from paratune.corpus.memory import save_memory
 from paratune.corpus.settings import Corpus, Index
 from paratune.hardware import peak_memory_bytes
 
@@ -114,6 +115,7 @@ def fetch_once(folder: Path, way: str, port: int) -> None:
 
 
 def main() -> None:
+    save_memory()  # as the command does; what is measured are processes that this one starts
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=3)

@@ -25,6 +25,7 @@ from machine import machine_lines
 from paratune.commands.corpus_sentences import load_masked_lm, run
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
+from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
@@ -43,6 +44,7 @@ MODEL_WORDS = 400_000
 
 
 def main() -> None:
+    save_memory()  # as the command does; what is measured are processes that this one starts
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("PARATUNE_SHARED_DATA", "../shared/data")))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10])

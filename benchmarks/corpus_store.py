@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from paratune.commands.corpus_report import write_report
 from paratune.console import Display
 from paratune.corpus.clean.settings import StepName
+from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA, SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
@@ -90,6 +91,7 @@ def one(work: str, what: str) -> None:
 
 
 def main() -> None:
+    save_memory()  # as the command does; what is measured are processes that this one starts
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder that holds pt_raw_text")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4000, 40_000])

@@ -36,6 +36,9 @@ def corpus(
 
     What is done is kept, and what is dropped too, with the reason; any number of workers gives the same files.
     """
+    from paratune.corpus.memory import save_memory
+
+    save_memory()
     from paratune.commands.corpus import Executor, corpus_command
 
     if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):

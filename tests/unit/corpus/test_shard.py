@@ -1,5 +1,6 @@
 """How the table of a shard is written."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paratune.corpus.memory import save_memory
 from paratune.corpus.shard import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
@@ -53,3 +55,12 @@ def test_halves_of_surrogate_pairs_become_question_marks(tmp_path: Path):
         table.add({"id": "1", "text": "bom \ud83d dia"})
         table.add({"id": "2", "text": "olá"})
     assert pq.read_table(tmp_path / "odd")["text"].to_pylist() == ["bom ? dia", "olá"]
+
+
+def test_a_choice_of_arrows_pool_stays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    save_memory()
+    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "jemalloc"
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL")
+    save_memory()
+    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "system"

@@ -88,7 +88,7 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
     Raises:
         DataError: There is too little memory for its documents, or a table is damaged.
     """
-    # What the tables took of memory stays with the pool otherwise, beside that of DuckDB.
+    # What the tables took of memory goes back to the system before DuckDB takes its own.
     pa.default_memory_pool().release_unused()
     aside = folder / f".{FILE}.tmp"
     try:
