@@ -22,8 +22,10 @@ ROOM = canvas.WIDTH
 LEFT, TOP, BOTTOM = (WIDTH - ROOM) / 2, 0.8, 0.85
 _BODY, _SMALL, _HEADING, _TITLE = 9.5, 8.0, 13.0, 19.0
 _WHOLE = 5.0
-_MANY_RUNS, _MAX_PARTS = 200, 12
+_MANY_RUNS = 200
 """From so many runs on, tables and lists are cut: they would be dozens of sheets, and take most of the time."""
+_MAX_PARTS, _MAX_LINES = 12, 12
+"""Tables of a section, and its paragraphs; lines of a table."""
 _MUTED, _RULE = "#555555", "#999999"
 
 
@@ -40,7 +42,7 @@ def is_long(num_runs: int) -> bool:
     return num_runs >= _MANY_RUNS
 
 
-def begun(section: PaperSection) -> PaperSection:
+def shortened(section: PaperSection) -> PaperSection:
     """Return the first tables and paragraphs of a section, the first lines of each, and notes of where the others are.
 
     All its figures stay.
@@ -52,7 +54,7 @@ def begun(section: PaperSection) -> PaperSection:
         num_texts += isinstance(part, str)
         if isinstance(part, Drawing) or (num_tables if isinstance(part, Table) else num_texts) <= _MAX_PARTS:
             kept.append(_cut(part) if isinstance(part, Table) else part)
-    for number, word in ((num_tables, "tables"), (num_texts, "lines")):
+    for number, word in ((num_tables, "tables"), (num_texts, "paragraphs")):
         if number > _MAX_PARTS:
             kept.append(f"{_MAX_PARTS} of {number:,} {word}; index.html has all of them.")
     return PaperSection(section.heading, kept)
@@ -60,12 +62,12 @@ def begun(section: PaperSection) -> PaperSection:
 
 def _cut(table: Table) -> Table:
     """Return the first lines of a table, with a note of where the others are."""
-    if len(table.lines) <= _MAX_PARTS:
+    if len(table.lines) <= _MAX_LINES:
         return table
-    note = f"{_MAX_PARTS} of {len(table.lines):,} lines; index.html and tables/{table.key}.csv have all of them."
-    marked = tuple(at for at in table.marked if at < _MAX_PARTS)
-    groups = tuple(each for each in table.groups if each[0] < _MAX_PARTS)
-    return replace(table, lines=table.lines[:_MAX_PARTS], notes=(note, *table.notes), marked=marked, groups=groups)
+    note = f"{_MAX_LINES} of {len(table.lines):,} lines; index.html and tables/{table.key}.csv have all of them."
+    marked = tuple(at for at in table.marked if at < _MAX_LINES)
+    groups = tuple(each for each in table.groups if each[0] < _MAX_LINES)
+    return replace(table, lines=table.lines[:_MAX_LINES], notes=(note, *table.notes), marked=marked, groups=groups)
 
 
 def to_pdf(title: str, lead: Sequence[str], sections: Sequence[PaperSection]) -> bytes:

@@ -6,7 +6,7 @@ from paratune.report.canvas import Drawing
 from paratune.report.contents import Contents
 from paratune.report.model import Report
 from paratune.report.page_tables import command_texts, shown_notes, subject
-from paratune.report.paper import PaperSection, begun, is_long, to_pdf
+from paratune.report.paper import PaperSection, is_long, shortened, to_pdf
 from paratune.report.tabular import Table
 
 
@@ -17,7 +17,7 @@ def run_pdf(report: Report, found: Contents) -> bytes:
         lead.append(report.sameness.sentence)
     sections = list(_sections(report, found))
     if is_long(len(report.runs)):
-        sections = [begun(each) for each in sections]
+        sections = [shortened(each) for each in sections]
     return to_pdf(report.title, lead, sections)
 
 

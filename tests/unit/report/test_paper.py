@@ -11,7 +11,7 @@ from paratune.report.canvas import Drawing
 from paratune.report.contents import contents
 from paratune.report.letters import broken, width
 from paratune.report.model import build_report
-from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, _Sheets, begun, to_pdf
+from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, _Sheets, shortened, to_pdf
 from paratune.report.paper_tables import grids, note_of_rest
 from paratune.report.read import read_runs
 from paratune.report.run_paper import run_pdf
@@ -151,7 +151,7 @@ def test_of_many_runs_the_first_tables_and_lines_are_on_paper_and_all_figures():
     marked = table_of_texts("runs", "Every run", ("run",), [[f"{at}"] for at in range(1000)], 1, ("a note",), (0, 999))
     few = table_of_texts("few", "Few", ("run",), [["a"]], 1)
     drawing = Drawing("x", "X", "", lambda axes, hovers: None, 1.0)
-    long, short, figure = begun(PaperSection("All", [marked, few, drawing])).parts
+    long, short, figure = shortened(PaperSection("All", [marked, few, drawing])).parts
     assert isinstance(long, Table)
     assert [line[0].text for line in long.lines] == [f"{at}" for at in range(12)]
     assert long.marked == (0,)
@@ -159,12 +159,12 @@ def test_of_many_runs_the_first_tables_and_lines_are_on_paper_and_all_figures():
     assert (short, figure) == (few, drawing)
 
     parts = [*[few] * 14, drawing, *(f"command {at}" for at in range(300))]
-    found = begun(PaperSection("All", parts)).parts
+    found = shortened(PaperSection("All", parts)).parts
     assert found[:13] == [*[few] * 12, drawing]
     assert found[13:25] == [f"command {at}" for at in range(12)]
     assert found[25:] == [
         "12 of 14 tables; index.html has all of them.",
-        "12 of 300 lines; index.html has all of them.",
+        "12 of 300 paragraphs; index.html has all of them.",
     ]
 
 
