@@ -25,12 +25,14 @@ PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sb
 """The programs that are needed, and the Debian package of each."""
 CONF = "slurm.conf"
 START_S = 120.0
-"""Seconds that daemons have to come up and to answer: far more than they need, since the machine may be busy."""
+"""Seconds that daemons have to come up: far more than they need, since the machine may be busy."""
 END_S = 20.0
-"""Seconds that jobs and daemons have to end."""
+"""Seconds that all jobs have to end, and then each kind of daemon (slurmd, slurmctld, munged) before it is killed."""
 MAX_NODES = 64
 _SEARCH = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 _POLL_S = 0.1
+_ANSWER_S = 60.0
+"""Seconds that a command of Slurm has to answer."""
 _CPUS_PER_NODE = 4
 _SLURMD_TIMEOUT_S = 30
 """A node that is silent for so long counts as lost. Shorter, a machine that is busy loses nodes that are there."""
@@ -109,9 +111,12 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
 def stop(cluster: ToyCluster) -> list[str]:
     """End the daemons and all jobs; return the names of those that ran."""
     pids = cluster.pids()
-    _cancel_all(cluster, pids)
+    are_over = _cancel_all(cluster, pids)
     for names in ([n for n in pids if n not in ("munged", "slurmctld")], ["slurmctld"], ["munged"]):
         _end([pids[name] for name in names if name in pids])
+    if not are_over:
+        for name in cluster.node_names():
+            _kill(_job_processes(cluster, name))
     for name in pids:
         (cluster.folder / f"{name}.pid").unlink(missing_ok=True)
     return list(pids)
@@ -131,9 +136,7 @@ def start_node(cluster: ToyCluster, name: str, *, slurmd: str | None = None) -> 
 def end_node(cluster: ToyCluster, name: str) -> None:
     """Kill a node with all that runs on it, as a power cut does."""
     daemon = cluster.pids().get(name)
-    for number in [*([daemon] if daemon else []), *_job_processes(cluster, name)]:
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
+    _kill([*([daemon] if daemon else []), *_job_processes(cluster, name)])
 
 
 def resume_nodes(cluster: ToyCluster) -> list[str]:
@@ -143,20 +146,20 @@ def resume_nodes(cluster: ToyCluster) -> list[str]:
     each twentieth ping alone, which takes minutes.
     """
     pids = cluster.pids()
-    lines = _call(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster).stdout
-    found = [line.split(" ", 2) for line in lines.splitlines()]
+    result = _ask(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
+    found = [line.split(" ", 2) for line in result.stdout.splitlines()] if result else []
     # Those that somebody has set down by hand have another reason.
     lost = [name for name, state, why in found if state.startswith("down") and why.startswith("Not responding")]
     back = [name for name in lost if name in pids]
     for name in back:
-        _call(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
+        _ask(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
     return back
 
 
 def node_states(cluster: ToyCluster) -> dict[str, str]:
     """Return the state of each node as sinfo tells it; empty when the controller does not answer."""
-    result = _call(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
-    if result.returncode:
+    result = _ask(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
+    if result is None or result.returncode:
         return {}
     return {name: state for name, _, state in (line.partition(" ") for line in result.stdout.splitlines())}
 
@@ -276,23 +279,26 @@ def _start_munged(cluster: ToyCluster, munged: str) -> None:
         cluster,
         "munged",
     )
-    _wait(lambda: (at / "munge.socket").exists(), cluster, "munged")
+    _wait(lambda: (at / "munge.socket").exists(), cluster, ["munged"])
 
 
 def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
     """Start a daemon, which leaves its process id in `NAME.pid` when it is up."""
     (cluster.folder / f"{name}.pid").unlink(missing_ok=True)
     with (cluster.folder / f"{name}.out").open("ab") as output:
-        started = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=cluster.folder,
-            env={**os.environ, **cluster.environment},
-            timeout=START_S,
-            check=False,
-        )
+        try:
+            started = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=cluster.folder,
+                env={**os.environ, **cluster.environment},
+                timeout=START_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LaunchError(_did_not_come_up(cluster, name)) from error
     deadline = time.monotonic() + START_S
     while started.returncode or name not in cluster.pids():
         if started.returncode or time.monotonic() > deadline:
@@ -301,36 +307,53 @@ def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
 
 
 def _wait_until_idle(cluster: ToyCluster) -> None:
-    names = set(cluster.node_names())
-    _wait(lambda: {n for n, state in node_states(cluster).items() if state == "idle"} == names, cluster, "slurmctld")
+    names = cluster.node_names()
+    _wait(
+        lambda: {n for n, state in node_states(cluster).items() if state == "idle"} == set(names),
+        cluster,
+        ["slurmctld", "munged", *names],
+    )
 
 
-def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, name: str) -> None:
+def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, names: Sequence[str]) -> None:
+    """Wait for what daemons do, the first of them above all, while all of them are there."""
     deadline = time.monotonic() + START_S
     while not is_ready():
-        if time.monotonic() > deadline or name not in cluster.pids():
-            raise LaunchError(_did_not_come_up(cluster, name))
+        pids = cluster.pids()
+        gone = [name for name in names if name not in pids]
+        if gone or time.monotonic() > deadline:
+            raise LaunchError(_did_not_come_up(cluster, gone[0] if gone else names[0]))
         time.sleep(_POLL_S)
 
 
 def _did_not_come_up(cluster: ToyCluster, name: str) -> str:
     words: list[str] = []
-    for path in (cluster.folder / f"{name}.out", cluster.folder / f"{name}.log"):
+    for file in (f"{name}.out", f"{name}.log", f"slurmd.{name}.log"):
         with suppress(OSError):
-            words += path.read_text(errors="replace").splitlines()[-5:]
+            words += (cluster.folder / file).read_text(errors="replace").splitlines()[-5:]
     said = "".join(f"\n  {plain(line)}" for line in words)
     return f"{name} of the toy cluster does not come up; its last words, in {plain(cluster.folder)}:{said}"
 
 
-def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> None:
+def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> bool:
+    """Cancel all jobs and wait for their end; return whether none is left, as far as the controller answers."""
     if "slurmctld" not in pids:
-        return
-    _call(["scancel", "--user", getpass.getuser()], cluster)
+        return False
     deadline = time.monotonic() + END_S
-    while time.monotonic() < deadline:
-        if not _call(["squeue", "--noheader"], cluster).stdout.strip():
-            return
-        time.sleep(_POLL_S)
+    with suppress(subprocess.TimeoutExpired):
+        _call(["scancel", "--user", getpass.getuser()], cluster, timeout_s=END_S)
+        while (left_s := deadline - time.monotonic()) > 0:
+            queue = _call(["squeue", "--noheader"], cluster, timeout_s=left_s)
+            if queue.returncode or not queue.stdout.strip():
+                return not queue.returncode
+            time.sleep(_POLL_S)
+    return False
+
+
+def _kill(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
 
 
 def _end(numbers: Sequence[int]) -> None:
@@ -341,8 +364,7 @@ def _end(numbers: Sequence[int]) -> None:
     for number in numbers:
         while _is_there(number) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
+        _kill([number])
 
 
 def _is_there(number: int) -> bool:
@@ -381,7 +403,13 @@ def _is_daemon(number: int, folder: Path) -> bool:
     return _is_there(number) and str(folder) in words
 
 
-def _call(command: Sequence[str], cluster: ToyCluster) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command, env={**os.environ, **cluster.environment}, capture_output=True, text=True, timeout=START_S, check=False
-    )
+def _ask(command: Sequence[str], cluster: ToyCluster) -> "subprocess.CompletedProcess[str] | None":
+    """Call a command of Slurm; None when it has no answer in time."""
+    with suppress(subprocess.TimeoutExpired):
+        return _call(command, cluster, timeout_s=_ANSWER_S)
+    return None
+
+
+def _call(command: Sequence[str], cluster: ToyCluster, *, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, **cluster.environment}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)

@@ -2,12 +2,15 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from patience import wait_for
+from patience import PATIENCE_S, wait_for
 
 from paratune.cluster import toy
 from paratune.commands.toy_cluster import toy_cluster_command
@@ -95,3 +98,86 @@ def test_where_none_runs_status_and_stop_say_so(tmp_path: Path, capsys: pytest.C
     assert toy_cluster_command("status", folder=tmp_path, num_nodes=3, as_json=False) == 1
     assert toy_cluster_command("stop", folder=tmp_path, num_nodes=3, as_json=False) == 0
     assert capsys.readouterr().out == f"no toy cluster runs in {tmp_path}\n" * 2
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[toy.ToyCluster]:
+    """Processes that have the names of daemons of a cluster of two nodes, and nobody who answers for them."""
+    (tmp_path / "slurm.conf").write_text(toy.conf_text(tmp_path, [7000, 7001, 7002]))
+    running = toy.ToyCluster(tmp_path)
+    monkeypatch.setattr(toy, "_call", no_answer)
+    daemons = []
+    for name in ("munged", "slurmctld", "n1", "n2"):
+        daemons.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", str(tmp_path)]))
+        (tmp_path / f"{name}.pid").write_text(f"{daemons[-1].pid}\n")
+    wait_for(lambda: len(running.pids()) == 4)
+    yield running
+    for daemon in daemons:
+        daemon.kill()
+        daemon.wait()
+
+
+def no_answer(command: Sequence[str], _: toy.ToyCluster, *, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    raise subprocess.TimeoutExpired(list(command), timeout_s)
+
+
+def test_a_controller_that_does_not_answer_keeps_nothing_alive(cluster: toy.ToyCluster):
+    job = {"SLURMD_NODENAME": "n2", "SLURM_CONF": str(cluster.conf)}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], env=job) as task:
+        try:
+            wait_for(lambda: toy._job_processes(cluster, "n2") == [task.pid])
+            assert toy.stop(cluster) == ["munged", "n1", "n2", "slurmctld"]
+            assert task.wait(PATIENCE_S) == -signal.SIGKILL
+        finally:
+            task.kill()
+    assert cluster.pids() == {}
+    assert list(cluster.folder.glob("*.pid")) == []
+
+
+def test_jobs_and_the_commands_that_end_them_have_one_time(cluster: toy.ToyCluster, monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, float]] = []
+
+    def busy(command: Sequence[str], _: toy.ToyCluster, *, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+        asked.append((command[0], timeout_s))
+        return subprocess.CompletedProcess(command, 0, "1 toy job.sh R\n" if command[0] == "squeue" else "", "")
+
+    monkeypatch.setattr(toy, "_call", busy)
+    monkeypatch.setattr(toy, "END_S", 0.5)
+    assert not toy._cancel_all(cluster, cluster.pids())
+    assert asked[0] == ("scancel", 0.5)
+    assert {command for command, _ in asked[1:]} == {"squeue"}
+    assert all(0 < timeout_s <= 0.5 for _, timeout_s in asked)
+
+
+def test_a_controller_that_does_not_answer_has_no_nodes_to_show(cluster: toy.ToyCluster):
+    assert toy.node_states(cluster) == {}
+    assert toy.resume_nodes(cluster) == []
+
+
+@pytest.mark.parametrize("name", ["n2", "munged", "slurmctld"])
+def test_a_daemon_that_dies_while_nodes_are_waited_for_is_named_at_once(cluster: toy.ToyCluster, name: str):
+    (cluster.folder / "n2.out").write_text("slurmd: starting\n")
+    (cluster.folder / "slurmd.n2.log").write_text("fatal: no plugin\n")
+    os.kill(cluster.pids()[name], signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(LaunchError, match=f"^{name} of the toy cluster does not come up") as caught:
+        toy._wait_until_idle(cluster)
+    assert time.monotonic() - begin < toy.START_S
+    assert ("\n  slurmd: starting\n  fatal: no plugin" in str(caught.value)) == (name == "n2")
+
+
+def test_where_all_daemons_run_the_controller_is_the_one_that_does_not_come_up(
+    cluster: toy.ToyCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(toy, "START_S", 0.2)
+    with pytest.raises(LaunchError, match=r"^slurmctld of the toy cluster does not come up"):
+        toy._wait_until_idle(cluster)
+
+
+def test_a_daemon_that_does_not_go_to_the_background_is_named(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (installed / "slurmd").write_text("#!/bin/sh\necho 'held up'; exec sleep 1000\n")
+    monkeypatch.setattr(toy, "START_S", 1.0)
+    with pytest.raises(LaunchError, match=r"^n1 of the toy cluster does not come up"):
+        toy.start_node(toy.ToyCluster(tmp_path), "n1")
