@@ -1,36 +1,38 @@
 """What the batch script of a job says of how its processes are started."""
 
-import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+
+from paratune.doctor.shell_commands import commands, lines, program_at, program_name
 
 _RANK_OPTION = re.compile(r"--(?:node|machine)[_-]rank[= ]*\"?\$\{?SLURM_(?:NODEID|PROCID)\b")
 _PROGRAM = re.compile(r"(?:\S*/)?(?:torchrun|accelerate|python[\d.]*|deepspeed|paratune)")
-_SRUN = re.compile(r"(?:^|[\s;&|({`]|\S/)srun(?=\s|$)")
 
 
-_NAMES_SRUN = re.compile(r"(?:^|[\s;&|({`\"'=]|\S/)srun(?=[\s\"']|$)")
+def _srun(before: str = "", behind: str = "") -> re.Pattern[str]:
+    return re.compile(rf"(?:^|[\s;&|({{`{before}]|\S/)srun(?=[\s{behind}]|$)")
+
+
+_SRUN = _srun()
+_NAMES_SRUN = _srun(before="\"'=", behind="\"'")
 """Also in what a variable is given: LAUNCHER="srun --ntasks-per-node=4"."""
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
-_BETWEEN = re.compile(r"&&|\|\||(?<![>&])&(?![>\d])|[;|(`]|\)(?=[\s;]|$)|(?<!\S)(?:[{}!]|then|do|else|if)(?!\S)")
-"""What stands between two commands."""
-_HERE = re.compile(r"<<-?\s*[\"'\\]?(\w+)")
-_CALL = re.compile(
-    r"^\s*(?:(?:exec|time|nohup|\w+=\S*)\s+)*(?:(?:(?:\S*/)?(?:ba|da|k|z)?sh|source|\.)\s+(?:-(?!\S*c)\S*\s+)*(?P<read>[^\s<>-]\S*)"
-    r"|(?P<run>[^\s<>=]*(?:/[^\s<>]+|\.sh))(?=\s|$))"
-)
-"""A command that runs another script: bash FILE, source FILE, ./FILE."""
-_TRAINING = re.compile(
-    r"(?:^|\s)(?:\S*/)?(?:paratune\s+train|torchrun|accelerate\s+launch|deepspeed|python[\d.]*\s+-m\s+"
-    r"(?:paratune\s+train|torch\.distributed\.run|accelerate\S*\s+launch))(?=\s|$)"
-)
-_MAY_START_ELSEWHERE = re.compile(
-    r"[$\"']|(?:^|\s)(?:\S*/)?(?:srun|mpirun|mpiexec|prun|ssh|pdsh|clush|parallel|echo|printf)\s"
-)
-"""Before the program: what decides on which nodes it runs, or that it is not run at all."""
+_SHELL = re.compile(r"(?:a|ba|c|da|fi|k|tc|z)?sh")
+_SHELL_SUFFIXES = frozenset({".sh", ".bash", ".slurm", ".sbatch"})
+_MODULES = {
+    "paratune": ["paratune"],
+    "torch.distributed.run": ["torchrun"],
+    "torch.distributed.launch": ["torchrun"],
+    "accelerate": ["accelerate"],
+    "accelerate.commands.accelerate_cli": ["accelerate"],
+    "accelerate.commands.launch": ["accelerate", "launch"],
+    "deepspeed.launcher.runner": ["deepspeed"],
+}
+"""What python -m starts, by the programs that do the same."""
+_HOSTS = re.compile(r"-H|--?\w*hostfile")
+"""Options with which deepspeed and accelerate start the run on other nodes too."""
 MAX_SCRIPT_BYTES = 2**18
 MAX_DEPTH = 3
 """Scripts that call scripts that call scripts."""
@@ -42,7 +44,10 @@ class Seen:
 
     names_srun: bool = False
     plain: tuple[str, int, str] | None = None
-    """The first command that starts training on the node of the batch step: of which script, its line, its words."""
+    """The first command that starts training on the node of the batch step: of which script, its line, its words.
+
+    From its program on: what stands before may be a secret (WANDB_API_KEY=...).
+    """
     unread: tuple[str, ...] = ()
     """Scripts that it calls and that could not be read."""
 
@@ -55,21 +60,87 @@ def look_into(script: str, called: Mapping[str, str]) -> Seen:
         called: Texts of the scripts that it calls, by the names that it has for them, as `read_called` gives them.
     """
     texts = {"batch script": script, **called}
-    names = [name for text in texts.values() for name in calls(text)]
+    plain = (
+        (name, number, " ".join(words[program_at(words) :]))
+        for name, text in texts.items()
+        for number, words in commands(text)
+        if _starts_training(words[program_at(words) :])
+    )
+    names = (
+        name
+        for text in texts.values()
+        for name, by_shell in _calls(text).items()
+        if by_shell or PurePath(name).suffix in _SHELL_SUFFIXES
+    )
     return Seen(
-        names_srun=any(_NAMES_SRUN.search(line) for text in texts.values() for _, line in _commands(text)),
-        plain=next(
-            ((name, number, part) for name, text in texts.items() for number, part in _parts(text) if _is_plain(part)),
-            None,
-        ),
+        names_srun=any(_NAMES_SRUN.search(line) for text in texts.values() for _, line in lines(text)),
+        plain=next(plain, None),
         unread=tuple(dict.fromkeys(name for name in names if name not in called)),
     )
 
 
-def calls(script: str) -> list[str]:
-    """Return the scripts that a script runs in a shell, by the words that name them."""
-    found = [match["read"] or match["run"] for _, part in _parts(script) if (match := _CALL.match(part))]
-    return list(dict.fromkeys(word.strip("\"'") for word in found if not _PROGRAM.fullmatch(word)))
+def _starts_training(words: Sequence[str]) -> bool:
+    """Return whether a command, which begins with its program, starts training on the node that it runs on."""
+    words = _without_python(words)
+    if not words or "--help" in words or "--version" in words:
+        return False
+    program, subcommand = program_name(words[0]), "".join(words[1:2])
+    if program == "deepspeed" or (program, subcommand) == ("accelerate", "launch"):
+        return not any(_HOSTS.match(word) for word in words[1:])
+    return program == "torchrun" or (program, subcommand) == ("paratune", "train")
+
+
+def _without_python(words: Sequence[str]) -> list[str]:
+    """Return a command with the program of the same name in the place of python -m; empty where python runs another."""
+    if not words or not re.fullmatch(r"python[\d.]*", program_name(words[0])):
+        return list(words)
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] != "-m":
+        at += 2 if words[at] in ("-W", "-X") else 1
+    module = words[at + 1] if words[at : at + 1] == ["-m"] and at + 1 < len(words) else ""
+    return [*_MODULES[module], *words[at + 2 :]] if module in _MODULES else []
+
+
+def _calls(script: str) -> dict[str, bool]:
+    """Return the scripts that a script runs, by the words that name them, with whether a shell is to read them."""
+    found: dict[str, bool] = {}
+    for _, words in commands(script):
+        name, by_shell = _called(words[program_at(words) :])
+        if name:
+            found[name] = found.get(name, False) or by_shell
+    return found
+
+
+def _called(words: Sequence[str]) -> tuple[str, bool]:
+    """Return the script that a command runs, and whether a shell is to read it: bash FILE, source FILE; not ./FILE."""
+    if not words:
+        return "", False
+    program = _file(words[0])
+    if _SHELL.fullmatch(program_name(program)):
+        return _read_by_shell(words[1:]), True
+    if program in ("source", "."):
+        name = _file(words[1]) if len(words) > 1 else ""
+        return ("" if program_name(name) == "activate" else name), True
+    is_file = "/" in program or PurePath(program).suffix in _SHELL_SUFFIXES
+    return (program if is_file and "=" not in program and not _PROGRAM.fullmatch(program) else ""), False
+
+
+def _read_by_shell(words: Sequence[str]) -> str:
+    """Return the file behind the options of a shell; empty where it reads a text or its input."""
+    at = 0
+    while at < len(words) and words[at][0] in "-+":
+        option = words[at]
+        is_short = not option.startswith("--")
+        if is_short and re.search("[cs]", option):
+            return ""
+        takes_word = (is_short and re.search("[oO]", option)) or option in ("--rcfile", "--init-file")
+        at += 2 if takes_word else 1
+    return _file(words[at]) if at < len(words) else ""
+
+
+def _file(word: str) -> str:
+    """Return a word without quotes, and without a redirection at its end."""
+    return re.sub("[\"']|[<>].*", "", word)
 
 
 def read_called(script: str, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -81,12 +152,28 @@ def read_called(script: str, environ: Mapping[str, str], folder: Path) -> dict[s
         folder: The working directory, to which names are relative.
     """
     found: dict[str, str] = {}
-    names = calls(script)
+    names = _calls(script)
     for _ in range(MAX_DEPTH):
-        new = {name: text for name in names if name not in found and (text := _text(name, environ, folder)) is not None}
+        texts = {name: _text(name, environ, folder) for name in names if name not in found}
+        new = {
+            name: text
+            for name, text in texts.items()
+            if text is not None and (names[name] or _is_for_shell(text, PurePath(name).suffix))
+        }
         found |= new
-        names = [name for text in new.values() for name in calls(text)]
+        names = {}
+        for text in new.values():
+            for name, by_shell in _calls(text).items():
+                names[name] = names.get(name, False) or by_shell
     return found
+
+
+def _is_for_shell(text: str, suffix: str) -> bool:
+    """Return whether a file that is run by its name is a script of a shell, as its first line or its suffix says."""
+    first = text.partition("\n")[0]
+    if not first.startswith("#!"):
+        return not suffix or suffix in _SHELL_SUFFIXES
+    return any(_SHELL.fullmatch(program_name(word)) for word in first[2:].split())
 
 
 def _text(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
@@ -103,32 +190,12 @@ def _text(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
         return None
 
 
-def _is_plain(part: str) -> bool:
-    found = _TRAINING.search(part)
-    return found is not None and not _MAY_START_ELSEWHERE.search(part[: found.start() + 1])
-
-
-def _parts(script: str) -> Iterator[tuple[int, str]]:
-    """Yield the commands of the lines of a script, with the numbers of the lines."""
-    here = None  # what follows << is text, up to the line that ends it
-    for number, line in _commands(script):
-        if here is not None:
-            here = None if line.strip() == here else here
-            continue
-        bare = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line)
-        ends = [(0, 0), *(match.span() for match in _BETWEEN.finditer(bare)), (len(line), len(line))]
-        for (_, begin), (end, _) in itertools.pairwise(ends):
-            yield number, " ".join(line[begin:end].split())
-        started = _HERE.search(line)
-        here = started[1] if started and "<<<" not in line else None
-
-
 def wrong_rank_line(script: str | None) -> tuple[int, str] | None:
     """Return the command that gives each node the rank of the batch step's, with the number of its first line.
 
     `$SLURM_NODEID` is read before srun runs unless it stands in single quotes or after a backslash.
     """
-    for number, line in _commands(script or ""):
+    for number, line in lines(script or ""):
         started = _SRUN.search(line)
         if started is None:
             continue
@@ -145,19 +212,3 @@ def read_in_tasks(command: str) -> str:
     if first is None:  # which of the words are srun's own is not known
         return "srun bash -c '...'"
     return f"{' '.join(words[:first])} bash -c {shlex.quote(' '.join(words[first:]))}"
-
-
-def _commands(script: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a script without its comments, those that a backslash continues as one, with their numbers."""
-    begun, parts = 0, list[str]()
-    for number, line in enumerate(script.splitlines(), start=1):
-        if not parts and line.lstrip().startswith("#"):
-            continue
-        begun = begun if parts else number
-        if line.endswith("\\"):
-            parts.append(line[:-1])
-            continue
-        yield begun, "".join([*parts, line])
-        parts = []
-    if parts:
-        yield begun, "".join(parts)

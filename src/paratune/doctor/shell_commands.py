@@ -1,0 +1,136 @@
+"""The commands of a shell script: its lines, cut where one command ends, and the words of each."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MAX_LINE_CHARACTERS = 4096
+"""Longer lines, with those that a backslash continues, hold data; they are not cut into commands."""
+_MASKED = re.compile(
+    r"\\."
+    r"|(?P<comment>(?<!\S)#.*)"
+    r"|'[^']*+(?:'|\Z)"
+    r"|\"(?:\\.|[^\"\\])*+(?:\"|\Z)"
+    r"|\(\(.*?(?:\)\)|\Z)"  # x=$((1 << 3))
+    r"|\b\w++\+?=\([^)]*+(?:\)|\Z)"  # COMMAND=(torchrun x), an array
+)
+"""What the shell does not read as commands. Each alternative ends with the line at the latest: none is tried twice."""
+_BETWEEN = re.compile(
+    r"&&|\|\||(?<![>&])&(?![>\d])|[;|(`]|\)(?=[\s;]|$)"
+    r"|(?<!\S)(?:[{}!]|then|do|else|elif|if|while|until)(?!\S)"
+)
+"""What stands between two commands."""
+_HERE = re.compile(r"(?<!<)<<(?!<)-?")
+_HERE_WORD = re.compile(r"\s*(?:(?P<quote>[\"'])(?P<quoted>.*?)(?P=quote)|\\?(?P<word>[^\s\"'\\;&|<>()]+))")
+_WORD = re.compile(r"\S+")
+_ASSIGNMENT = re.compile(r"\w+\+?=")
+
+
+@dataclass(frozen=True)
+class _Prefix:
+    """A program that runs the command behind its options, in the same place."""
+
+    with_word: frozenset[str] = frozenset()
+    """Options whose value is the next word."""
+    subcommand: str | None = None
+    num_operands: int = 0
+    """Words between options and command."""
+
+
+def _prefix(with_word: str = "", subcommand: str | None = None, num_operands: int = 0) -> _Prefix:
+    return _Prefix(frozenset(with_word.split()), subcommand, num_operands)
+
+
+_CONTAINER = _prefix(
+    "-B --bind -H --home -W --workdir -S --scratch -o --overlay --env --env-file --pwd --cwd --mount --net --network "
+    "--fusemount --add-caps --drop-caps --security",
+    subcommand="exec",
+    num_operands=1,
+)
+_PREFIXES = {
+    "exec": _prefix("-a"),
+    "time": _prefix("-f --format -o --output"),
+    "nohup": _prefix(),
+    "nice": _prefix("-n --adjustment"),
+    "numactl": _prefix("-C -N -i -m -p -w --cpunodebind --physcpubind --interleave --membind --preferred"),
+    "env": _prefix("-u --unset -C --chdir"),
+    "stdbuf": _prefix("-i -o -e --input --output --error"),
+    "conda": _prefix("-n --name -p --prefix --cwd", subcommand="run"),
+    "apptainer": _CONTAINER,
+    "singularity": _CONTAINER,
+    "uv": _prefix(
+        "-p --python --with --with-editable --with-requirements --extra --group --project --directory --env-file "
+        "--package --index --config-file --cache-dir",
+        subcommand="run",
+    ),
+}
+
+
+def lines(script: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a script without its comments, those that a backslash continues as one, with their numbers."""
+    begun, parts = 0, list[str]()
+    for number, line in enumerate(script.splitlines(), start=1):
+        if not parts and line.lstrip().startswith("#"):
+            continue
+        begun = begun if parts else number
+        if line.endswith("\\"):
+            parts.append(line[:-1])
+            continue
+        yield begun, "".join([*parts, line])
+        parts = []
+    if parts:
+        yield begun, "".join(parts)
+
+
+def commands(script: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the words of each command of a script, quotes included, with the number of its line."""
+    ends_here = list[str]()  # what follows << is text, up to the line that ends it
+    for number, line in lines(script):
+        if ends_here:
+            ends_here = ends_here[1:] if line.strip() == ends_here[0] else ends_here
+            continue
+        if len(line) > MAX_LINE_CHARACTERS:
+            continue
+        bare = _MASKED.sub(_mask, line)
+        cuts = [(0, 0), *(match.span() for match in _BETWEEN.finditer(bare)), (len(line), len(line))]
+        for (_, begin), (end, _) in itertools.pairwise(cuts):
+            yield number, [line[slice(*word.span())] for word in _WORD.finditer(bare, begin, end)]
+        words = (_HERE_WORD.match(line, started.end()) for started in _HERE.finditer(bare))
+        ends_here = [(word["quoted"] or word["word"] or "").strip() for word in words if word]
+
+
+def _mask(found: re.Match[str]) -> str:
+    return (" " if found["comment"] else "_") * len(found[0])
+
+
+def program_at(words: Sequence[str]) -> int:
+    """Return which word of a command names its program, behind assignments and what runs it in the same place."""
+    at = 0
+    while at < len(words):
+        if _ASSIGNMENT.match(words[at]):
+            at += 1
+            continue
+        prefix = _PREFIXES.get(program_name(words[at]))
+        if prefix is None:
+            break
+        behind = _behind_options(words, at + 1, frozenset() if prefix.subcommand else prefix.with_word)
+        if prefix.subcommand is not None:
+            if words[behind : behind + 1] != [prefix.subcommand]:  # conda activate
+                break
+            behind = _behind_options(words, behind + 1, prefix.with_word)
+        at = behind + prefix.num_operands
+    return min(at, len(words))
+
+
+def program_name(word: str) -> str:
+    """Return the name of a program without its folder and quotes."""
+    return word.strip("\"'").rpartition("/")[2]
+
+
+def _behind_options(words: Sequence[str], at: int, with_word: frozenset[str]) -> int:
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "--":
+            return at + 1
+        at += 2 if words[at] in with_word else 1
+    return at
