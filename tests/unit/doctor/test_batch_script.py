@@ -160,6 +160,14 @@ def test_a_file_that_is_run_and_read_by_a_shell_is_read(tmp_path):
     (tmp_path / "a.py").write_text(f"{TRAIN}\n")
     assert list(read_called("./a.py\nbash ./a.py", {}, tmp_path)) == ["./a.py"]
     assert list(read_called("bash ./a.py\n./a.py", {}, tmp_path)) == ["./a.py"]
+    (tmp_path / "b.sh").write_text("bash ./a.py\n")
+    (tmp_path / "c.sh").write_text("./a.py\n")
+    assert list(read_called("./b.sh\n./c.sh", {}, tmp_path)) == ["./b.sh", "./c.sh", "./a.py"]
+
+
+@pytest.mark.parametrize("line", ['LAUNCHER="srun"', "LAUNCHER='srun'", "LAUNCHER=srun", "sh -c 'srun x'"])
+def test_srun_in_a_variable_or_in_quotes_is_named(line):
+    assert look_into(f"{line}\n$LAUNCHER {TRAIN}", {}).names_srun
 
 
 @pytest.mark.parametrize(
