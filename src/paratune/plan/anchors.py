@@ -72,7 +72,8 @@ def factor_figures(device: torch.device, constants: Constants) -> Iterator[tuple
     for anchor in ANCHORS:
         found, forward, both = _tried(anchor, device)
         # The median: a run is not the fastest of its steps.
-        measured = {"forward": forward.median_s, "backward": both.median_s - forward.median_s}
+        usual = Measured(forward.median_s, forward.median_s)
+        measured = {"forward": usual.median_s, "backward": both.without(usual).median_s}
         for name, phase in (("forward", found.forward), ("backward", found.backward)):
             predicted = pass_time(
                 phase.operations, constants, launch=f"launch.{name}", tf32=False, is_cuda=device.type == "cuda"

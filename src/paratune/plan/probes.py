@@ -50,7 +50,7 @@ class Measured:
     median_s: float
 
     def without(self, other: "Measured") -> "Measured":
-        """Return what is left without the time of another call, a fifth at least."""
+        """Return what is left without the fastest time of another call, a fifth at least: the machine may be busy."""
         return Measured(*(max(0.2 * a, a - other.fastest_s) for a in (self.fastest_s, self.median_s)))
 
     @property

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -109,6 +110,16 @@ def test_anchors_turn_to_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(found) == {"factor.forward", "factor.backward"}
     for factor in found.values():
         assert 0 < factor.low < factor.value < factor.high
+
+
+def test_a_machine_that_is_busy_at_the_wrong_moment_gives_factors_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, *_ = anchors._tried(anchors.Anchor(64, 1, (8, 3)), CPU)
+    # Forward alone took longer than both passes: a fifth of both, 0.2 s, is counted for the backward pass.
+    monkeypatch.setattr(anchors, "_tried", lambda anchor, device: (found, Measured(1.0, 3.0), Measured(0.9, 1.0)))
+    monkeypatch.setattr(anchors, "pass_time", lambda *args, **options: SimpleNamespace(total_s=2.0))
+    factors = dict(anchors.factor_figures(CPU, Constants({})))
+    assert factors["factor.forward"].value == pytest.approx(3.0 / 2.0)
+    assert factors["factor.backward"].value == pytest.approx(0.2 / 2.0)
 
 
 def test_figures_of_a_link() -> None:
