@@ -303,5 +303,5 @@ def test_the_times_of_a_run_are_sums_over_its_sessions():
     third = loop.Progress(**second.as_dict())
     assert third.seconds["startup"] == 4.5
     assert third.seconds["tokenize"] == 3.0
-    assert third.total_s() == pytest.approx(90, abs=5)
-    assert first.total_s() == pytest.approx(60, abs=5), "saving does not change it"
+    assert third.total_s() == pytest.approx(90, abs=20)
+    assert first.total_s() == pytest.approx(60, abs=20), "saving does not change it"

@@ -212,13 +212,14 @@ def test_energy_that_only_root_may_read_is_unknown(tmp_path, monkeypatch):
 
 def test_busy_time_is_that_of_the_process_over_its_cores(tmp_path):
     probe = CpuProbe(num_cores=4, is_first=True, powercap=tmp_path)
-    before, begin = probe.read(), time.process_time()
-    while time.process_time() - begin < 0.2:
+    outer_begin, before, inner_begin = time.process_time(), probe.read(), time.process_time()
+    while time.process_time() - inner_begin < 0.2:
         pass
-    after, end = probe.read(), time.process_time()
+    inner_end, after, outer_end = time.process_time(), probe.read(), time.process_time()
     assert before.busy_s is not None
     assert after.busy_s is not None
-    assert (end - begin) / 4 * 0.9 < after.busy_s - before.busy_s <= (end - begin) / 4 * 1.1
+    busy_s = 4 * (after.busy_s - before.busy_s)
+    assert 0.999 * (inner_end - inner_begin) <= busy_s <= 1.001 * (outer_end - outer_begin)
     assert after.machine_busy_s is not None
     assert after.memory_bytes is not None
     assert after.memory_bytes > 2**20
