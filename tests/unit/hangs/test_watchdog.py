@@ -15,7 +15,6 @@ from paratune.hangs.pulse import Pulse
 from paratune.hangs.watchdog import HEARTBEATS, Watchdog, watching
 from paratune.records import read_events
 
-
 TIMEOUT_S = 4.0  # long beside what a busy machine keeps one of two threads from running
 
 

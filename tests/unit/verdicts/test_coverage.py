@@ -73,7 +73,7 @@ def test_intervals_of_scores_that_are_often_the_same(num_seeds):
 @pytest.mark.timeout(3600)  # 8,000 more experiments, of 20 runs each, where the first ones are out of the band
 @pytest.mark.parametrize("is_paired", [True, False])
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 2.0])
-@pytest.mark.parametrize("num_seeds", [3, 5, 10])
+@pytest.mark.parametrize("num_seeds", [3, 10])
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_intervals_of_all_scores(metric, num_seeds, ratio, is_paired):
     setting = Setting(metric, num_seeds, ratio, is_paired=is_paired)
@@ -81,7 +81,7 @@ def test_intervals_of_all_scores(metric, num_seeds, ratio, is_paired):
     own = METRICS.index(metric), num_seeds, int(2 * ratio), int(is_paired)
     rates = try_both(setting, 1000, own)
     if not is_in_band(*rates, slack=0.0):
-        # Of 180 experiments by the thousand some are far off by chance: others, and more, decide.
+        # Of 120 experiments by the thousand some are far off by chance: others, and more, decide.
         rates = try_both(setting, 4000, (*own, 1))
     check(*rates)
 
