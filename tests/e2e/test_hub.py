@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from harness import python
 
 from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
@@ -21,6 +22,7 @@ def _without_network(world: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_in_the_cache_is_refused_at_once(world: Path):
     for option, code, says in (
         ("model.name=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is no folder here"),
@@ -37,6 +39,7 @@ def test_a_name_that_is_not_in_the_cache_is_refused_at_once(world: Path):
         assert not (world / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_model_in_the_cache_is_trained_without_a_network(world: Path):
     # As huggingface_hub lays it out: refs/main names the commit, snapshots/COMMIT holds its files.
     cached = world / "hf" / "hub" / "models--some-owner--some-model"

@@ -155,6 +155,7 @@ def test_a_killed_run_on_several_files_goes_on_as_on_one(world: Path, cli: Cli, 
     assert outcome(world / "runs" / "c") == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_signals_and_kills_at_random_moments(seed: int, world: Path, cli: Cli, undisturbed: dict[str, object]):
     """What the lists above do not think of: three interruptions a run, each at a time that nobody chose."""

@@ -32,6 +32,7 @@ LAYOUTS = {"padded": "padded", "packed": "packed", "bucketed": "bucketed", "auto
 """What is asked for, and what a BERT gets."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "mlm"])
 def test_all_layouts_train_the_same(world: Path, cli: Cli, task: str):
     if task == "mlm":

@@ -177,6 +177,7 @@ def test_a_signal_before_the_ranks_have_met_stops_them(start, world: Path):
     assert not (world / "runs" / "c" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_run_and_is_named(start, world: Path):
     running = start(*TWO, *LONG)
     running.wait_for_step(3)
@@ -203,6 +204,7 @@ def test_ranks_save_and_end_when_the_launcher_is_killed(start, world: Path):
     assert (run / "checkpoints" / f"step_{step:06d}" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_what_all_ranks_find_wrong_is_said_once(world: Path):
     (world / "three.csv").write_text("\n".join((world / "data.csv").read_text().splitlines()[:2]) + "\n")
     done = python(
@@ -257,6 +259,7 @@ def test_nothing_but_this_machine_is_spoken_to(start, world: Path):
     assert [address for address in seen if not address.removeprefix("::ffff:").startswith(("127.", "::1"))] == []
 
 
+@pytest.mark.slow
 def test_one_process_needs_no_network_at_all(world: Path):
     """A network namespace of its own has no interface that is up, loopback included."""
     inside = ("unshare", "-n", "--", sys.executable, "-m", "paratune", "train", "c.yaml")

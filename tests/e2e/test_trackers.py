@@ -62,6 +62,7 @@ def packages(world: Path) -> Packages:
     return Packages(world / "packages")
 
 
+@pytest.mark.slow
 def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, packages: Packages):
     plain = cli("train", "c.yaml", "--set", "run.name=plain")
     assert plain.code == EXIT_OK, plain.stderr

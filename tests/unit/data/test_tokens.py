@@ -249,6 +249,7 @@ print(json.dumps([len(made), [part.tolist() for part in np.split(store.tokens, s
 """
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_tokenizes(tmp_path):
     # Processes of their own: a fork of one in which threads run, as those of tokenizers do, may wait for ever.
     command = [sys.executable, "-c", TOKENIZE_SLOWLY, str(tmp_path), json.dumps(TEXTS)]
