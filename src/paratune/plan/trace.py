@@ -192,7 +192,7 @@ class Saved:
             # The storage is held as well, so that no other one gets its address.
             self._found[storage._cdata] = storage.nbytes(), storage
             self.num_bytes += storage.nbytes()
-        return tensor
+        return tensor.detach()  # an operation that saves its own output would hold itself, which nothing collects
 
     def forget(self) -> None:
         """Let go of the storages; the count stays."""

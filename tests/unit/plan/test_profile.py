@@ -1,6 +1,9 @@
 """What the trace counts is what a real pass on the CPU keeps, which autograd's own hooks tell."""
 
+import gc
+import weakref
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import pytest
@@ -80,6 +83,19 @@ def test_the_trace_keeps_what_a_pass_on_the_cpu_keeps(kind: str, lengths: tuple[
     shape = Shape(lengths)
     found = profile(small(kind), TASK, shape, POLICIES["fp32"], on_cuda=False).saved_bytes
     assert found == pytest.approx(kept(small(kind), shape), rel=0.03, abs=4096)
+
+
+def test_what_was_watched_is_let_go_of() -> None:
+    """A softmax saves its own output."""
+    saved = Saved(iter(()))
+    with saved.watching():
+        output = torch.ones(3, requires_grad=True).softmax(0)
+    saved.forget()
+    note = output.grad_fn.metadata["note"] = Event()
+    left = weakref.ref(note)
+    del output, note
+    gc.collect()
+    assert left() is None
 
 
 @pytest.mark.slow
