@@ -38,7 +38,8 @@ def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
         assert found["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
         outputs, expected = np.asarray(found["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
         assert outputs.shape == (11, 82)
-        np.testing.assert_allclose(outputs, expected, rtol=RTOL)
+        # The optimizer's first steps make a lot of the last digits of gradients near zero.
+        np.testing.assert_allclose(outputs, expected, rtol=RTOL, atol=1e-10)
 
 
 @pytest.mark.parametrize("strategy", TOGETHER)

@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from patience import wait_for
 from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.data.loader import TrainBatches
-from paratune.hangs.watchdog import Watchdog
+from paratune.hangs.watchdog import HEARTBEATS, Watchdog
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.protocol import Phases
 
@@ -43,6 +44,10 @@ def switch_off_loopback() -> None:
         fcntl.ioctl(asked, 0x8914, name)  # SIOCSIFFLAGS
 
 
+def heartbeat() -> Path:
+    return Path("runs", HEARTBEATS, "c", f"rank{int(_RANK):04d}.json")
+
+
 class Faulty(DDPStrategy):
     """DDP that does something wrong in its third step, on one rank."""
 
@@ -51,6 +56,7 @@ class Faulty(DDPStrategy):
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         self.step += 1
         if self.step == STEP and IS_IT:
+            wait_for(heartbeat().exists)  # by then its watchdog has been heard, however busy the machine is
             BEGUN.touch()
             if FAULT == "exit":
                 os._exit(17)
