@@ -69,7 +69,12 @@ def _one_rank(rank: int, folder: str) -> None:
         strategy.optimizer_step(None)
     clock.end_step()
     (times,) = clock.take()
-    values = {"schedule_ms": times.schedule_ms, "bubble_ms": times.bubble_ms}
+    values = {
+        "schedule_ms": times.schedule_ms,
+        "bubble_ms": times.bubble_ms,
+        "optimizer_ms": times.phases_ms["optimizer"],
+        "wall_ms": times.wall_ms,
+    }
     (Path(folder) / f"rank{rank}.json").write_text(json.dumps(values))
     close_process_group()
 
@@ -83,3 +88,4 @@ def test_the_last_stage_waits_for_the_first_within_the_schedule(tmp_path: Path):
     assert first["schedule_ms"] - first["bubble_ms"] > slept_ms
     assert last["schedule_ms"] > slept_ms
     assert last["bubble_ms"] > slept_ms / 2
+    assert last["schedule_ms"] + last["optimizer_ms"] <= last["wall_ms"]

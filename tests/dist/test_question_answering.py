@@ -38,7 +38,7 @@ def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
         assert found["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
         outputs, expected = np.asarray(found["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
         assert outputs.shape == (11, 82)
-        # The optimizer's first steps make a lot of the last digits of gradients near zero.
+        # With a pipeline 6e-12 to 7e-12 off, by the number of threads, also in answers of 0.004.
         np.testing.assert_allclose(outputs, expected, rtol=RTOL, atol=1e-10)
 
 
