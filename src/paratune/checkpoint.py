@@ -17,7 +17,6 @@ import errno
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,8 +27,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from paratune.atomic import delete_remains, replace_folder
 from paratune.errors import CheckpointError
-from paratune.records import read_json, write_json
+from paratune.records import file_sha256, read_json, write_json
 from paratune.units import GIB, format_bytes
 
 log = logging.getLogger(__name__)
@@ -67,20 +67,13 @@ def save(
         for _ in tensors:
             pass
         return 0
-    aside = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
     remaining = iter(tensors)
     try:
-        with _disk_errors(folder):
-            aside.mkdir(parents=True)
-            index = _write_shards(aside, remaining)
-            write_json(aside / PROGRESS, progress)
-            num_bytes = _write_manifest(aside, index, step)
-            shutil.rmtree(folder, ignore_errors=True)
-            aside.rename(folder)
-            _sync(folder.parent)
+        with _disk_errors(folder), replace_folder(folder) as temporary:
+            index = _write_shards(temporary, remaining)
+            write_json(temporary / PROGRESS, progress)
+            num_bytes = _write_manifest(temporary, index, step)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
         for _ in remaining:  # the other ranks are in the middle of gathering; they must not be left waiting
             pass
         raise
@@ -129,7 +122,7 @@ def verify(folder: Path) -> None:
             raise CheckpointError(
                 f"{folder} is damaged: {name} has {path.stat().st_size} bytes instead of {expected['num_bytes']}"
             )
-        if _sha256(path) != expected["sha256"]:
+        if file_sha256(path) != expected["sha256"]:
             raise CheckpointError(f"{folder} is damaged: {name} does not match its SHA-256")
 
 
@@ -186,8 +179,7 @@ def prune(checkpoints: Path, keep: int, *, step: int) -> None:
         # The manifest goes first, so that a half-deleted checkpoint is never taken for a whole one.
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-    for remains in checkpoints.glob(".*.tmp"):
-        shutil.rmtree(remains, ignore_errors=True)
+    delete_remains(checkpoints)
 
 
 def _step_of(folder: Path) -> int:
@@ -200,7 +192,6 @@ def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) ->
     for number, shard in enumerate(_shards(tensors)):
         name = f"tensors.{number:05d}.safetensors"
         save_file(shard, folder / name)
-        _sync(folder / name)
         index.update(dict.fromkeys(shard, name))
     return index
 
@@ -221,7 +212,7 @@ def _shards(tensors: Iterable[tuple[str, Tensor | None]]) -> Iterator[dict[str, 
 
 def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
     files = {
-        path.name: {"sha256": _sha256(path), "num_bytes": path.stat().st_size} for path in sorted(folder.iterdir())
+        path.name: {"sha256": file_sha256(path), "num_bytes": path.stat().st_size} for path in sorted(folder.iterdir())
     }
     manifest = {"format_version": FORMAT_VERSION, "step": step, "files": files, "tensors": index}
     write_json(folder / MANIFEST, {**manifest, "sha256": _digest(manifest)})
@@ -242,19 +233,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 Floor 1: no torch.
 """
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from paratune.atomic import replace_file
 from paratune.errors import DataError
 from paratune.records import predictions_file
 
@@ -168,27 +168,23 @@ def write_predictions(
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a table as CSV, JSON lines or Parquet by the suffix of `path`: aside, then renamed.
+    """Write a table as CSV, JSON lines or Parquet by the suffix of `path`: whole or not at all.
 
     Raises:
         DataError: The suffix is none of these, the place cannot be written to, or the format cannot hold such columns.
     """
     if path.suffix not in SUFFIXES:
         raise DataError(f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}")
-    aside = path.with_name(f".{path.name}.tmp")
     try:
-        if path.suffix == ".csv":
-            pyarrow.csv.write_csv(_flattened(table), aside)
-        elif path.suffix == ".parquet":
-            pyarrow.parquet.write_table(table, aside)
-        else:
-            _write_json_lines(aside, table)
-        aside.replace(path)
+        with replace_file(path) as temporary:
+            if path.suffix == ".csv":
+                pyarrow.csv.write_csv(_flattened(table), temporary)
+            elif path.suffix == ".parquet":
+                pyarrow.parquet.write_table(table, temporary)
+            else:
+                _write_json_lines(temporary, table)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} could not be written: {error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
 
 
 def _flattened(table: pa.Table) -> pa.Table:

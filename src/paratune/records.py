@@ -12,8 +12,8 @@
 Floor 1: no torch.
 """
 
-import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from paratune.atomic import replace_file
 from paratune.errors import CheckpointError
 
 SCHEMA_VERSION = 1
@@ -56,25 +57,21 @@ def predictions_file(split: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all: aside, synced, then renamed. NaN and infinities become null.
+    """Write a JSON file whole or not at all (see `atomic`). NaN and infinities become null.
 
     Raises:
         CheckpointError: It cannot be written; a file of that name is as it was.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # What UTF-8 cannot say (a file name of other bytes, in the command) is escaped as JSON does it: \udc80.
-        with aside.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        # UTF-8 cannot hold the bytes of some file names (in `command`): they are escaped as in JSON, \udc80.
+        with (
+            replace_file(path) as temporary,
+            temporary.open("w", encoding="utf-8", errors="backslashreplace") as file,
+        ):
             json.dump(finite(value), file, indent=1, ensure_ascii=False, allow_nan=False)
             file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
     except OSError as error:
         raise _not_written(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:
@@ -91,6 +88,16 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _not_written(path: Path, error: OSError) -> CheckpointError:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from paratune import atomic
 from paratune.config.differences import differences, flatten
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, is_finished, read_json
@@ -183,6 +184,7 @@ def take(folder: Path, mode: Mode) -> FileLock:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOOK_S)
         _check_content(folder, mode)  # another process may have trained here since the first look
+        atomic.delete_remains(folder)
         if mode == "overwrite":
             for path in folder.iterdir():
                 if path.name not in (LOCK_FILE, SLURM_FOLDER):

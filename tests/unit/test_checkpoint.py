@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from paratune import checkpoint
+from paratune import atomic, checkpoint
 from paratune.errors import CheckpointError
 
 PROGRESS = {"step": 5, "best": None}
@@ -116,9 +116,9 @@ def _raise_in(monkeypatch: pytest.MonkeyPatch, target: object, name: str, *, err
 STAGES: list[tuple[str, object, str, int]] = [
     ("before the first tensor", checkpoint, "save_file", 1),
     ("after the first file of tensors", checkpoint, "save_file", 2),
-    ("syncing a file of tensors", checkpoint, "_sync", 1),
+    ("syncing a file of tensors", atomic, "sync", 1),
     ("writing the progress", checkpoint, "write_json", 1),
-    ("hashing", checkpoint, "_sha256", 2),
+    ("hashing", checkpoint, "file_sha256", 2),
     ("writing the manifest", checkpoint, "write_json", 2),
     ("renaming", Path, "rename", 1),
 ]
@@ -146,7 +146,7 @@ def test_a_save_that_is_cut_off_leaves_nothing_and_the_one_before_stays(
 def test_a_process_that_is_killed_while_writing_leaves_no_checkpoint(tmp_path: Path):
     # Nothing can be tidied up then; what is left does not count, and the next save removes it.
     before = save(tmp_path, 3)
-    aside = tmp_path / ".step_000006.tmp"
+    aside = tmp_path / ".step_000006.77.tmp"
     shutil.copytree(before, aside)
     assert checkpoint.find_newest(tmp_path) == before
     save(tmp_path, 9)

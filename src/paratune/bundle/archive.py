@@ -12,10 +12,11 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from paratune.atomic import replace_file
 from paratune.bundle.manifest import MANIFEST, Manifest, Packed, parse_manifest
 from paratune.errors import DataError
 from paratune.units import MIB, format_bytes
@@ -61,27 +62,20 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told
     Raises:
         DataError: The disk is full or not writable, or a file changed meanwhile.
     """
-    aside = path.with_name(f".{path.name}.tmp")
     done = 0
     try:
-        with aside.open("wb") as out:
-            with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:  # USTAR ends at 8 GiB
-                text = json.dumps(manifest.as_dict(), indent=1).encode()
-                tar.addfile(_header(MANIFEST, len(text)), io.BytesIO(text))
-                for packed in manifest.files:
-                    with files[packed.name].open("rb") as file:
-                        tar.addfile(_header(packed.name, packed.num_bytes), file)
-                    done += packed.num_bytes
-                    told(done, manifest.num_bytes)
-            out.flush()
-            os.fsync(out.fileno())
-        aside.replace(path)
+        # The format, because USTAR ends at 8 GiB.
+        with replace_file(path) as temporary, tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as tar:
+            text = json.dumps(manifest.as_dict(), indent=1).encode()
+            tar.addfile(_header(MANIFEST, len(text)), io.BytesIO(text))
+            for packed in manifest.files:
+                with files[packed.name].open("rb") as file:
+                    tar.addfile(_header(packed.name, packed.num_bytes), file)
+                done += packed.num_bytes
+                told(done, manifest.num_bytes)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{path} cannot be written: {reason}; nothing is left of it") from error
-    finally:
-        with suppress(OSError):  # of a file system that is read-only, also where there is nothing to delete
-            aside.unlink(missing_ok=True)
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:

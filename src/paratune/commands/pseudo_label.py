@@ -47,7 +47,7 @@ def pseudo_label_command(
     respect_quota()
     with stdout_for_results():
         from paratune.data.read import read_table
-        from paratune.infer.label_record import make_record, sha256
+        from paratune.infer.label_record import make_record
         from paratune.infer.labelling import (
             check_rule,
             classes_without_rows,
@@ -74,7 +74,7 @@ def pseudo_label_command(
     counts = Counter(fates) + Counter({"without_text": table.num_rows - len(fates)})
     record = make_record(source, output, table, voices, opinion, fates, counts, Rule(threshold, max_per_class, limit))
     write_table(output, made)
-    record["output"]["sha256"] = sha256(output)
+    record["output"]["sha256"] = records.file_sha256(output)
     records.write_json(record_path, record)
     if as_json:
         print_json(record)

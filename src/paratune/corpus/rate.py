@@ -14,6 +14,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from paratune.atomic import replace_file
+
 WINDOW_S = 60.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -103,9 +105,8 @@ class RateLimit:
         return _Kept(next_s=time.monotonic() + WINDOW_S)
 
     def _keep(self, kept: _Kept) -> None:
-        aside = self._path.with_name(f"{self._path.name}.tmp")
-        aside.write_text(json.dumps({"boot": _boot_id(), **vars(kept)}))
-        aside.replace(self._path)
+        with replace_file(self._path, is_durable=False) as temporary:  # the clock in it ends with the machine's boot
+            temporary.write_text(json.dumps({"boot": _boot_id(), **vars(kept)}))
 
 
 def _boot_id() -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.atomic import replace_file
 from paratune.corpus.stage import parts
 from paratune.errors import CheckpointError
 
@@ -77,10 +78,9 @@ class RunWriter:
         if not self._num_waiting:
             return
         name = f"run-{self._number:05d}-{len(self.names):03d}.bin"
-        aside = self._folder / f".{name}.{os.getpid()}.tmp"
         try:
-            in_order(np.concatenate(self._waiting)).tofile(aside)
-            aside.replace(self._folder / name)
+            with replace_file(self._folder / name) as temporary:
+                in_order(np.concatenate(self._waiting)).tofile(temporary)
         except OSError as error:
             raise CheckpointError(
                 f"{self._folder} cannot be written: {error.strerror or error}; change work"

@@ -5,8 +5,6 @@ dropped-00000.parquet   id, url, reason and detail of what was not
 counts-00000.json       numbers of both; written last: its presence means that the shard is done
 """
 
-import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.atomic import replace_file
 from paratune.corpus.rows import DROPPED_SCHEMA, Lost
 from paratune.errors import CheckpointError
-from paratune.records import write_json
+from paratune.records import file_sha256, write_json
 
 ROWS_OF_PYTHON = 250
 BYTES_OF_PYTHON = 1 << 20
@@ -57,24 +56,24 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
     reasons: Counter[str] = Counter()
     num_kept = 0
     tables = (folder / part_file(number), folder / dropped_file(number))
-    asides = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in tables]
     try:
-        with Table(asides[0], schema) as kept, Table(asides[1], DROPPED_SCHEMA) as dropped:
-            for each in found:
-                if isinstance(each, Lost):
-                    reasons[each.reason] += 1
-                    dropped.add(vars(each))
+        with (
+            replace_file(tables[0]) as kept_path,
+            replace_file(tables[1]) as dropped_path,
+            Table(kept_path, schema) as kept,
+            Table(dropped_path, DROPPED_SCHEMA) as dropped,
+        ):
+            for result in found:
+                if isinstance(result, Lost):
+                    reasons[result.reason] += 1
+                    dropped.add(vars(result))
                 else:
                     num_kept += 1
-                    kept.add(each if isinstance(each, Mapping) else vars(each))
-        counts = {"kept": num_kept, "dropped": dict(sorted(reasons.items())), "sha256": [_sha256(p) for p in asides]}
-        for aside, path in zip(asides, tables, strict=True):
-            aside.replace(path)
+                    kept.add(result if isinstance(result, Mapping) else vars(result))
+        sha256 = [file_sha256(path) for path in tables]
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}; change work") from error
-    finally:
-        for aside in asides:
-            aside.unlink(missing_ok=True)
+    counts = {"kept": num_kept, "dropped": dict(sorted(reasons.items())), "sha256": sha256}
     write_json(folder / counts_file(number), counts)
     return counts
 
@@ -129,8 +128,3 @@ def _writable(row: Mapping[str, Any]) -> dict[str, Any]:
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         for name, value in row.items()
     }
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

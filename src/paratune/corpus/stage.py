@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from paratune.atomic import delete_remains
 from paratune.console import Display
 from paratune.corpus.shard import counts_file, part_file, write_shard
 from paratune.errors import CheckpointError, DataError
@@ -197,8 +198,7 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
         raise CheckpointError(f"{stage.folder} holds other files; choose another work")
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
-            for aside in stage.folder.glob(".*.tmp"):  # of a process that was killed
-                aside.unlink(missing_ok=True)
+            delete_remains(stage.folder)
             return
         log.info("%s: the settings or the input are not what they were; made anew", stage.name)
         _empty(stage.folder, keep)

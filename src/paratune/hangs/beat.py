@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from paratune.atomic import replace_file
 from paratune.hangs.pulse import Pulse
 
 NUM_COLLECTIVES = 8
@@ -99,9 +100,8 @@ def beat_now(pulse: Pulse, rank: int, world_size: int, num_written: int, *, as_e
 
 def write_beat(path: Path, beat: Beat) -> None:
     """Write a rank's file, whole or not at all. It is not synced: it says nothing once the machine is gone."""
-    aside = path.with_suffix(".tmp")
-    aside.write_text(json.dumps(asdict(beat)), encoding="utf-8")
-    aside.replace(path)
+    with replace_file(path, is_durable=False) as temporary:
+        temporary.write_text(json.dumps(asdict(beat)), encoding="utf-8")
 
 
 def read_beat(path: Path) -> Beat | None:

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from paratune import atomic
 from paratune.errors import EXIT_HUNG
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse
@@ -110,9 +111,10 @@ class Watchdog:
     def _tidy(self, ranks: Iterable[int]) -> None:
         """Take files of ranks away, and the folders when they are empty."""
         for rank in ranks:
-            for name in (self._file_of(rank), self._file_of(rank).with_suffix(".tmp")):
+            path = self._file_of(rank)
+            for file in (path, *path.parent.glob(f".{path.name}.*{atomic.SUFFIX}")):
                 with suppress(OSError):
-                    name.unlink()
+                    file.unlink()
         for folder in (self._beats, self._beats.parent, *self._made):
             with suppress(OSError):  # others are still there
                 folder.rmdir()

@@ -1,6 +1,5 @@
 """How labels that models gave came about: which models, which rule, and what became of every row."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from paratune import hardware, records
 from paratune.config.task_sections import ClassificationTask, class_names
 from paratune.infer.labelling import Voice
 from paratune.infer.pseudo import FATES, asked_of, histogram
+from paratune.records import file_sha256
 
 
 def model_facts(target: str, trained: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def model_facts(target: str, trained: Any) -> dict[str, Any]:
         "model": target,
         "run_id": run.get("run_id"),
         "seed": run.get("seed"),
-        "weights_sha256": {path.name: sha256(path) for path in weights} or None,
+        "weights_sha256": {path.name: file_sha256(path) for path in weights} or None,
         "train_fingerprint": train.get("fingerprint"),
     }
 
@@ -72,12 +72,6 @@ def make_record(
     return record
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _sha256_if_file(source: str) -> str | None:
     path = Path(source).expanduser()
-    return sha256(path) if path.is_file() else None
+    return file_sha256(path) if path.is_file() else None

@@ -3,7 +3,6 @@
 Floor 3.
 """
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
+from paratune.atomic import replace_folder
 from paratune.errors import CheckpointError
 from paratune.models.task_model import TaskModel
 from paratune.records import write_json
@@ -20,7 +20,7 @@ TASK_FILE = "paratune.json"
 
 
 def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[str, Tensor], task: Any) -> None:
-    """Write configuration, weights (safetensors), tokenizer and `paratune.json`, aside, then rename.
+    """Write configuration, weights (safetensors), tokenizer and `paratune.json`: all or nothing (see `atomic`).
 
     Args:
         folder: Replaced when it exists.
@@ -30,17 +30,14 @@ def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[
         task: JSON-able content of `paratune.json`.
 
     Raises:
-        CheckpointError: It cannot be written; what stood there before may be gone, but nothing is half written.
+        CheckpointError: It cannot be written; what was there before is kept.
     """
-    aside = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
     try:
         state = {name.removeprefix("hf."): tensor.contiguous() for name, tensor in tensors.items()}
-        model.hf.save_pretrained(aside, state_dict=state)
-        tokenizer.save_pretrained(aside)
-        write_json(aside / TASK_FILE, task)
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
+        with replace_folder(folder) as temporary:
+            model.hf.save_pretrained(temporary, state_dict=state)
+            tokenizer.save_pretrained(temporary)
+            write_json(temporary / TASK_FILE, task)
     except (OSError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -48,5 +45,3 @@ def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[
             f"{folder} could not be written: {error}; make room there or make it writable, then --resume goes on from "
             "the newest checkpoint, if checkpoint.every let any be saved"
         ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -1,11 +1,11 @@
 """Writing the files of a report: all or none, and never over a file that is not a report's."""
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from paratune.atomic import sync, temporary_path
 from paratune.errors import CheckpointError
 from paratune.records import read_json
 from paratune.report.model import GENERATOR
@@ -54,7 +54,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
         raise CheckpointError(
             f"{plain(folder)} holds {some} that no paratune report wrote; give --out another folder, or move them away"
         )
-    aside = {name: (folder / name).parent / f".{Path(name).name}.{os.getpid()}.tmp" for name in files}
+    aside = {name: temporary_path(folder / name) for name in files}
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:
         for name, path in aside.items():
@@ -75,10 +75,8 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
 
 def _write(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    sync(path)
 
 
 def _clean(files: Iterable[Path], folders: Iterable[Path]) -> None:

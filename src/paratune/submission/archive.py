@@ -1,13 +1,12 @@
 """The zip of a submission: written the same for the same predictions, and checked without being unpacked to disk."""
 
-import contextlib
 import lzma
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from paratune.atomic import replace_file
 from paratune.errors import DataError
 from paratune.submission.tables import TABLES, Finding, check
 from paratune.units import MIB
@@ -18,25 +17,20 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(path: Path, texts: Mapping[str, str]) -> None:
-    """Write tables as a zip, aside and then renamed.
+    """Write tables as a zip, whole or not at all.
 
     Raises:
         DataError: It cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+        with replace_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in TABLES:
                 if name in texts:
                     entry = zipfile.ZipInfo(name, _DATE)
                     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                     archive.writestr(entry, texts[name])
-        aside.replace(path)
     except OSError as error:
         raise DataError(f"{path} could not be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
 
 
 def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:

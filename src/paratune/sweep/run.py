@@ -3,13 +3,12 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from paratune import records
+from paratune import atomic, records
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
 from paratune.run_folder import LOOK_S, is_in_use
@@ -158,14 +157,10 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CheckpointError: It cannot be written.
     """
-    aside = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
+        atomic.write_text(path, text)
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
         raise CheckpointError(
             f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
         ) from error

@@ -4,7 +4,6 @@ Three kinds, each framed as the model family that made it common: WordPiece as B
 Unigram as XLM-R's.
 """
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paratune import records
+from paratune.atomic import replace_folder
 from paratune.errors import CheckpointError, ConfigError
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
@@ -130,20 +130,14 @@ def save_tokenizer(
         model_input_names=["input_ids", *(["token_type_ids"] if has_types else []), "attention_mask"],
         **names,
     )
-    aside = folder.with_name(f".{folder.name}.tmp")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        wrapped.save_pretrained(str(aside))
-        records.write_json(aside / RECORD_FILE, {"recipe": asdict(recipe), **record})
-        if overwrite:
-            shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
+        with replace_folder(folder, is_new=not overwrite) as temporary:
+            wrapped.save_pretrained(str(temporary))
+            records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
         raise CheckpointError(
             f"{folder} cannot be written: {error.strerror or error}; name another --output"
         ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _train_wordpiece(

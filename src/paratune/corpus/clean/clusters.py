@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from paratune.atomic import replace_file
 from paratune.errors import CheckpointError
 
 ROOTS_FILE = "roots.bin"
@@ -28,15 +29,13 @@ def write_roots(path: Path, num_documents: int, pairs: Iterable[tuple[int, int]]
     Raises:
         CheckpointError: It cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("w+b", buffering=0) as file:
+        with replace_file(path) as temporary, temporary.open("w+b", buffering=0) as file:
             file.truncate(8 * num_documents)
             forest = _Forest(file.fileno())
             for one, other in pairs:
                 forest.join(one, other)
             forest.flatten(num_documents)
-        aside.replace(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
 

@@ -9,7 +9,6 @@ cut-00000.parquet     the lines that were cut, where lines are: id of the docume
 Source: Brown et al., Language Models are Few-Shot Learners, 2020, appendix C (sequences of 13 words).
 """
 
-import os
 import shutil
 from bisect import bisect_right
 from collections import Counter
@@ -23,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.atomic import replace_file
 from paratune.console import Display
 from paratune.corpus.clean.evaluation_sets import read_texts
 from paratune.corpus.clean.lines import CUT_SCHEMA, cut_file
@@ -178,8 +178,12 @@ def drop_contaminated(each: _Documents) -> Iterator[Document | Lost]:
     """Yield documents that hold no text of the sets, or without the lines that do, and which text others hold."""
     hashes, sought = _Hashes(), _Sought(each.sets.runs)
     paths = [each.folder / name for name in (found_file(each.number), cut_file(each.number))]
-    asides = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
-    with Table(asides[0], FOUND_SCHEMA) as found, Table(asides[1], CUT_SCHEMA) as cut:
+    with (
+        replace_file(paths[0]) as found_path,
+        replace_file(paths[1]) as cut_path,
+        Table(found_path, FOUND_SCHEMA) as found,
+        Table(cut_path, CUT_SCHEMA) as cut,
+    ):
         for document in read_documents(each.path):
             lines = document["text"].split("\n")
             words = [words_of(line) for line in lines]
@@ -201,8 +205,6 @@ def drop_contaminated(each: _Documents) -> Iterator[Document | Lost]:
             for position in sorted(touched):
                 cut.add({"id": document["id"], "position": position, "reason": reason, "text": lines[position]})
             yield with_text(document, "\n".join(left))
-    for aside, path in zip(asides, paths, strict=True):
-        aside.replace(path)
 
 
 def _rows(hits: Sequence[_Hit], words: Sequence[str], sets: _Sets) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ Source: Broder, On the resemblance and containment of documents, SEQUENCES 1997;
 of Massive Datasets, chapter 3.
 """
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.atomic import replace_file
 from paratune.console import Display
 from paratune.corpus.clean.clusters import ROOTS_FILE, read_roots, write_roots
 from paratune.corpus.clean.settings import Duplicates, Near
@@ -168,9 +168,8 @@ def _cluster(
 def sign(each: _Documents) -> Iterator[dict[str, str]]:
     """Write signatures of documents and records of their bands; yield the names of the runs of these."""
     path = each.folder / signature_file(each.number)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     position, seen = each.start, set[bytes]()
-    with aside.open("wb") as file, RunWriter(each.folder, each.number) as writer:
+    with replace_file(path) as temporary, temporary.open("wb") as file, RunWriter(each.folder, each.number) as writer:
         for documents in read_batches(each.path):
             words = [words_of(document["text"]) for document in documents]
             rows = signed_rows(documents, words, each.near)
@@ -188,7 +187,6 @@ def sign(each: _Documents) -> Iterator[dict[str, str]]:
                 keys = band_keys(rows["signature"][is_new], each.near.bands, each.near.rows)
                 writer.add(keys, np.arange(each.near.bands), positions[is_new][:, None])
             position += len(rows)
-    aside.replace(path)
     yield from ({"name": name} for name in writer.names)
 
 

@@ -8,7 +8,6 @@ While the step runs, and deleted after it:
 cut-00000.parquet   the lines that were cut: id of the document, position, reason, and the line
 """
 
-import os
 import re
 import shutil
 from collections import Counter
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.atomic import replace_file
 from paratune.console import Display
 from paratune.corpus.clean.settings import Lines
 from paratune.corpus.clean.step import Document, lost, read_documents, with_text
@@ -142,8 +142,7 @@ def cut_lines(each: _Documents) -> Iterator[Document | Lost]:
     """Yield documents without the lines that are cut, which are written beside them, or why nothing is left."""
     common = _common_of(each)
     path = each.folder / cut_file(each.number)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with Table(aside, CUT_SCHEMA) as cut:
+    with replace_file(path) as temporary, Table(temporary, CUT_SCHEMA) as cut:
         for document in read_documents(each.path):
             lines = document["text"].split("\n")
             reasons = _reasons(lines, host_and_page(document["url"])[0], common, each.options)
@@ -157,7 +156,6 @@ def cut_lines(each: _Documents) -> Iterator[Document | Lost]:
                 yield lost(document, "too little left", f"{num_words} of {len(document['text'].split())} words")
             else:
                 yield with_text(document, left)
-    aside.replace(path)
 
 
 def cut_file(number: int) -> str:

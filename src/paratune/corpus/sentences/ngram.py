@@ -10,7 +10,6 @@ what that leaves open: n-grams at the beginning of a sentence keep their counts 
 are interpolated with the uniform distribution.
 """
 
-import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from paratune.atomic import replace_file
 from paratune.errors import CheckpointError
 
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
@@ -206,20 +206,16 @@ def _interpolation(counts: Any, discounts: list[float], starts: Any) -> tuple[An
 
 
 def _write(path: Path, names: list[str], levels: list[_Level], num_left_out: int) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
+        with replace_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write("\\data\\\n")
             file.writelines(f"ngram {number}={len(level.keys)}\n" for number, level in enumerate(levels, start=1))
             for number, level in enumerate(levels, start=1):
                 file.write(f"\n\\{number}-grams:\n")
                 _write_level(file, names, level, number, num_left_out, is_highest=number == len(levels))
             file.write("\n\\end\\\n")
-        aside.replace(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _write_level(

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from paratune.atomic import write_text
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.clean.step import read_documents
@@ -160,10 +161,9 @@ def _show(folder: Path, found: dict[str, Any], brought: Brought) -> None:
     write_json(folder / PERPLEXITY_FILE, found)
     if brought.page is None:
         return
-    aside, path = folder / f".{PAGE_FILE}.tmp", folder / PAGE_FILE
+    path = folder / PAGE_FILE
     try:
-        aside.write_text(brought.page(found), encoding="utf-8")
-        aside.replace(path)
+        write_text(path, brought.page(found))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
 

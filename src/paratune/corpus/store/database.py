@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from paratune.atomic import delete_remains, replace_file
 from paratune.corpus.made import Made
 from paratune.errors import DataError, require
 from paratune.text import plain
@@ -90,19 +91,19 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
     """
     # What the tables took of memory goes back to the system before DuckDB takes its own.
     pa.default_memory_pool().release_unused()
-    aside = folder / f".{FILE}.tmp"
-    try:
-        _write(aside, documents, sentences, stages, FIRST_MEMORY)
-    except DataError:
-        _write(aside, documents, sentences, stages, MEMORY)
-    aside.replace(folder / FILE)
+    delete_remains(folder)
+    with replace_file(folder / FILE) as temporary:
+        try:
+            _write(temporary, documents, sentences, stages, FIRST_MEMORY)
+        except DataError:
+            _write(temporary, documents, sentences, stages, MEMORY)
 
 
 def _write(
     aside: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made], memory: str
 ) -> None:
     aside.unlink(missing_ok=True)
-    with connection(aside.with_suffix(".scratch"), memory=memory) as db:
+    with connection(aside.with_name(f".{FILE}.scratch"), memory=memory) as db:
         db.execute(f"ATTACH {quoted(aside)} AS corpus (STORAGE_VERSION '{_STORAGE}', ROW_GROUP_SIZE 16384)")
         db.execute("SET force_compression = 'zstd'")
         db.execute("USE corpus")

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from paratune.atomic import replace_folder
 from paratune.corpus.shard import Table
 from paratune.corpus.store.tables import SPLITS, rows_of
 
@@ -38,24 +39,20 @@ def write_texts(folder: Path, tables: Sequence[Path], *, unit: str, formats: Seq
     Returns:
         Number of texts by split. One that has none has no files.
     """
-    final, aside = folder / FOLDER, folder / f".{FOLDER}.tmp"
-    for path in (aside, final):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
     counts = dict.fromkeys(SPLITS, 0)
     if not formats:
         return counts
-    aside.mkdir()
     key = "id" if unit == "documents" else "document_id"
-    with ExitStack() as stack:
+    with replace_folder(folder / FOLDER) as temporary, ExitStack() as stack:
         files: dict[str, list[_File]] = {}
         for row in (row for table in tables for row in rows_of(table, [key, "text", "split"])):
             split = row["split"]
             if split not in files:
-                files[split] = [_opened(aside, split, unit, each, stack) for each in formats]
+                files[split] = [_opened(temporary, split, unit, each, stack) for each in formats]
             for file in files[split]:
                 file.add(row[key], row["text"])
             counts[split] += 1
-    aside.replace(final)
     return counts
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from paratune.atomic import replace_file
 from paratune.corpus.clean.variety.features import NUM_BITS, features
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json
@@ -62,9 +63,8 @@ def save(model: Model, folder: Path) -> None:
     """Write a model into a folder that is there; the file that names the rest comes last."""
     from safetensors.numpy import save_file
 
-    aside = folder / f".{WEIGHTS_FILE}.tmp"
-    save_file({"weights": model.weights}, aside)
-    aside.replace(folder / WEIGHTS_FILE)
+    with replace_file(folder / WEIGHTS_FILE) as temporary:
+        save_file({"weights": model.weights}, temporary)
     write_json(
         folder / MODEL_FILE,
         {"format": FORMAT, "num_bits": NUM_BITS, "bias": model.bias, "calibration": vars(model.calibration)},

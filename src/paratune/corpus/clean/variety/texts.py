@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from paratune.corpus.clean.settings import VarietySource
 from paratune.corpus.index.inputs import find_files
 from paratune.errors import DataError
+from paratune.records import file_sha256
 
 MIN_WORDS = 4
 """Of a line: shorter ones tell nothing."""
@@ -47,7 +48,7 @@ class Files:
     def identity(self) -> dict[str, Any]:
         """Return what tells whether the texts are still the same, as JSON has it."""
         sides = {"brazilian": self.brazilian, "european": self.european}
-        hashes = {side: [[path.as_posix(), _sha256(path)] for path in paths] for side, paths in sides.items()}
+        hashes = {side: [[path.as_posix(), file_sha256(path)] for path in paths] for side, paths in sides.items()}
         return {"name": self.name, "columns": self.columns, **hashes}
 
 
@@ -109,11 +110,6 @@ def _groups(lines: Sequence[str]) -> list[Group]:
     taken = order[:MAX_GROUPS]
     held_out, wanted = set(taken[::HELD_OUT]), set(taken)
     return [Group(each, each in held_out) for each in cut if each in wanted]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,117 @@
+"""Files and folders that are written whole or not at all, also when the process is killed or the power fails.
+
+What is new is written beside its place under a temporary name, synchronized to the disk, and renamed; then the folder
+that holds it is synchronized, because a rename is kept by a power cut only after that. Temporary names begin with a dot
+and end with `.tmp`: a process that was killed leaves them, and the next command that writes there deletes them.
+
+Floor 0: standard library only.
+
+Source: the order of calls is that of T. S. Pillai et al., All File Systems Are Not Created Equal, OSDI 2014, section 2.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+SUFFIX = ".tmp"
+
+
+def temporary_path(path: Path) -> Path:
+    """Return the name under which this process writes what will be `path`: in the same folder, hidden."""
+    return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
+
+
+@contextmanager
+def replace_file(path: Path, *, is_durable: bool = True) -> Iterator[Path]:
+    """Yield a path to write to; when the block ends, the file there becomes `path`, which it replaces.
+
+    An exception in the block deletes the temporary file and leaves `path` as it was.
+
+    Args:
+        path: Its folder must exist.
+        is_durable: Whether the file must survive a power cut; not for what is useless after the machine has stopped.
+
+    Raises:
+        OSError: The file cannot be synchronized or renamed; `path` is as it was.
+    """
+    temporary = temporary_path(path)
+    try:
+        yield temporary
+        if is_durable:
+            sync(temporary)
+        temporary.replace(path)
+        if is_durable:
+            sync(path.parent)
+    finally:
+        with suppress(OSError):  # on a read-only file system unlink raises even where there is no such file
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
+    """Yield an empty folder to fill; when the block ends, it becomes `folder`, which it replaces.
+
+    What stood there before is deleted only after the new one has its name. An exception in the block deletes the
+    temporary folder and leaves `folder` as it was.
+
+    Args:
+        folder: Its parents are made.
+        is_new: Whether `folder` must be missing or empty; OSError is raised where it is not.
+
+    Raises:
+        OSError: A file cannot be synchronized or renamed; `folder` is as it was.
+    """
+    temporary, previous = temporary_path(folder), folder.with_name(f".{folder.name}.{os.getpid()}.old{SUFFIX}")
+    for remains in (temporary, previous):
+        shutil.rmtree(remains, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for path in (*temporary.rglob("*"), temporary):
+            sync(path)
+        if folder.exists() and not is_new:
+            folder.rename(previous)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if previous.exists():
+                previous.rename(folder)
+            raise
+        sync(folder.parent)
+    finally:
+        for remains in (temporary, previous):
+            shutil.rmtree(remains, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, whole or not at all; `path` is replaced when it exists.
+
+    Raises:
+        OSError: It cannot be written; `path` is as it was.
+    """
+    with replace_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def delete_remains(folder: Path) -> None:
+    """Delete what killed processes left under temporary names in a folder that only this process writes to.
+
+    Subfolders with other names are not searched.
+    """
+    for path in folder.glob(f".*{SUFFIX}"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
