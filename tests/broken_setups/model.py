@@ -39,6 +39,21 @@ def no_tokenizer(set_up):
         path.unlink()
 
 
+def no_vocabulary(set_up):
+    for path in set_up.model.glob("*token*"):
+        path.unlink()
+    (set_up.model / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+
+
+def changed_since(set_up):
+    record = {"files": {"config.json": {"num_bytes": 1, "sha256": "0"}}}
+    (set_up.model / "paratune.json").write_text(json.dumps(record))
+
+
+def unchanged_again(set_up):
+    (set_up.model / "paratune.json").unlink()
+
+
 def other_tokenizer(set_up):
     edit_json(set_up.model / "config.json", vocab_size=40)
 
@@ -105,6 +120,13 @@ CASES = [
         after=lambda s: restore(s),
     ),
     Case("tokenizer_absent", "Can't load tokenizer for ...", no_tokenizer, after=lambda s: restore(s)),
+    Case(
+        "tokenizer_unusable",
+        "accuracy 0.49 where it was 1.0: the tokenizer knows no word",
+        no_vocabulary,
+        after=lambda s: restore(s),
+    ),
+    Case("model_damaged", "a file of a saved model was changed later", changed_since, after=unchanged_again),
     Case(
         "vocabulary",
         "device-side assert: a tokenizer with more tokens than embeddings",

@@ -12,6 +12,7 @@ from typing import Any
 from paratune.config.sections import Config, Model
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, did_you_mean
+from paratune.models.files import file_problems
 from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_tokenizer, locate
 
 LFS_HEAD = b"version https://git-lfs"
@@ -33,9 +34,11 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
     facts = _files(config.model, hub_cache(environ))
     tokenizer, limit = None, None
     if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
-        with suppress(ParatuneError):
+        try:
             tokenizer = load_tokenizer(_here(config.model, facts), config.data.truncation_side)
             facts = replace(facts, num_tokens=len(tokenizer))
+        except ParatuneError as error:
+            facts = replace(facts, tokenizer_error=str(error))
     if tokenizer is not None and facts.model_type is not None:
         from paratune.models.limits import max_positions
 
@@ -109,6 +112,8 @@ def _cached(cache: Path, name: str, revision: str | None) -> Path | None:
 
 def _look(facts: ModelFacts, folder: Path, model: Model, cache: Path) -> ModelFacts:
     damaged = [(path.name, reason) for path in sorted(folder.iterdir()) if (reason := _damage(path)) is not None]
+    with suppress(ParatuneError):  # where paratune.json itself is damaged, the line above says so
+        damaged += [item for item in file_problems(folder) if item[0] not in dict(damaged)]
     config = _json(folder / "config.json")
     missing = [] if (folder / "config.json").exists() else ["config.json"]
     weights, lacking = _weights(folder)

@@ -102,6 +102,10 @@ def _judge_folder(model: ModelFacts, where: str) -> Iterator[Finding]:
         yield Finding(
             "tokenizer_absent", "problem", what, why, "name the folder of the one it was trained with", where, line
         )
+    elif model.tokenizer_error is not None:
+        is_sound = False
+        why = "Texts cannot be read without it, or every word would be unknown."
+        yield Finding("tokenizer_unusable", "problem", model.tokenizer_error, why, "copy it again", where)
     if is_sound:
         yield Finding("model", "ok", f"{model.name}: {_size(model)}", where=where)
 

@@ -95,6 +95,8 @@ class ModelFacts:
     """Weights in a format that is never read, where there are no others."""
     has_tokenizer: bool = True
     """Whether the tokenizer's files are there."""
+    tokenizer_error: str | None = None
+    """Why the tokenizer cannot be loaded from them; None where it can, or that was not tried."""
     model_type: str | None = None
     vocab_size: int | None = None
     num_tokens: int | None = None

@@ -31,11 +31,11 @@ from paratune.data.squad import is_squad_table
 from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.models.files import TASK_FILE, check_files
 from paratune.models.limits import max_positions
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer
 from paratune.models.packed import find_entry
-from paratune.models.save import TASK_FILE
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json
@@ -184,6 +184,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     folder = _model_folder(target)
     model = Model(name=folder)
     known = _known(Path(folder) / TASK_FILE)
+    check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
     precision = _precision(known.get("precision", "fp32"), where)

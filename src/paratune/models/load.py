@@ -18,6 +18,7 @@ from paratune import hub
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
 from paratune.imports import without_collections
+from paratune.models.files import check_files
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.precision import Precision
@@ -80,6 +81,7 @@ def load_tokenizer(model: Model, truncation_side: Literal["left", "right"] | Non
         )
     except Exception as error:  # transformers raises many kinds here; all mean that this folder gives no tokenizer
         raise ConfigError(_cannot_load("tokenizer", source, error)) from error
+    _require_vocabulary(source, tokenizer)
     if _where(source) and not hub.is_offline():
         log.warning("%s; %s is taken from the cache of earlier downloads", hub.why_not(), source)
     if tokenizer.pad_token is None:
@@ -89,6 +91,23 @@ def load_tokenizer(model: Model, truncation_side: Literal["left", "right"] | Non
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
     return tokenizer
+
+
+def _require_vocabulary(source: str, tokenizer: Any) -> None:
+    """Refuse a folder without the files that hold the vocabulary: transformers makes a tokenizer that knows no word.
+
+    Raises:
+        ConfigError: They are missing.
+    """
+    folder, names = Path(source), dict(getattr(tokenizer, "vocab_files_names", None) or {})
+    whole = names.pop("tokenizer_file", "tokenizer.json")
+    has_parts = any((folder / name).is_file() for name in names.values())
+    if folder.is_dir() and names and not has_parts and not (folder / whole).is_file():
+        raise ConfigError(
+            f"model: {source} has neither {whole} nor {' and '.join(names.values())}, which hold the vocabulary of its "
+            f"{type(tokenizer).__name__}; it has {_listing(folder)}; copy them there, or set model.tokenizer to a "
+            "folder that has them"
+        )
 
 
 @dataclass(frozen=True)
@@ -299,11 +318,13 @@ def require_weights(model: Model) -> None:
 
     Raises:
         ConfigError: It has none, or only pickled ones, which are never read; or a revision is given for a folder.
+        CheckpointError: paratune saved it, and its files have been changed since.
     """
     _refuse_revision("model.revision", model.revision, locate(model.name))
     if not model.from_scratch:
         advice = "save it anew with transformers 5, or set model.from_scratch: true for new weights"
         _require_files(locate(model.name), WEIGHT_FILES, advice)
+        check_files(Path(locate(model.name)))
 
 
 def _refuse_revision(key: str, revision: str | None, source: str) -> None:

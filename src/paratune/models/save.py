@@ -12,14 +12,14 @@ from torch import Tensor
 
 from paratune.atomic import replace_folder
 from paratune.errors import CheckpointError
+from paratune.models.files import TASK_FILE, file_records
 from paratune.models.task_model import TaskModel
 from paratune.records import write_json
 
-TASK_FILE = "paratune.json"
-"""Beside the model: task, columns and token limit, so that `evaluate` and `predict` need no more than the folder."""
 
-
-def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[str, Tensor], task: Any) -> None:
+def save_model(
+    folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[str, Tensor], task: Mapping[str, Any]
+) -> None:
     """Write configuration, weights (safetensors), tokenizer and `paratune.json`: all or nothing (see `atomic`).
 
     Args:
@@ -27,7 +27,7 @@ def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[
         model: Gives the architecture and the configuration; its own weights are not read.
         tokenizer: Saved beside it.
         tensors: Whole weights on the CPU by the names of `model`, such as hf.classifier.weight.
-        task: JSON-able content of `paratune.json`.
+        task: JSON-able content of `paratune.json`, to which the hashes of the files are added.
 
     Raises:
         CheckpointError: It cannot be written; what was there before is kept.
@@ -37,7 +37,7 @@ def save_model(folder: Path, model: TaskModel, tokenizer: Any, tensors: Mapping[
         with replace_folder(folder) as temporary:
             model.hf.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
-            write_json(temporary / TASK_FILE, task)
+            write_json(temporary / TASK_FILE, {**task, "files": file_records(temporary)})
     except (OSError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise

@@ -14,7 +14,7 @@ from paratune.commands import infer
 from paratune.commands.infer import evaluate_command, predict_command
 from paratune.data.read import read_table
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.models.save import TASK_FILE
+from paratune.models.files import TASK_FILE
 
 NONE: dict[str, str | None] = {"text": None, "text_pair": None}
 TASK = {"kind": "qa", "stride": 4, "unanswerable": True, "null_threshold": 0.25}

@@ -12,7 +12,7 @@ from paratune.commands.pseudo_label import pseudo_label_command
 from paratune.data.read import read_table
 from paratune.errors import ConfigError, DataError
 from paratune.infer import labelling
-from paratune.models.save import TASK_FILE
+from paratune.models.files import TASK_FILE
 
 RECORD = {
     "task": {"kind": "classification", "labels": {"neg": "bad", "pos": "good"}},

@@ -14,7 +14,7 @@ from transformers import BertModel
 
 from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import ForwardOnly, Named, Trained, load_trained
-from paratune.models.save import TASK_FILE
+from paratune.models.files import TASK_FILE
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE
 

@@ -1,3 +1,4 @@
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from paratune.config.sections import Model
 from paratune.errors import CheckpointError
+from paratune.models.files import TASK_FILE
 from paratune.models.load import Head, load_model
-from paratune.models.save import TASK_FILE, save_model
+from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.records import read_json
@@ -54,7 +56,14 @@ def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, mode
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", TASK_FILE} <= names
     assert {Path(name).suffix for name in names} <= {".json", ".safetensors", ".txt", ".jinja"}
-    assert read_json(tmp_path / "model" / TASK_FILE) == {"task": {"kind": "classification"}}
+    record = read_json(tmp_path / "model" / TASK_FILE)
+    assert record["task"] == {"kind": "classification"}
+    assert record["files"].keys() == names - {TASK_FILE}
+    weights_file = (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert record["files"]["model.safetensors"] == {
+        "num_bytes": len(weights_file),
+        "sha256": hashlib.sha256(weights_file).hexdigest(),
+    }
 
 
 def test_a_folder_that_is_there_is_replaced(tmp_path: Path, model: TaskModel):

@@ -1,0 +1,71 @@
+"""Whether the files of a saved model are those that were written: their sizes and hashes stand in `paratune.json`.
+
+Floor 3, without torch.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from paratune.errors import CheckpointError
+from paratune.records import file_sha256, read_json
+
+TASK_FILE = "paratune.json"
+"""Beside the model: task, columns, token limit and the files, so that `evaluate` and `predict` need only the folder."""
+
+
+def file_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of each file of a model folder except `paratune.json`, by its name.
+
+    Raises:
+        OSError: One cannot be read.
+    """
+    return {
+        path.name: {"num_bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.name != TASK_FILE
+    }
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a model folder whose files are not those that its `paratune.json` lists.
+
+    Raises:
+        CheckpointError: Files are missing or changed; all of them are named.
+    """
+    if problems := file_problems(folder):
+        raise CheckpointError(
+            f"{folder} is not the model that was saved: {'; '.join(map(' '.join, problems))}. Copy the folder again, "
+            "or train again; after a change that you made on purpose, delete the file's entry under `files` in "
+            f"{folder / TASK_FILE}"
+        )
+
+
+def file_problems(folder: Path) -> list[tuple[str, str]]:
+    """Return the files of a model folder that its `paratune.json` lists and that are missing or changed.
+
+    Returns:
+        Name and problem of each; empty where there is no `paratune.json`, or one without hashes.
+
+    Raises:
+        CheckpointError: `paratune.json` is damaged.
+    """
+    if not (folder / TASK_FILE).is_file():
+        return []
+    record = read_json(folder / TASK_FILE)
+    expected = record.get("files", {}) if isinstance(record, dict) else None
+    if not isinstance(expected, dict) or not all(isinstance(item, dict) for item in expected.values()):
+        raise CheckpointError(f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes")
+    problems = ((name, _problem(folder / name, about)) for name, about in expected.items())
+    return [(name, problem) for name, problem in problems if problem is not None]
+
+
+def _problem(path: Path, about: dict[str, Any]) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != about.get("num_bytes"):
+            return f"has {size} bytes instead of {about.get('num_bytes')}"
+        return None if file_sha256(path) == about.get("sha256") else "does not match its SHA-256"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"

@@ -1,0 +1,117 @@
+"""A saved model whose files were changed or lost is refused, by everything that reads it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import tiny_model, tiny_tokenizer
+from transformers import BertTokenizer
+
+from paratune.config.sections import Model
+from paratune.errors import CheckpointError, ConfigError
+from paratune.infer.trained import Named, load_trained
+from paratune.models.files import TASK_FILE, check_files, file_problems
+from paratune.models.load import Head, load_model, load_tokenizer, require_weights
+from paratune.models.save import save_model
+from paratune.precision import POLICIES
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    start = tmp_path / "start"
+    tiny_model(start)
+    tokenizer = tiny_tokenizer(start)
+    head = Head("AutoModelForSequenceClassification", 2, ("a", "b"), "single_label_classification")
+    model = load_model(Model(name=str(start)), "classification", head, tokenizer, POLICIES["fp32"], 0)
+    tensors = {name: value.detach() for name, value in model.named_parameters()}
+    save_model(tmp_path / "model", model, tokenizer, tensors, {"columns": {"text": "text"}})
+    return tmp_path / "model"
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def change_weight(folder: Path) -> None:
+    flip(folder / "model.safetensors", -5)
+
+
+def change_word(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"good"', '"gool"', 1))
+
+
+def cut(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def delete_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+CASES = [
+    (change_weight, "model.safetensors", "SHA-256"),
+    (change_word, "tokenizer.json", "SHA-256"),
+    (cut, "config.json", "bytes"),
+    (delete_tokenizer, "tokenizer.json", "missing"),
+]
+
+
+@pytest.mark.parametrize(("damage", "name", "problem"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_a_changed_file_is_named(saved: Path, damage, name: str, problem: str):
+    check_files(saved)
+    damage(saved)
+    [(found, text)] = file_problems(saved)
+    assert found == name
+    assert problem in text
+
+
+def test_whoever_uses_or_trains_a_saved_model_looks(saved: Path):
+    model = Model(name=str(saved))
+    load_trained(str(saved), Named(), "cpu")
+    require_weights(model)
+    change_weight(saved)
+    for look in (lambda: load_trained(str(saved), Named(), "cpu"), lambda: require_weights(model)):
+        with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+            look()
+
+
+def test_a_change_on_purpose_is_allowed_by_deleting_its_entry(saved: Path):
+    change_word(saved)
+    record = json.loads((saved / TASK_FILE).read_text())
+    del record["files"]["tokenizer.json"]
+    (saved / TASK_FILE).write_text(json.dumps(record))
+    check_files(saved)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"task": {}}', None])
+def test_models_of_other_programs_and_of_older_versions_pass(saved: Path, content: str | None):
+    delete_tokenizer(saved)
+    (saved / TASK_FILE).unlink()
+    if content is not None:
+        (saved / TASK_FILE).write_text(content)
+    check_files(saved)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"files": 1}', '{"files": {"config.json": 3}}', "{"])
+def test_a_damaged_record_is_refused(saved: Path, content: str):
+    (saved / TASK_FILE).write_text(content)
+    with pytest.raises(CheckpointError, match=TASK_FILE):
+        check_files(saved)
+
+
+def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path):
+    # transformers 5 makes a BertTokenizer of five special tokens of such a folder.
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"]
+    BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(tmp_path / "whole")
+    load_tokenizer(Model(name=str(tmp_path / "whole")))
+    shutil.copytree(tmp_path / "whole", tmp_path / "torn")
+    (tmp_path / "torn" / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"torn has neither tokenizer\.json nor vocab\.txt"):
+        load_tokenizer(Model(name=str(tmp_path / "torn")))
+    (tmp_path / "torn" / "vocab.txt").write_text("\n".join(words))
+    assert len(load_tokenizer(Model(name=str(tmp_path / "torn")))) == len(words)
