@@ -7,6 +7,7 @@ Floor 0: standard library only.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _ACTING = re.compile(
@@ -24,3 +25,10 @@ def plain(value: Any) -> str:
 def plain_lines(value: Any) -> str:
     """Return `value` as `plain` text that keeps its lines, for messages of several lines."""
     return "\n".join(plain(line) for line in str(value).split("\n"))
+
+
+def listing(names: Iterable[str], most: int = 20) -> str:
+    """Return names with commas between them; of more than `most` the first ones, and the number of the others."""
+    all_names = list(names)
+    more = f", and {len(all_names) - most} more" if len(all_names) > most else ""
+    return ", ".join(all_names[:most]) + more

@@ -3,6 +3,7 @@
 Floor 3, without torch.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -14,7 +15,9 @@ import pyarrow as pa
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
 from paratune.data.labels import encode, first_rows, is_missing
+from paratune.data.text_tables import NESTED_AT
 from paratune.errors import DataError, did_you_mean
+from paratune.text import listing
 
 Missing = Literal["refuse", "drop"]
 IntArray = npt.NDArray[np.int64]
@@ -178,8 +181,9 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
     has = table.column_names
     absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
     if absent:
-        raise DataError(f"{source} lacks a column: {'; '.join(absent)} (it has: {', '.join(map(repr, has))})")
-    repeated = sorted({name for _, name in wanted if has.count(name) > 1})
+        raise DataError(f"{source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})")
+    counts = Counter(has)
+    repeated = sorted({name for _, name in wanted if counts[name] > 1})
     if repeated:
         raise DataError(f"{source}: column {', '.join(repeated)} occurs more than once; rename one")
 
@@ -211,12 +215,16 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
         raise DataError(
             f"{source}, column {name} (data.columns.{key}) holds {kind}, such as {str(example)[:40]}, and not text"
         )
+    if place := (table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
+        raise DataError(
+            f"{source}, {place.decode()}: column {name} (data.columns.{key}) holds an object or a list, and not text"
+        )
     texts = [None if value is None or not value.strip() else value for value in values]
     present = [text for text in texts if text is not None]
     if refuse_numbers and present and all(map(_is_number, present)):
         raise DataError(
             f"{source}, column {name} (data.columns.{key}) holds nothing but numbers, such as {present[0][:40]!r}, "
-            f"and not text (columns: {', '.join(map(repr, table.column_names))})"
+            f"and not text (columns: {listing(map(repr, table.column_names))})"
         )
     return texts
 

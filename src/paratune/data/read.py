@@ -19,6 +19,7 @@ from paratune import hub
 from paratune.config.sources import local_path, split_of
 from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
+from paratune.text import listing
 from paratune.units import GIB, MIB, format_bytes
 
 DEMO = {"sentences": "sentences.csv"}
@@ -60,7 +61,7 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
     else:
         table = _read_path(source)
     if table.num_rows == 0:
-        raise DataError(f"{source} has no rows (columns: {', '.join(table.column_names) or 'none'})")
+        raise DataError(f"{source} has no rows (columns: {listing(table.column_names) or 'none'})")
     return table
 
 
@@ -106,6 +107,8 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
             f"{path}: {kind or 'no suffix'} is not a kind of file that can be read "
             f"(allowed: {', '.join(PARSERS)}, each also with .gz)"
         )
+    if not path.is_file():
+        raise DataError(f"{path} is not a regular file (a pipe, a socket or a device?); write the rows to a file")
     try:
         raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

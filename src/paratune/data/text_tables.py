@@ -8,6 +8,7 @@ import io
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -15,7 +16,10 @@ import pyarrow as pa
 
 from paratune.data.squad import is_squad, squad_table
 from paratune.errors import DataError
+from paratune.text import listing
 
+NESTED_AT = "nested_at"
+"""See `parse_json`."""
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -81,15 +85,15 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
     if first is None:
         raise DataError(f"{source} is empty: it has no header line")
     header = first[1]
-    repeated = sorted({name for name in header if header.count(name) > 1})
+    repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
-        raise DataError(f"{source}, line 1: column {', '.join(repeated)} occurs more than once; rename one")
+        raise DataError(f"{source}, line 1: column {listing(repeated)} occurs more than once; rename one")
     chunks: list[list[pa.Array]] = [[] for _ in header]
     rows: list[list[str]] = []
     for line, record in records:
         if len(record) != len(header):
             raise DataError(
-                f"{source}, line {line}: {len(record)} fields, but the header has {len(header)} ({', '.join(header)}); "
+                f"{source}, line {line}: {len(record)} fields, but the header has {len(header)} ({listing(header)}); "
                 + (
                     'a field with a separator or a line break in it must stand in "quotes"'
                     if quoted
@@ -136,8 +140,12 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
 
     A list may also stand alone under `data`, as `datasets` reads it with `field="data"`.
 
+    Returns:
+        The columns. Those with values of several types are strings; where objects or lists are among them, the metadata
+        `NESTED_AT` of the field names the first row that has one.
+
     Raises:
-        DataError: A line is not a JSON object, or a part of SQuAD's layout is absent.
+        DataError: A line is not a JSON object, has a key twice, or a part of SQuAD's layout is absent.
     """
     text = decode(raw, source)
     whole = _whole_object(text, source)
@@ -148,8 +156,10 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     else:
         objects = _listed(text, source) if text.lstrip().startswith("[") else _lines(text, source)
     columns: dict[str, list[Any]] = {}
+    places: list[str] = []
     num_rows = 0
     for place, value in objects:
+        places.append(place)
         if not isinstance(value, dict):
             raise DataError(
                 f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
@@ -164,7 +174,18 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
         column.extend([None] * (num_rows - len(column)))
     if not columns:
         raise DataError(f"{source} is empty: it holds no object with columns")
-    return pa.table({name: _column(values, f"{source}, column {name}") for name, values in columns.items()})
+    made = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
+    fields = [
+        pa.field(name, array.type, metadata=_nested(columns[name], places) if pa.types.is_string(array.type) else None)
+        for name, array in made.items()
+    ]
+    return pa.Table.from_arrays(list(made.values()), schema=pa.schema(fields))
+
+
+def _nested(values: list[Any], places: list[str]) -> dict[str, str] | None:
+    """Return the metadata of a column of strings that were not all strings; None where no object or list is in it."""
+    first = next((place for place, value in zip(places, values, strict=True) if isinstance(value, dict | list)), None)
+    return None if first is None else {NESTED_AT: first}
 
 
 def parse_text(raw: bytes, source: str) -> pa.Table:
@@ -202,8 +223,14 @@ def _whole_object(text: str, source: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
+        found = json.loads(text, object_pairs_hook=_unique)
+    except _RepeatedKey as error:
+        if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # an object a line: its line will be named
+            return None
+        raise DataError(f"{source}: {error}") from error
+    except (RecursionError, ValueError) as error:
+        if not isinstance(error, json.JSONDecodeError):
+            return None
         # Of an object a line the first one is whole, and then there is more.
         if error.msg != "Extra data" and '"paragraphs"' in text:
             raise DataError(
@@ -219,17 +246,33 @@ def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
         if not line.strip():
             continue
         try:
-            yield f"line {number}", json.loads(line)
-        except json.JSONDecodeError as error:
+            yield f"line {number}", json.loads(line, object_pairs_hook=_unique)
+        except _RepeatedKey as error:
+            raise DataError(f"{source}, line {number}: {error}") from error
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{source}, line {number}: not JSON ({error}); expected one object a line") from error
 
 
 def _listed(text: str, source: str) -> Iterator[tuple[str, Any]]:
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise DataError(f"{source}, line {error.lineno}: not JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{source}: not JSON that can be read: {error}") from error
     yield from _numbered(values)
+
+
+class _RepeatedKey(ValueError):
+    """An object has a key twice: which of the values is meant cannot be known."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+        raise _RepeatedKey(f"the key {listing(repeated)} occurs more than once in an object; delete or rename one")
+    return values
 
 
 def _numbered(values: list[Any]) -> Iterator[tuple[str, Any]]:

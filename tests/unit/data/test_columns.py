@@ -6,7 +6,8 @@ import pytest
 
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassificationTask, RegressionTask
-from paratune.data.columns import select
+from paratune.data.columns import joined_texts, select
+from paratune.data.text_tables import parse_json
 from paratune.errors import DataError
 
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "good"])
@@ -106,3 +107,13 @@ def test_take_keeps_what_belongs_together():
     columns = {"text": ["a", "b", "c"], "label": ["bad", "good", "bad"], "key": ["x", "y", "z"]}
     some = take(columns, names={"text": "text", "label": "label", "id": "key"}).take(np.asarray([2, 1]))
     assert (some.texts, some.labels.tolist(), some.ids, some.rows.tolist()) == (["c", "b"], [0, 1], ["z", "y"], [2, 1])
+
+
+@pytest.mark.parametrize("value", ['{"b": 1}', "[1]"], ids=["object", "list"])
+def test_an_object_among_texts_is_no_text(value: str):
+    lines = f'{{"text": "a", "other": 1}}\n{{"text": {value}, "other": {value}}}\n'
+    table = parse_json(lines.encode(), "a.jsonl")
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: column text"):
+        joined_texts(table, "text", " ", "a.jsonl", "text", refuse_numbers=True)
+    # Columns that are not used may hold whatever they like, here as JSON.
+    assert table["other"].to_pylist() == ["1", value]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -123,8 +124,21 @@ BAD = {
         (b'{"a": 1}\n[1]\n', r"line 2: \[1\] is not an object"),
         (b'{"a": "\\ud83d"}\n', "column a: half of a surrogate"),
         (b"\n", "no object"),
+        (b'{"a": 1}\n{"a": 1, "b": 2, "a": 3}\n', "line 2: the key a occurs more than once"),
+        (b'{"a": {"b": 1, "b": 2}}\n', "line 1: the key b occurs more than once"),
+        (b'{"a": 1}\n{"a": ' + 5000 * b"[" + 5000 * b"]" + b"}\n", "line 2: not JSON"),
+        (b'{"a": 1}\n{"a": ' + 5000 * b"1" + b"}\n", "line 2: not JSON"),
     ],
-    "a.json": [(b"[1, 2]", "item 0: 1 is not an object"), (b'{\n "a": 1\n}', "line 1: not JSON")],
+    "a.json": [
+        (b"[1, 2]", "item 0: 1 is not an object"),
+        (b'{\n "a": 1\n}', "line 1: not JSON"),
+        (b'[{"a": 1, "a": 2}]', "the key a occurs more than once"),
+        (5000 * b"[" + 5000 * b"]", "not JSON"),
+        (b'{"data": [{"paragraphs": [],\n "paragraphs": []}]}\n', "the key paragraphs occurs more than once"),
+    ],
+    "wide.csv": [
+        (b",".join(b"c%d" % number for number in range(300_000)) + b"\n1\n", r"300000 \(c0, .*c19, and 299980 more\)")
+    ],
     "a.parquet": [(b"PAR1 is not all of it", "not a whole Parquet file"), (parquet_bytes()[:-20], "Parquet")],
     "a.xlsx": [(b"PK", r".xlsx is not a kind of file .* \.csv, \.tsv, \.jsonl")],
     "noname": [(b"a", "no suffix")],
@@ -137,6 +151,12 @@ def test_bad_files_are_named_with_their_fault(tmp_path, name, content, said):
     with pytest.raises(DataError, match=said) as caught:
         read_table(source)
     assert source in str(caught.value)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(DataError, match=r"a\.csv is not a regular file"):
+        read_table(str(tmp_path / "a.csv"))
 
 
 def test_a_gzip_bomb_is_given_up(tmp_path, monkeypatch):
