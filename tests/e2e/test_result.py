@@ -139,6 +139,7 @@ def test_predicting_leaves_out_rows_without_a_text_and_needs_no_labels(trained: 
 
     assert result.code == EXIT_OK, result.stderr
     said = {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2, "rows_without_prediction": [1]}
+    said |= {"share_unknown_tokens": 0.0}
     assert result.json == said
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == ["a good film", "   ", "42"]

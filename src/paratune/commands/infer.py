@@ -43,6 +43,7 @@ def evaluate_command(
         trained = load_trained(target, Named(**named), device)
     split = trained.read(data, table, require_labels=True)
     refuse_pseudo(split.samples.marked(is_pseudo(table)[split.samples.rows]), "--data", data)
+    _warn_of_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:
@@ -60,6 +61,7 @@ def evaluate_command(
         "num_samples": split.num_rows,
         "num_dropped": split.num_dropped,
         "num_trained_on": num_trained_on,
+        "share_unknown_tokens": split.store.share_unknown,
         "scores": values,
     }
     if trained.names:
@@ -104,6 +106,7 @@ def predict_command(
     is_document = output.suffix == DOCUMENT_SUFFIX
     if is_document and (reason := trained.recipe.why_no_document(split)):
         raise ConfigError(f"--output {output}: {reason}; write {', '.join(SUFFIXES)}")
+    _warn_of_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
     if is_document:
         write_json(output, trained.recipe.document(split, evaluation.outputs))
@@ -116,6 +119,7 @@ def predict_command(
         "output": str(output),
         "num_rows": table.num_rows,
         "num_predicted": split.num_rows,
+        "share_unknown_tokens": split.store.share_unknown,
         "rows_without_prediction": without,
     }
     if as_json:
@@ -135,6 +139,13 @@ def _with_predictions(table: pa.Table, trained: Any, split: Any, evaluation: Any
     for name, values in columns.items():
         table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
     return table
+
+
+def _warn_of_unknown_tokens(split: Any) -> None:
+    from paratune.data.load import unknown_warnings
+
+    for warning in unknown_warnings({split.source: split}):
+        log.warning("%s", warning)
 
 
 def check_batch_size(batch_size: int) -> None:

@@ -18,7 +18,7 @@ from paratune.config.task_sections import ClassTask, Task, class_names
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
-from paratune.data.load import Split
+from paratune.data.load import Split, unknown_warnings
 from paratune.data.windows import describe_questions
 from paratune.text import plain
 from paratune.units import format_number, format_share
@@ -53,6 +53,7 @@ def describe(
     warnings = [overlap.message for overlap in shared]
     for name, about in described.items():
         warnings += _warnings(name, about)
+    warnings += unknown_warnings(splits)
     return {
         "task": task.kind,
         "columns": columns.model_dump(),
@@ -98,6 +99,8 @@ def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str
     return {
         "num_tokens": split.store.num_tokens,
         "num_tokens_cut": int(full.sum()) - split.store.num_tokens,
+        "num_unknown": split.store.num_unknown,
+        "share_unknown": split.store.share_unknown,
         "num_full": int((split.store.lengths == max_length).sum()),
         "num_truncated": split.store.num_truncated,
         "share_truncated": split.store.num_truncated / split.num_samples,

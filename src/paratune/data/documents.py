@@ -155,7 +155,8 @@ def make_windows(
 
     kept = "word_start, smallest_word" if whole_words else False
     fingerprint = token_fingerprint(samples, how, windows=windows, whole_words=kept)
-    return cached_store(fingerprint, how, write, of_tokens={"word_start": "|u1"} if whole_words else None)
+    of_tokens = {"word_start": "|u1"} if whole_words else None
+    return cached_store(fingerprint, how, write, source=source, of_tokens=of_tokens)
 
 
 def _document_tokens(
@@ -321,7 +322,8 @@ def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -
         of_rows = {"document": np.asarray(document, dtype=np.int64), "asked": np.asarray(asked, dtype=np.int64)}
         writer.finish(how.max_length, of_rows)
 
-    store = cached_store(token_fingerprint(samples, how, windows="questions, whole"), how, write)
+    fingerprint = token_fingerprint(samples, how, windows="questions, whole")
+    store = cached_store(fingerprint, how, write, source=source)
     found = np.unique(store.of_rows["document"])
     without = len(samples) - len(found)
     num_dropped = {**samples.num_dropped, **({NO_MASK: without} if without else {})}

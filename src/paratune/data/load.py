@@ -26,8 +26,9 @@ from paratune.data.sources import (
 )
 from paratune.data.splits import cut
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import Tokenizing, hash_texts, tokenize
+from paratune.data.tokens import WARNED_UNKNOWN_SHARE, Tokenizing, hash_texts, tokenize
 from paratune.errors import DataError
+from paratune.units import format_share
 
 SPLITS = ("train", "validation", "test")
 
@@ -84,6 +85,7 @@ class Split:
             "fingerprint": self.fingerprint,
             "num_tokens": self.store.num_tokens,
             "num_truncated": self.store.num_truncated,
+            "num_unknown_tokens": self.store.num_unknown,
         }
 
 
@@ -224,6 +226,16 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
     if samples.answers is not None:
         sha.update(json.dumps(samples.answers).encode())
     return sha.hexdigest()
+
+
+def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
+    """Return a sentence for each split of which the tokenizer's vocabulary lacks a noticeable part."""
+    shares = {name: split.store.share_unknown for name, split in splits.items()}
+    return [
+        f"{name}: {format_share(share)} of the tokens stand for text that is not in the tokenizer's vocabulary"
+        for name, share in shares.items()
+        if share is not None and share >= WARNED_UNKNOWN_SHARE
+    ]
 
 
 def split_records(splits: Mapping[str, Split]) -> dict[str, dict[str, Any] | None]:

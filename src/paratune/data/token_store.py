@@ -7,7 +7,7 @@
       full_lengths.npy    (N,) int32: tokens of each sample before truncation
       token_NAME.bin      what else a task keeps of each token
       row_NAME.npy        what else a task keeps of each sample
-      meta.json           counts and sizes; written last
+      meta.json           counts, and size and SHA-256 of each file; written last
 
 Floor 3, without torch.
 """
@@ -25,11 +25,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from paratune.atomic import sync
 from paratune.errors import CheckpointError, DataError
-from paratune.records import read_json, write_json
+from paratune.records import file_sha256, read_json, write_json
 from paratune.units import format_bytes
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 TokenArray = npt.NDArray[np.integer[Any]]
 
 
@@ -53,6 +54,8 @@ class TokenStore:
     """(num_tokens,) each: what else a task keeps of each token, by name."""
     of_rows: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """(N, ...) each: what else a task keeps of each sample, by name."""
+    num_unknown: int | None = None
+    """Tokens that stand for text which the vocabulary does not have; None where the tokenizer has no such token."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -70,6 +73,11 @@ class TokenStore:
     @property
     def num_tokens(self) -> int:
         return int(self.offsets[-1])
+
+    @property
+    def share_unknown(self) -> float | None:
+        """Part of the tokens that stand for text which the vocabulary does not have, 0 to 1; None where not known."""
+        return None if self.num_unknown is None else self.num_unknown / self.num_tokens
 
     @property
     def num_truncated(self) -> int:
@@ -117,7 +125,7 @@ def _received(value: Any) -> Any:
 
 
 def open_store(folder: Path) -> TokenStore:
-    """Open a finished folder.
+    """Open a finished folder, after reading all of it: a flipped bit would train another model.
 
     Raises:
         FileNotFoundError: It does not exist.
@@ -127,10 +135,12 @@ def open_store(folder: Path) -> TokenStore:
         raise FileNotFoundError(folder)
     try:
         meta = read_json(folder / "meta.json")
-        for name, size in meta["num_bytes"].items():
-            found = (folder / name).stat().st_size
-            if found != size:
-                raise ValueError(f"{name} has {found} bytes, expected {size}")
+        for name, digest in meta["sha256"].items():
+            size, expected = (folder / name).stat().st_size, meta["num_bytes"][name]
+            if size != expected:
+                raise ValueError(f"{name} has {size} bytes, expected {expected}")
+            if file_sha256(folder / name) != digest:
+                raise ValueError(f"{name} does not match its SHA-256")
         offsets = np.load(folder / "offsets.npy", allow_pickle=False, mmap_mode="r")
         full_lengths = np.load(folder / "full_lengths.npy", allow_pickle=False, mmap_mode="r")
         tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
@@ -142,7 +152,7 @@ def open_store(folder: Path) -> TokenStore:
         of_rows = {
             name: np.load(folder / f"row_{name}.npy", allow_pickle=False, mmap_mode="r") for name in meta["of_rows"]
         }
-        max_length, fingerprint = int(meta["max_length"]), str(meta["fingerprint"])
+        max_length, fingerprint, num_unknown = int(meta["max_length"]), str(meta["fingerprint"]), meta["num_unknown"]
     except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
     if meta["format_version"] != FORMAT_VERSION or fingerprint != folder.name:
@@ -150,14 +160,20 @@ def open_store(folder: Path) -> TokenStore:
     is_whole = offsets[0] == 0 and offsets[-1] == len(tokens) and bool((np.diff(offsets) > 0).all())
     if not is_whole or len(full_lengths) != len(offsets) - 1:
         raise ValueError("its offsets do not fit its tokens")
-    return TokenStore(tokens, type_ids, offsets, full_lengths, max_length, fingerprint, of_tokens, of_rows)
+    return TokenStore(tokens, type_ids, offsets, full_lengths, max_length, fingerprint, of_tokens, of_rows, num_unknown)
 
 
 class StoreWriter(AbstractContextManager["StoreWriter"]):
     """Writes a folder aside; `finish` puts it into its place. Left without `finish`, nothing stays."""
 
     def __init__(
-        self, folder: Path, dtype: str, *, has_type_ids: bool, of_tokens: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        dtype: str,
+        *,
+        has_type_ids: bool,
+        unknown_id: int | None = None,
+        of_tokens: Mapping[str, str] | None = None,
     ) -> None:
         """Begin a folder.
 
@@ -165,6 +181,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
             folder: Does not exist yet.
             dtype: Of the token ids.
             has_type_ids: Whether `add` gets them.
+            unknown_id: Id of the token for text that is not in the vocabulary, which is counted; None where none is.
             of_tokens: What else `add` gets of each token: name and dtype.
         """
         self._folder, self._dtype = folder, np.dtype(dtype)
@@ -176,6 +193,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         self._others = {name: (self._aside / f"token_{name}.bin").open("wb") for name in self._dtypes}
         self._lengths: list[int] = []
         self._full_lengths: list[int] = []
+        self._unknown_id, self._num_unknown = unknown_id, 0
 
     def add(
         self,
@@ -185,13 +203,15 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         of_tokens: Mapping[str, list[list[int]]] | None = None,
     ) -> None:
         """Append samples."""
-        self._tokens.write(_flat(ids, self._dtype))
+        flat = _flat(ids, self._dtype)
+        self._num_unknown += int(np.count_nonzero(flat == self._unknown_id))
+        self._tokens.write(flat.data)
         if self._type_ids is not None:
             assert type_ids is not None
-            self._type_ids.write(_flat(type_ids, np.dtype(np.uint8)))
+            self._type_ids.write(_flat(type_ids, np.dtype(np.uint8)).data)
         for name, file in self._others.items():
             assert of_tokens is not None
-            file.write(_flat(of_tokens[name], np.dtype(self._dtypes[name])))
+            file.write(_flat(of_tokens[name], np.dtype(self._dtypes[name])).data)
         self._lengths.extend(map(len, ids))
         self._full_lengths.extend(full_lengths)
 
@@ -209,12 +229,11 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
             **{f"row_{name}": array for name, array in (of_rows or {}).items()},
         }
         for name, array in arrays.items():
-            with (self._aside / f"{name}.npy").open("wb") as file:
-                np.save(file, array, allow_pickle=False)
-                _sync(file)
+            np.save(self._aside / f"{name}.npy", array, allow_pickle=False)
         for file in self._data_files():
-            _sync(file)
             file.close()
+        for path in self._aside.iterdir():
+            sync(path)
         meta = {
             "format_version": FORMAT_VERSION,
             "fingerprint": self._folder.name,
@@ -225,10 +244,13 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
             "of_rows": list(of_rows or {}),
             "num_samples": len(self._lengths),
             "num_tokens": int(offsets[-1]),
+            "num_unknown": None if self._unknown_id is None else self._num_unknown,
             "num_bytes": {item.name: item.stat().st_size for item in sorted(self._aside.iterdir())},
+            "sha256": {item.name: file_sha256(item) for item in sorted(self._aside.iterdir())},
         }
         write_json(self._aside / "meta.json", meta)
         self._aside.rename(self._folder)
+        sync(self._folder.parent)
 
     def _data_files(self) -> list[Any]:
         return [self._tokens, *([] if self._type_ids is None else [self._type_ids]), *self._others.values()]
@@ -244,14 +266,9 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         remove_folder(self._aside)
 
 
-def _flat(rows: list[list[int]], dtype: np.dtype[Any]) -> memoryview:
-    """Return the rows one after another as bytes."""
-    return np.fromiter((item for row in rows for item in row), dtype=dtype, count=sum(map(len, rows))).data
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+def _flat(rows: list[list[int]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the rows one after another."""
+    return np.fromiter((item for row in rows for item in row), dtype=dtype, count=sum(map(len, rows)))
 
 
 def remove_folder(folder: Path) -> None:

@@ -38,6 +38,13 @@ Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
 CHUNK_SIZE = 1000
+MAX_UNKNOWN_SHARE = 0.5
+"""Most tokens of a split that may stand for text which the vocabulary does not have. English reviews have 0.1% under
+BERT's vocabularies, and text full of emoji 10%; a tokenizer without its vocabulary has 80% and more."""
+MIN_JUDGED_TOKENS = 100
+"""Fewer tokens are not judged: a few rows of one emoji each are no sign of a damaged tokenizer."""
+WARNED_UNKNOWN_SHARE = 0.01
+"""From here on `data` and `train` warn."""
 """Samples between two looks at `stop`."""
 _log = logging.getLogger(__name__)
 
@@ -97,7 +104,7 @@ def tokenize(samples: Samples, how: Tokenizing, *, source: str = "data") -> Toke
             writer.add(*encode(samples, part, how, source))
         writer.finish(how.max_length)
 
-    return cached_store(token_fingerprint(samples, how), how, write)
+    return cached_store(token_fingerprint(samples, how), how, write, source=source)
 
 
 def chunks(samples: Samples, how: Tokenizing, source: str) -> Iterator[slice]:
@@ -120,6 +127,7 @@ def cached_store(
     how: Tokenizing,
     write: Callable[[StoreWriter], None],
     *,
+    source: str,
     of_tokens: Mapping[str, str] | None = None,
 ) -> TokenStore:
     """Return the tokens of this fingerprint: found in the cache, or made by one process while the others wait.
@@ -128,12 +136,44 @@ def cached_store(
         fingerprint: Of all that the tokens depend on; name of the folder.
         how: Tokenizer, cache, and whether to give up.
         write: Adds all samples and finishes.
+        source: Name of the samples in messages.
         of_tokens: As for `StoreWriter`.
 
     Raises:
-        DataError: The cache cannot be written.
+        DataError: The cache cannot be written, or the vocabulary does not have most of the text.
         Stopped: `how.stop` said so; nothing half-made is left.
     """
+    store = _found_or_made(fingerprint, how, write, of_tokens)
+    require_known(store, how.tokenizer, source)
+    return store
+
+
+def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
+    """Refuse tokens that are mostly the one for unknown text: the tokenizer is damaged, or of another language.
+
+    Raises:
+        DataError: More than `MAX_UNKNOWN_SHARE` of at least `MIN_JUDGED_TOKENS` tokens.
+    """
+    share = store.share_unknown
+    if share is not None and share > MAX_UNKNOWN_SHARE and store.num_tokens >= MIN_JUDGED_TOKENS:
+        raise DataError(
+            f"{source}: {store.num_unknown} of {store.num_tokens} tokens ({share:.0%}) are {tokenizer.unk_token}: the "
+            f"vocabulary of the tokenizer ({len(tokenizer)} tokens) does not have the text; at most "
+            f"{MAX_UNKNOWN_SHARE:.0%} is allowed. Look whether its files are whole, or set model.tokenizer to the "
+            "tokenizer that the model was trained with"
+        )
+
+
+def _unknown_id(tokenizer: Any) -> int | None:
+    """Return the id of the token for unknown text; None where there is none, or it stands for something else too."""
+    others = ("bos", "eos", "cls", "sep", "pad", "mask")
+    unknown: int | None = tokenizer.unk_token_id
+    return None if unknown in {getattr(tokenizer, f"{name}_token_id", None) for name in others} else unknown
+
+
+def _found_or_made(
+    fingerprint: str, how: Tokenizing, write: Callable[[StoreWriter], None], of_tokens: Mapping[str, str] | None
+) -> TokenStore:
     cache_dir = cache_folder(how.cache_dir)
     folder = cache_dir / "tokens" / fingerprint
     store = _find(folder)
@@ -149,7 +189,13 @@ def cached_store(
                 remove_folder(torn)
             dtype, has_types = _dtype(how.tokenizer), how.need_token_type_ids
             with (
-                StoreWriter(folder, dtype, has_type_ids=has_types, of_tokens=of_tokens) as writer,
+                StoreWriter(
+                    folder,
+                    dtype,
+                    has_type_ids=has_types,
+                    unknown_id=_unknown_id(how.tokenizer),
+                    of_tokens=of_tokens,
+                ) as writer,
                 state_kept(how.tokenizer),
             ):
                 write(writer)

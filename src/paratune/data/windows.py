@@ -127,7 +127,7 @@ def tokenize_windows(samples: Samples, how: Tokenizing, stride: int, *, source: 
         writer.finish(how.max_length, of_rows)
 
     fingerprint = token_fingerprint(samples, how, windows=stride, after_question=left.mark)
-    return cached_store(fingerprint, how, write, of_tokens=_OF_TOKENS)
+    return cached_store(fingerprint, how, write, source=source, of_tokens=_OF_TOKENS)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlap_warnings
-from paratune.data.load import Split
+from paratune.data.load import Split, unknown_warnings
 from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
@@ -342,7 +342,7 @@ def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: 
         )
     warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
     labelled = {name: split for name, split in splits.items() if name not in unlabelled}
-    for warning in [*warnings, *recipe.warnings(labelled)]:
+    for warning in [*warnings, *unknown_warnings(splits), *recipe.warnings(labelled)]:
         log.warning("%s", warning)
 
 

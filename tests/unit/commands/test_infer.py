@@ -13,7 +13,7 @@ from paratune.commands import infer
 from paratune.commands.infer import _at_rows, evaluate_command, predict_command
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.infer.trained import Trained
-from paratune.models.save import TASK_FILE
+from paratune.models.files import TASK_FILE
 
 NAMES = ["bad", "go\x1b[2Jod"]
 RECORD: dict[str, Any] = {
@@ -136,7 +136,8 @@ def test_predict_needs_no_id_and_reads_the_file_once(
     monkeypatch.setattr(read, "_read_file", count)
     output = tmp_path / "out.csv"
     assert predict(model, write(tmp_path / "in.csv"), output) == EXIT_OK
-    said = {"output": str(output), "num_rows": 5, "num_predicted": 3, "rows_without_prediction": [2, 4]}
+    said = {"output": str(output), "num_rows": 5, "num_predicted": 3, "share_unknown_tokens": 0.0}
+    said |= {"rows_without_prediction": [2, 4]}
     assert json.loads(capsys.readouterr().out) == said
     assert sources == ["in.csv"]
     with output.open(newline="") as file:

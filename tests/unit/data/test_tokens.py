@@ -158,7 +158,19 @@ def test_what_a_killed_process_left_is_cleaned(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fault", ["tokens.bin", "offsets.npy", "meta.json", "full_lengths.npy", "type_ids.bin", "gone", "foreign"]
+    "fault",
+    [
+        "tokens.bin",
+        "offsets.npy",
+        "meta.json",
+        "full_lengths.npy",
+        "type_ids.bin",
+        "gone",
+        "foreign",
+        "flipped tokens.bin",
+        "flipped full_lengths.npy",
+        "flipped type_ids.bin",
+    ],
 )
 def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
     good = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
@@ -166,6 +178,11 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
     folder = tmp_path / "tokens" / good.fingerprint
     if fault == "gone":
         (folder / "tokens.bin").unlink()
+    elif fault.startswith("flipped"):
+        name = fault.removeprefix("flipped ")
+        content = bytearray((folder / name).read_bytes())
+        content[-1] ^= 1
+        (folder / name).write_bytes(bytes(content))
     elif fault == "foreign":
         meta = json.loads((folder / "meta.json").read_text())
         (folder / "meta.json").write_text(json.dumps({**meta, "fingerprint": "other"}))
@@ -182,6 +199,9 @@ def test_offsets_that_do_not_fit_are_refused(tmp_path):
     store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
     folder = tmp_path / "tokens" / store.fingerprint
     np.save(folder / "offsets.npy", store.offsets[::-1].copy())
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["sha256"]["offsets.npy"] = hashlib.sha256((folder / "offsets.npy").read_bytes()).hexdigest()
+    (folder / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(ValueError, match="offsets do not fit"):
         open_store(folder)
 
@@ -287,3 +307,30 @@ def test_the_hash_of_texts_is_that_of_arrow_s_layout(texts: list[str]):
         expected.update(buffer or b"")
     hash_texts(found, texts)
     assert found.hexdigest() == expected.hexdigest()
+
+
+def test_unknown_tokens_are_counted(tmp_path):
+    store = tokenize(samples(["good \u4e2d \u6587", "bad"]), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    assert (store.num_unknown, store.num_tokens) == (2, 8)
+    assert store.share_unknown == 0.25
+
+
+def test_text_that_the_vocabulary_lacks_is_refused_above_a_half(tmp_path):
+    tokenizer = tiny_tokenizer()
+    half = tokenize(samples(["\u4e2d \u6587"] * 25), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert (half.num_unknown, half.num_tokens) == (50, 100)
+    rows = ["\u4e2d \u6587 \u4e2d"] * 25
+    with pytest.raises(DataError, match=r"here\.csv: 75 of 125 tokens \(60%\) are \[UNK\]"):
+        tokenize(samples(rows), tokenizer, max_length=8, cache_dir=tmp_path, source="here.csv")
+    # As many again find the tokens in the cache, and are refused as well.
+    with pytest.raises(DataError, match="75 of 125"):
+        tokenize(samples(rows), tokenizer, max_length=8, cache_dir=tmp_path)
+    few = tokenize(samples(rows[:19]), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert (few.num_unknown, few.num_tokens) == (57, 95)
+
+
+def test_a_token_that_ends_texts_as_well_is_not_counted_as_unknown(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.unk_token = tokenizer.sep_token  # as in GPT-2, whose end of a text stands for unknown text too
+    store = tokenize(samples(), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert (store.num_unknown, store.share_unknown) == (None, None)
