@@ -7,12 +7,13 @@ import functools
 import json
 import logging
 import logging.handlers
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -27,6 +28,44 @@ from paratune.text import plain_lines
 Heard = Callable[[str, int, int], None]
 QUIET_S = 15.0
 """Seconds between two progress lines where there is no terminal."""
+
+
+class _LastingStream:
+    """A text stream that swallows what can no longer be written: the reader of a pipe or the terminal is gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._give_up()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Send to nowhere what comes from now on, and what the stream still holds."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def outlive_readers() -> None:
+    """Let the command go on when nobody reads its output any more: `| tee` was ended, or the connection is lost.
+
+    For commands that do work which must be saved; those that only print end there, as `| head` expects.
+    """
+    if not isinstance(sys.stdout, _LastingStream):
+        sys.stdout, sys.stderr = _LastingStream(sys.stdout), _LastingStream(sys.stderr)  # type: ignore[assignment]
 
 
 class Bar:

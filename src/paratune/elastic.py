@@ -68,7 +68,7 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
         return mode
     if was_asked_to_stop(environ):
         raise Stopped(
-            "SIGUSR1 had asked this run to end, and --max-restarts of torchrun started it again: it ends; --resume "
+            "a signal had asked this run to end, and --max-restarts of torchrun started it again: it ends; --resume "
             "goes on with it, should it have begun"
         )
     if mode == "resume" or not (folder / RUN_FILE).exists():
@@ -99,7 +99,7 @@ def _ids_of(folder: Path) -> set[str]:
 def note_stop(environ: Mapping[str, str] = os.environ) -> None:
     """Note that this run was asked to end, where the processes that torchrun may start next will look.
 
-    Only of SIGUSR1: with SIGTERM torchrun itself ends the processes that it is to start again.
+    Not of `ENDED_BY_TORCHRUN`: torchrun receives these itself, and starts no process again.
     """
     note = _stop_note(environ)
     if note is not None:

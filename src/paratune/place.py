@@ -4,7 +4,6 @@ Floor 1: no torch.
 """
 
 import os
-import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +27,6 @@ MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"
 EXIT_CODES_VARIABLE = "PARATUNE_EXIT_CODES"
 """Set by the script of `paratune launch`: a folder in which each process writes what it ends with, because torchrun
 ends with 1 whatever happened."""
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""They ask a run to end in good order."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
         end(process)
     said = (world / "stderr.txt").read_text()
     assert "a checkpoint was saved" in said
-    assert "SIGUSR1 had asked this run to end, and --max-restarts" in said
+    assert "a signal had asked this run to end, and --max-restarts" in said
     assert [path.read_text().strip() for path in codes.iterdir()] == [str(EXIT_STOPPED)] * 2
     assert len(read_json(run / "run.json")["sessions"]) == 1
 

@@ -5,7 +5,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU
 
 import pytest
 from harness import Cli
@@ -32,6 +32,9 @@ MOMENTS: dict[str, tuple[SignalAt, int | None]] = {
     "SIGTERM in a step": (SignalAt(SIGTERM, LOOP, 6), 6),
     "SIGINT in a step": (SignalAt(SIGINT, LOOP, 11), 11),
     "SIGUSR1 after a step": (SignalAt(SIGUSR1, LOOP, 13, after=True), 13),
+    "SIGHUP in a step": (SignalAt(SIGHUP, LOOP, 3), 3),
+    "SIGUSR2 in a step": (SignalAt(SIGUSR2, LOOP, 4), 4),
+    "SIGXCPU in a step": (SignalAt(SIGXCPU, LOOP, 8), 8),
     "SIGTERM in the last step": (SignalAt(SIGTERM, LOOP, 24), 24),
     # An evaluation is broken off and done again: a long one must not use up the time that a batch system gives.
     "SIGUSR1 at the begin of an evaluation": (SignalAt(SIGUSR1, PREDICT, 1), 7),
@@ -164,12 +167,12 @@ def test_signals_and_kills_at_random_moments(seed: int, world: Path, cli: Cli, u
     for _ in range(3):
         running = cli.start(*TRAIN, "--resume")
         running.join(draw.uniform(0.2, 1.0))
-        running.send(draw.choice([SIGTERM, SIGINT, SIGUSR1, SIGKILL]))
+        running.send(draw.choice([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGKILL]))
         codes.append(running.wait().code)
         if codes[-1] == EXIT_OK:
             break
     # Before paratune listens, a signal does what it does to any process: 130 is Ctrl-C.
-    assert set(codes) <= {EXIT_OK, EXIT_STOPPED, -SIGKILL, -SIGTERM, -SIGUSR1, 130}, codes
+    assert set(codes) <= {EXIT_OK, EXIT_STOPPED, -SIGKILL, -SIGTERM, -SIGHUP, -SIGUSR1, 130}, codes
     if codes[-1] != EXIT_OK:
         result = cli(*TRAIN, "--resume")
         assert result.code == EXIT_OK, result.stderr

@@ -92,7 +92,7 @@ def test_a_run_that_was_asked_to_end_is_not_gone_on_with(run: Path, tmp_path: Pa
     assert not was_asked_to_stop(second)
     note_stop(first)
     for mode in ("new", "resume", "overwrite"):
-        with pytest.raises(Stopped, match="SIGUSR1 had asked this run to end, and --max-restarts"):
+        with pytest.raises(Stopped, match="a signal had asked this run to end, and --max-restarts"):
             mode_of_start(mode, run, second)
 
 

@@ -7,7 +7,7 @@
 3  data, models, metrics             never each other
 2  batch, packing, precision, stages torch
 1  config, devices, records, hardware no torch at import; beside them, resting on them: place, console, ...
-0  atomic, errors, imports, text, units   standard library only
+0  atomic, errors, imports, text, ...   standard library only
 side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, tokenizer, watch (and
 plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
 """
@@ -25,7 +25,7 @@ from patience import PATIENCE_S
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
-FLOOR_0 = {"atomic", "errors", "imports", "text", "units"}
+FLOOR_0 = {"atomic", "errors", "imports", "stop_signals", "text", "units"}
 FLOOR_1 = {"config", "devices", "efficiency", "records", "hardware"}
 BESIDE_1 = {
     *(

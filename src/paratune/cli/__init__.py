@@ -3,6 +3,7 @@
 Exit codes are those of `paratune.errors`; docs/exit_codes.md lists them.
 """
 
+import errno
 import faulthandler
 import os
 import signal
@@ -38,6 +39,8 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command(_command)
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""What writing to a file, a full disk or a lost terminal gives; of all else a traceback is of more use."""
 
 
 def _show_stacks_of_a_crash() -> None:
@@ -72,6 +75,11 @@ def _note_exit_code(code: int) -> None:
         note_exit_code(code)
 
 
+def _drop_output() -> None:
+    """Send to nowhere what Python still holds of stdout and would write at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
     _show_stacks_of_a_crash()
@@ -89,13 +97,22 @@ def main() -> None:
         print("interrupted", file=sys.stderr)  # noqa: T201
         code = 128 + signal.SIGINT
     except BrokenPipeError:
-        # Who read the output has enough of it (`| head`); what Python still holds must not be written at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who read the output has enough of it (`| head`).
+        _drop_output()
         code = 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            _note_exit_code(EXIT_FAILED)
+            raise
+        _drop_output()
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)  # noqa: T201
+        code = EXIT_FAILED
     except Exception:
         _note_exit_code(EXIT_FAILED)  # with a traceback
         raise
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    from paratune.stop_signals import STOP_SIGNALS
+
+    for number in STOP_SIGNALS:
         # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
         signal.signal(number, signal.SIG_IGN)
     code = code if isinstance(code, int) else EXIT_OK

@@ -13,7 +13,7 @@ from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import AT_HOME, spread_of
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
-from paratune.console import Display, print_json, print_result, set_up_logging
+from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
 from paratune.corpus.clean import run as clean
 from paratune.corpus.extract import run as extract
 from paratune.corpus.fetch import run as fetch
@@ -76,6 +76,7 @@ def corpus_command(
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: at least 1")
     check_named(corpus, list(STAGES) if only is None else [only])
+    outlive_readers()
     set_up_logging(speaks=True)
     work = Path(corpus.work)
     spread = None if executor is None else _spread(work, executor, workers or corpus.workers)

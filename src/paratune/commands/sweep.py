@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from paratune.commands.sweep_plan import counts, show_invalid, show_list, show_plan
-from paratune.console import Display, print_json, print_result, set_up_logging
+from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, LaunchError, Stopped
 from paratune.launch.one import OneByOne
 from paratune.launcher import why_no_sweep
@@ -87,6 +87,7 @@ def _todo(plan: Plan, asked: set[str], *, retry_failed: bool) -> list[Step]:
 
 
 def _run(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_json: bool) -> int:
+    outlive_readers()
     set_up_logging(speaks=True)
     todo = _todo(plan, asked, retry_failed=retry_failed)
     total = sum(step.cell.name in asked and step.record.state != "skipped" for step in plan.steps)

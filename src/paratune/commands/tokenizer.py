@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.commands.threads import respect_quota
-from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.text import plain
 from paratune.tokenizer.compare import Figures, compare, load_vocabulary
@@ -20,6 +20,7 @@ def train_command(
     """Train a tokenizer on files and write its folder; return the exit code."""
     recipe.check()
     _check_output(output, overwrite)
+    outlive_readers()
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():

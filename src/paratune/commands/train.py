@@ -10,7 +10,7 @@ from typing import Any
 from paratune.commands.threads import respect_quota
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path
-from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.elastic import mode_of_start, torchrun_of
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.imports import without_collections
@@ -37,6 +37,7 @@ def train_command(
     Raises:
         ParatuneError: Whatever is wrong, before anything is started where possible.
     """
+    outlive_readers()
     if resume and overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite deletes it; say one of them")
     if num_processes < 1:

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from paratune.batch import Batch
 from paratune.errors import LaunchError
-from paratune.place import STOP_SIGNALS
+from paratune.stop_signals import STOP_SIGNALS
 
 Make = Callable[[int], list[Batch]]
 """Makes the batches of a step, or of whatever is counted; with workers it is pickled, through a pipe."""

@@ -7,27 +7,28 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from paratune.elastic import note_stop
 from paratune.errors import EXIT_STOPPED, Stopped
-from paratune.place import STOP_SIGNALS, note_exit_code
+from paratune.place import note_exit_code
+from paratune.stop_signals import ENDED_BY_TORCHRUN, STOP_SIGNALS, handled_signals
 
 if TYPE_CHECKING:
     from paratune.strategies.protocol import Strategy
 
 
 class StopRequest:
-    """Remembers that one of `place.STOP_SIGNALS` came; a second SIGINT ends the process at once."""
+    """Remembers that one of `STOP_SIGNALS` came; a second SIGINT ends the process at once."""
 
     def __init__(self) -> None:
         self.signal: str | None = None
 
     def install(self) -> "StopRequest":
         """Take over the signals. Only the main thread may call it."""
-        for number in STOP_SIGNALS:
+        for number in handled_signals():
             signal.signal(number, self._note)
         # `paratune.launch.local` starts processes with them blocked; one that came too early is delivered now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -90,14 +91,15 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if number == signal.SIGUSR1:
+        if number not in ENDED_BY_TORCHRUN:
             note_stop()
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self.signal is None:
             # os.write, because a log call from a handler could meet the log's own lock.
             again = "; a second Ctrl-C ends at once without saving" if number == signal.SIGINT else ""
-            os.write(2, f"\n{name}: stopping as soon as it can{again}\n".encode())
+            with suppress(OSError):  # the terminal may be gone
+                os.write(2, f"\n{name}: stopping as soon as it can{again}\n".encode())
         self.signal = name
 
 
@@ -110,8 +112,9 @@ def _end_when_told(hears: int, doing: str) -> None:
     """Wait for the number of a signal, and end the process; or for the end of the pipe."""
     while number := os.read(hears, 1):
         if number[0] in STOP_SIGNALS:
-            os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())
-            if number[0] == signal.SIGUSR1:
+            with suppress(OSError):
+                os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())
+            if number[0] not in ENDED_BY_TORCHRUN:
                 note_stop()
             note_exit_code(EXIT_STOPPED)
             os._exit(EXIT_STOPPED)

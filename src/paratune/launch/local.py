@@ -19,7 +19,8 @@ from pathlib import Path
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.hardware import usable_cores
-from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE, STOP_SIGNALS
+from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+from paratune.stop_signals import STOP_SIGNALS, handled_signals
 from paratune.text import plain_lines
 
 POLL_S = LAUNCHER_POLL_S
@@ -88,7 +89,7 @@ def launch(
     """
     ranks = _Ranks()
     with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
-        previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in STOP_SIGNALS}
+        previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in handled_signals()}
         try:
             for rank in range(num_processes):
                 ranks.add(_start([*program, *arguments], rank, num_processes, Path(scratch), environment or {}))

@@ -15,7 +15,7 @@ from typing import Any
 
 from paratune.errors import EXIT_TIMED_OUT, LaunchError
 from paratune.launch.local import PROGRAM, end_with_the_parent
-from paratune.place import STOP_SIGNALS
+from paratune.stop_signals import handled_signals
 
 GRACE_S = 60.0
 """Seconds that a run which took too long has to save a checkpoint."""
@@ -32,7 +32,7 @@ class OneByOne:
         """The first that came."""
 
     def __enter__(self) -> "OneByOne":
-        self._previous = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
+        self._previous = {number: signal.signal(number, self._pass_on) for number in handled_signals()}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

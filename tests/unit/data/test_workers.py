@@ -17,7 +17,7 @@ from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_ba
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.workers import BatchesAhead, Workers, _Parcel
 from paratune.errors import LaunchError
-from paratune.place import STOP_SIGNALS
+from paratune.stop_signals import STOP_SIGNALS
 
 
 def train_batches(collator: Any, **options: Any) -> TrainBatches:

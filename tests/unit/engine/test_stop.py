@@ -12,7 +12,7 @@ from patience import PATIENCE_S
 
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_STOPPED, Stopped
-from paratune.place import STOP_SIGNALS
+from paratune.stop_signals import STOP_SIGNALS
 from paratune.strategies.protocol import Layout
 
 
