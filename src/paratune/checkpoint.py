@@ -118,11 +118,13 @@ def verify(folder: Path) -> None:
         path = folder / name
         if not path.is_file():
             raise CheckpointError(f"{folder} is damaged: {name} is missing")
-        if path.stat().st_size != expected["num_bytes"]:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} has {path.stat().st_size} bytes instead of {expected['num_bytes']}"
-            )
-        if file_sha256(path) != expected["sha256"]:
+        try:
+            size, digest = path.stat().st_size, file_sha256(path)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be used: {name} cannot be read ({error.strerror})") from error
+        if size != expected["num_bytes"]:
+            raise CheckpointError(f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}")
+        if digest != expected["sha256"]:
             raise CheckpointError(f"{folder} is damaged: {name} does not match its SHA-256")
 
 

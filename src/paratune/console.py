@@ -65,7 +65,7 @@ def outlive_readers() -> None:
     For commands that do work which must be saved; those that only print end there, as `| head` expects.
     """
     if not isinstance(sys.stdout, _LastingStream):
-        sys.stdout, sys.stderr = _LastingStream(sys.stdout), _LastingStream(sys.stderr)  # type: ignore[assignment]
+        sys.stdout, sys.stderr = _LastingStream(sys.stdout), _LastingStream(sys.stderr)
 
 
 class Bar:

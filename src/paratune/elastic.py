@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.errors import CheckpointError, LaunchError, Stopped
-from paratune.records import RUN_FILE, read_json
+from paratune.records import RUN_FILE, read_run
 from paratune.run_folder import Mode
 
 NO_ID = "none"
@@ -91,7 +91,7 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
 
 def _ids_of(folder: Path) -> set[str]:
     """Return the rendezvous under which sessions of a run were made."""
-    sessions = read_json(folder / RUN_FILE).get("sessions")
+    sessions = read_run(folder).get("sessions")
     told = [session.get("torchrun") for session in sessions if isinstance(session, dict)] if sessions else []
     return {str(each.get("run_id")) for each in told if isinstance(each, dict)}
 

@@ -15,6 +15,7 @@ Floor 1: no torch.
 import errno
 import hashlib
 import json
+import logging
 import math
 import os
 import time
@@ -25,8 +26,11 @@ from typing import Any, TextIO
 from paratune.atomic import replace_file
 from paratune.errors import CheckpointError
 
+_log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 RUN_FILE = "run.json"
+RUN_COPY = ".run.json.copy"
+"""The same as run.json, read where that is damaged: without it a run could not be resumed."""
 SUMMARY_FILE = "summary.json"
 MODEL_FOLDER = "model"
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -88,6 +92,32 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def write_run(folder: Path, record: Any) -> None:
+    """Write run.json and its copy.
+
+    Raises:
+        CheckpointError: One cannot be written.
+    """
+    write_json(folder / RUN_COPY, record)
+    write_json(folder / RUN_FILE, record)
+
+
+def read_run(folder: Path) -> Any:
+    """Return run.json, or its copy where it is damaged; that is logged.
+
+    Raises:
+        CheckpointError: Neither can be read.
+    """
+    try:
+        return read_json(folder / RUN_FILE)
+    except CheckpointError as error:
+        if not ((folder / RUN_FILE).exists() and (folder / RUN_COPY).exists()):
+            raise
+        record = read_json(folder / RUN_COPY)
+        _log.warning("%s; its copy is used", error)
+        return record
 
 
 def file_sha256(path: Path) -> str:
@@ -178,12 +208,44 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
     """
     path = folder / events_file(rank)
     kept: list[dict[str, Any]] = []
+    last_step = 0
     for number, line in enumerate(_whole_lines(path), start=1):
         event = _event(path, number, line)
-        if event["event"] == "resume":
-            kept = [old for old in kept if old.get("step", 0) <= event["step"] or old["event"] == "out_of_memory"]
+        # A step that comes again was taken after a resume, also where the event that says so was lost.
+        is_step = event["event"] == "step" and isinstance(event.get("step"), int)
+        is_again = is_step and event["step"] <= last_step
+        if event["event"] == "resume" or is_again:
+            last_step = event["step"] - is_again
+            kept = [old for old in kept if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"]
+        if is_step:
+            last_step = event["step"]
         kept.append(event)
     yield from kept
+
+
+def repair_events(folder: Path, rank: int) -> int:
+    """Delete the damaged lines of a rank's log, which are named in the log of the run; return their number.
+
+    Raises:
+        CheckpointError: The file cannot be read or written.
+    """
+    path = folder / events_file(rank)
+    good, num_damaged = [], 0
+    for number, line in enumerate(_whole_lines(path), start=1):
+        try:
+            _event(path, number, line)
+        except CheckpointError as error:
+            num_damaged += 1
+            _log.warning("%s; the line is lost", error)
+        else:
+            good.append(line)
+    if num_damaged:
+        try:
+            with replace_file(path) as temporary:
+                temporary.write_bytes(b"".join(good))
+        except OSError as error:
+            raise _not_written(path, error) from error
+    return num_damaged
 
 
 def elapsed_s(walls_ms: Iterable[Mapping[float, float]]) -> float:

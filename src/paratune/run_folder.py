@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from paratune import atomic
 from paratune.config.differences import differences, flatten
 from paratune.errors import CheckpointError
-from paratune.records import RUN_FILE, is_finished, read_json
+from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_run, write_json
 
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"
@@ -150,7 +150,7 @@ def check_same_run(
     """
     if not (folder / RUN_FILE).exists():
         return
-    record = read_json(folder / RUN_FILE)
+    record = read_run(folder)
     try:
         config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
     except (KeyError, TypeError) as error:
@@ -186,9 +186,9 @@ def take(folder: Path, mode: Mode) -> FileLock:
         _check_content(folder, mode)  # another process may have trained here since the first look
         atomic.delete_remains(folder)
         if mode == "overwrite":
-            for path in folder.iterdir():
-                if path.name not in (LOCK_FILE, SLURM_FOLDER):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _empty(folder)
+        elif (folder / RUN_FILE).exists():
+            write_json(folder / RUN_FILE, read_run(folder))  # from its copy, where it is damaged
     except Timeout as error:
         raise _in_use(folder) from error
     except CheckpointError:
@@ -198,6 +198,32 @@ def take(folder: Path, mode: Mode) -> FileLock:
         lock.release()
         raise _unusable(folder, error) from error
     return lock
+
+
+def _empty(folder: Path) -> None:
+    """Delete a run, all of it or nothing; links are deleted, and what they lead to stays.
+
+    All is moved into a hidden folder first, run.json last: whoever is killed meanwhile leaves a run that can be
+    overwritten, or an empty folder.
+
+    Raises:
+        OSError: Something cannot be moved; all is where it was.
+    """
+    old = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SLURM_FOLDER)]
+    old.sort(key=lambda path: path.name == RUN_FILE)
+    aside = atomic.temporary_path(folder / "overwritten")
+    aside.mkdir()
+    moved: list[Path] = []
+    try:
+        for path in old:
+            path.rename(aside / path.name)
+            moved.append(path)
+    except OSError:
+        for path in reversed(moved):
+            (aside / path.name).rename(path)
+        aside.rmdir()
+        raise
+    shutil.rmtree(aside)
 
 
 def _in_use(folder: Path) -> CheckpointError:
@@ -210,7 +236,8 @@ def _unusable(folder: Path, error: OSError) -> CheckpointError:
 
 def _is_beginning(name: str) -> bool:
     """Return whether a file is one that is there before run.json: of its job, or of a process that was killed early."""
-    return name in (LOCK_FILE, SLURM_FOLDER) or name.endswith(".tmp") or name.startswith(("log.rank", "events.rank"))
+    is_ours = name in (LOCK_FILE, SLURM_FOLDER, RUN_COPY) or name.endswith(atomic.SUFFIX)
+    return is_ours or name.startswith(("log.rank", "events.rank"))
 
 
 def trained_fingerprint(values: Mapping[str, Any]) -> str:

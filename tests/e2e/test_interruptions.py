@@ -1,5 +1,6 @@
 """Signals and kills at every moment of a run: it ends as documented, and resumed it is the run that was not stopped."""
 
+import json
 import random
 import shutil
 import signal
@@ -315,3 +316,37 @@ def test_a_folder_in_use_is_refused(world: Path, cli: Cli):
     assert second.code == EXIT_CHECKPOINT
     assert "in use by another process" in second.stderr
     assert running.wait().code == EXIT_STOPPED
+
+
+def test_a_finished_run_that_lost_its_summary_gets_it_again_with_the_same_model(
+    world: Path, cli: Cli, undisturbed: dict[str, object]
+):
+    run = world / "runs" / "c"
+    assert cli(*TRAIN).code == EXIT_OK
+    (run / "summary.json").unlink()
+    resumed = cli(*TRAIN, "--resume")
+    assert resumed.code == EXIT_OK, resumed.stderr
+    assert outcome(run) == undisturbed
+
+
+def _change_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] = 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["run.json", "events.rank0000.jsonl"])
+def test_a_damaged_record_is_named_and_the_run_resumes_all_the_same(
+    name: str, world: Path, cli: Cli, undisturbed: dict[str, object]
+):
+    run = world / "runs" / "c"
+    stopped = cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 11))
+    assert stopped.code == EXIT_STOPPED, stopped.stderr
+    _change_a_byte(run / name)
+    resumed = cli(*TRAIN, "--resume")
+    assert resumed.code == EXIT_OK, resumed.stderr
+    assert name in resumed.stderr
+    lost = json.loads((run / "summary.json").read_text())["num_lost_events"]
+    assert lost == (name != "run.json")
+    kept = [key for key in undisturbed if not (lost and key in ("steps", "evaluations"))]
+    assert {key: outcome(run)[key] for key in kept} == {key: undisturbed[key] for key in kept}

@@ -15,6 +15,7 @@ from paratune.records import (
     predictions_file,
     read_events,
     read_json,
+    repair_events,
     write_json,
 )
 
@@ -170,6 +171,30 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     (tmp_path / events_file(0)).write_text(f"{good}\n{line}\n{good}\n")
     with pytest.raises(CheckpointError, match=r"events\.rank0000\.jsonl, line 2 is damaged"):
         list(read_events(tmp_path))
+
+
+def test_damaged_lines_are_deleted_and_the_others_are_kept(tmp_path, caplog):
+    lines = [json.dumps({"event": "step", "step": number}) for number in (1, 2, 3)]
+    path = tmp_path / events_file(0)
+    path.write_text(f"{lines[0]}\n{{\n{lines[1]}\n\x00\n{lines[2]}\n")
+    assert repair_events(tmp_path, 0) == 2
+    assert [event["step"] for event in read_events(tmp_path)] == [1, 2, 3]
+    assert [f"{path}, line {number} is damaged" in caplog.text for number in (1, 2, 3, 4, 5)] == [0, 1, 0, 1, 0]
+    before = path.stat().st_mtime_ns
+    assert repair_events(tmp_path, 0) == 0
+    assert path.stat().st_mtime_ns == before
+
+
+def test_steps_count_once_also_where_the_event_of_a_resume_was_lost(tmp_path):
+    write_log(tmp_path, *(("step", {"step": number, "loss": 1.0}) for number in (1, 2, 3)))
+    write_log(tmp_path, *(("step", {"step": number, "loss": 2.0}) for number in (2, 3, 4)))
+    events = [(event["step"], event["loss"]) for event in read_events(tmp_path)]
+    assert events == [
+        (1, 1.0),
+        (2, 2.0),
+        (3, 2.0),
+        (4, 2.0),
+    ]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paratune.errors import CheckpointError
-from paratune.records import RUN_FILE, SUMMARY_FILE
+from paratune.records import RUN_FILE, SUMMARY_FILE, write_run
 from paratune.run_folder import LOCK_FILE, check_same_run, check_usable, take
 
 CONFIG = {
@@ -233,3 +233,75 @@ def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"file/run cannot be used: .*; change run.folder"):
         take(tmp_path / "file" / "run", "new")
+
+
+def test_overwriting_deletes_a_link_and_not_what_it_leads_to(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "step_000001").touch()
+    (folder / "checkpoints").symlink_to(tmp_path / "scratch")
+    take(folder, "overwrite").release()
+    assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
+    assert (tmp_path / "scratch" / "step_000001").exists()
+
+
+@pytest.mark.parametrize("num_moved", [0, 1, 2])
+def test_what_cannot_be_emptied_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_moved: int):
+    folder = begun(tmp_path / "run", finished=True)
+    (folder / "model").mkdir()
+    before = sorted(path.name for path in folder.iterdir())
+    rename, calls = Path.rename, []
+
+    def refuse(path: Path, target: Path) -> Path:
+        calls.append(path)
+        if len(calls) == num_moved + 1:
+            raise OSError(errno.EACCES, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(CheckpointError, match="Permission denied"):
+        take(folder, "overwrite")
+    assert sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE) == before
+
+
+@pytest.mark.parametrize("num_moved", [0, 1, 2, 3])
+def test_a_process_that_is_killed_while_it_overwrites_leaves_a_folder_that_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_moved: int
+):
+    class Killed(BaseException):
+        pass
+
+    folder = begun(tmp_path / "run", finished=True)
+    (folder / "model").mkdir()
+    rename, calls = Path.rename, []
+
+    def kill(path: Path, target: Path) -> Path:
+        calls.append(path)
+        if len(calls) == num_moved + 1:
+            raise Killed
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", kill)
+        if num_moved == 3:  # all is moved, and nothing deleted yet
+            patch.setattr("shutil.rmtree", lambda path: kill(path, path))
+        with pytest.raises(Killed):
+            take(folder, "overwrite")
+    (folder / LOCK_FILE).unlink()
+    check_usable(folder, "overwrite")
+    take(folder, "overwrite").release()
+    assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
+
+
+def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder = begun(tmp_path / "run")
+    record = json.loads((folder / RUN_FILE).read_text())
+    write_run(folder, record)
+    whole = (folder / RUN_FILE).read_bytes()
+    (folder / RUN_FILE).write_bytes(whole[:100] + b"\xff" + whole[101:])
+    check_same_run(folder, CONFIG)
+    assert str(folder / RUN_FILE) in caplog.text
+    with pytest.raises(CheckpointError, match="another configuration"):
+        check_same_run(folder, {**CONFIG, "train": {"epochs": 3}})
+    take(folder, "resume").release()
+    assert (folder / RUN_FILE).read_bytes() == whole

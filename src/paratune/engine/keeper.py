@@ -1,12 +1,14 @@
 """What happens between steps: evaluations that find the best model, and checkpoints that keep the run."""
 
+import logging
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from paratune import checkpoint
 from paratune.batch import Batch, BatchModel
@@ -18,9 +20,14 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.errors import CheckpointError
 from paratune.metrics.scores import import_scorers
+from paratune.models.files import saved_weights
+from paratune.records import MODEL_FOLDER
 from paratune.strategies.protocol import Strategy
 
+log = logging.getLogger(__name__)
 Scores = dict[str, float | None]
+Weights = tuple[Callable[[str], Tensor], Sequence[str]]
+"""What reads a tensor by its name, and the names; see `protocol.State.load`."""
 T = TypeVar("T")
 MODEL_PREFIX = "model/"
 
@@ -147,18 +154,45 @@ class RunKeeper:
     def load_best(self, progress: Progress) -> int:
         """Load the weights of the best evaluation, when one is kept; return the step that the model is now from.
 
-        Raises:
-            CheckpointError: Their file is damaged.
+        Where their snapshot is damaged or missing, they are taken from the checkpoint of that step, or from the model
+        that the run wrote before. Where there is none, those of the last step are kept, and the event log says so.
+        Collective.
         """
-        if progress.best is None:
+        if progress.best is None or progress.best["step"] == progress.step:
             return progress.step
         step: int = progress.best["step"]
-        if step != progress.step:
-            folder = best_folder(self._checkpoints, step)
-            checkpoint.verify(folder)
-            reader = checkpoint.Reader(folder)
-            self._strategy.state().load(reader.read, reader.keys(MODEL_PREFIX))
-        return step
+        reasons: list[str] = []
+        for find in (self._snapshot, self._checkpoint, self._written_model):
+            weights, reason = find(step, progress.step)
+            if float(self._strategy.reduce(torch.tensor([float(weights is None)]), "max")) == 0:
+                assert weights is not None
+                self._strategy.state().load(*weights)
+                return step
+            reasons.append(reason or "another rank cannot read it")
+        log.warning(
+            "the weights of the best evaluation, of step %d, are lost (%s): the model of step %d is kept",
+            step,
+            "; ".join(reasons),
+            progress.step,
+        )
+        self._recorder.add("best_lost", step=progress.step, best=progress.best, reasons=reasons)
+        progress.best = None
+        return progress.step
+
+    def _snapshot(self, step: int, _last: int) -> tuple[Weights | None, str | None]:
+        return _weights_in(best_folder(self._checkpoints, step))
+
+    def _checkpoint(self, step: int, _last: int) -> tuple[Weights | None, str | None]:
+        return _weights_in(checkpoint.step_folder(self._checkpoints, step))
+
+    def _written_model(self, step: int, last: int) -> tuple[Weights | None, str | None]:
+        """Return the weights of `model/`, of a run that lost its summary; their names are those of a checkpoint."""
+        folder = self._checkpoints.parent / MODEL_FOLDER
+        try:
+            names = checkpoint.Reader(checkpoint.step_folder(self._checkpoints, last)).keys(MODEL_PREFIX)
+            return saved_weights(folder, step, names), None
+        except CheckpointError as error:
+            return None, str(error)
 
     def _note_best(self, progress: Progress, scores: Scores) -> bool:
         metric = self._config.evaluate.best
@@ -216,11 +250,21 @@ class RunKeeper:
         wanted = {progress.best["step"]} if progress.best else set()
         for folder in checkpoint.list_checkpoints(self._checkpoints):
             best = checkpoint.read_progress(folder).get("best")
-            if best:
-                wanted.add(best["step"])
+            if isinstance(best, dict):
+                wanted.add(best.get("step"))
         for folder in self._checkpoints.glob("best_*"):
             if folder not in {best_folder(self._checkpoints, step) for step in wanted}:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _weights_in(folder: Path) -> tuple[Weights | None, str | None]:
+    """Return how to read the weights of a checkpoint, and their names; or why that cannot be."""
+    try:
+        checkpoint.verify(folder)
+        reader = checkpoint.Reader(folder)
+    except CheckpointError as error:
+        return None, str(error)
+    return (reader.read, reader.keys(MODEL_PREFIX)), None
 
 
 def best_folder(checkpoints: Path, step: int) -> Path:

@@ -43,6 +43,8 @@ class Progress:
     is_stopped_early: bool = False
     num_interruptions: int = 0
     """Times that the run was gone on with."""
+    num_lost_events: int = 0
+    """Damaged lines of event logs that were deleted when the run was resumed."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of this session and those before it in start-up, tokenization, evaluations and checkpoints; in total, of
     those before it (see `total_s`)."""

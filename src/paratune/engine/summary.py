@@ -60,6 +60,7 @@ def summarise(
         **_ended(progress, num_steps, steps_per_epoch),
         "world_size": world_size,
         "num_interruptions": progress.num_interruptions,
+        "num_lost_events": progress.num_lost_events,
         "time": _times(progress, list(steps.values())),
         **rates(list(steps.values())),
         "utilisation": utilisation(events),

@@ -3,11 +3,13 @@
 Floor 3, without torch.
 """
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from paratune.errors import CheckpointError
 from paratune.records import file_sha256, read_json
+from paratune.text import listing
 
 TASK_FILE = "paratune.json"
 """Beside the model: task, columns, token limit and the files, so that `evaluate` and `predict` need only the folder."""
@@ -24,6 +26,32 @@ def file_records(folder: Path) -> dict[str, dict[str, Any]]:
         for path in sorted(folder.iterdir())
         if path.is_file() and path.name != TASK_FILE
     }
+
+
+def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callable[[str], Any], Sequence[str]]:
+    """Return what reads the weights of a model folder by their names in a checkpoint, and these names.
+
+    Args:
+        folder: That `save_model` wrote.
+        step: From which its weights must be.
+        names: In a checkpoint, such as model/hf.classifier.weight.
+
+    Raises:
+        CheckpointError: It was not written, is of another step, was changed, or lacks a weight.
+    """
+    from safetensors import safe_open
+
+    path = folder / "model.safetensors"
+    if not (path.is_file() and (folder / TASK_FILE).is_file()):
+        raise CheckpointError(f"{folder} does not hold all weights in one file")
+    if read_json(folder / TASK_FILE).get("kept_step") != step:
+        raise CheckpointError(f"{folder} is not of step {step}")
+    check_files(folder)
+    file = safe_open(path, framework="pt")
+    keys = {name: name.removeprefix("model/").removeprefix("hf.") for name in names}
+    if lacking := sorted(set(keys.values()) - set(file.keys())):
+        raise CheckpointError(f"{path} lacks {listing(lacking, 3)}")
+    return lambda name: file.get_tensor(keys[name]), names
 
 
 def check_files(folder: Path) -> None:

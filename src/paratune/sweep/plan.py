@@ -187,7 +187,7 @@ def _why(folder: Path, old: CellRecord | None) -> str:
 
 def _changes(folder: Path, cell: Cell) -> list[str]:
     """Return in what the run in a folder differs from the cell."""
-    run = records.read_json(folder / records.RUN_FILE)
+    run = records.read_run(folder)
     assert cell.loaded is not None
     try:
         last = run["sessions"][-1] if run["sessions"] else run  # it may have been gone on with otherwise, by hand

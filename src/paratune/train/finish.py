@@ -61,11 +61,11 @@ class Finish:
             Interrupted: A signal asks for the end; nothing is written.
         """
         is_probe = self.prepared.config.measure.probe
-        results = {} if is_probe else self._evaluated(progress)
+        results, kept_step = ({}, progress.step) if is_probe else self._evaluated(progress)
         peaks = self._peaks()
         devices = gather_texts(self.strategy, device_name(self.prepared.device))
         if not is_probe:
-            self._write_model(results)
+            self._write_model(results, kept_step)
         summary: dict[str, Any] = {}
         if self.work is not None:
             summary = self._summary(results, progress, peaks)
@@ -86,17 +86,17 @@ class Finish:
         self.strategy.close()
         return summary
 
-    def _evaluated(self, progress: Progress) -> dict[str, Any]:
-        """Load the best weights and evaluate them."""
+    def _evaluated(self, progress: Progress) -> tuple[dict[str, Any], int]:
+        """Load the best weights and evaluate them; return the results, and the step that the weights are from."""
         kept_step = self.keeper.load_best(progress)
         if self.prepared.labelled.keys() - {"train"}:
             self.keeper.import_scorers(progress)
         begin = time.perf_counter()
         results = self._final_evaluations(kept_step)
         progress.seconds["evaluate"] += time.perf_counter() - begin
-        return results
+        return results, kept_step
 
-    def _write_model(self, results: Mapping[str, Any]) -> None:
+    def _write_model(self, results: Mapping[str, Any], kept_step: int) -> None:
         """Write predictions and the model, which all ranks have weights of."""
         self.begins("writing the model")
         weights = {key.removeprefix("model/"): value for key, value in self.strategy.state().tensors("model/")}
@@ -112,7 +112,7 @@ class Finish:
             self.model,
             tokenizer,
             {name: value for name, value in weights.items() if value is not None},
-            task_record(self.prepared, self.evaluations.recipe.task),
+            {**task_record(self.prepared, self.evaluations.recipe.task), "kept_step": kept_step},
         )
 
     def _final_evaluations(self, kept_step: int) -> dict[str, tuple[Evaluation, dict[str, float | None]]]:

@@ -128,7 +128,7 @@ def _peak(names: Sequence[str], precision: str) -> tuple[float | None, str | Non
 
 def _change(folder: Path) -> str | None:
     """Say what of the devices' peak was not the same in all sessions of a run."""
-    sessions = records.read_json(folder / records.RUN_FILE).get("sessions", [])
+    sessions = records.read_run(folder).get("sessions", [])
     courses: Mapping[str, list[Any]] = {
         "world size": [session["world_size"] for session in sessions],
         "precision": [session["config"].get("precision") for session in sessions],

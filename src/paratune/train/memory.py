@@ -256,8 +256,7 @@ class MemoryGuard:
 
     def _change_record(self, step: int, smaller: ResolvedBatch) -> None:
         """Add the change to the session in run.json."""
-        path = self._folder / records.RUN_FILE
-        record = records.read_json(path)
+        record = records.read_run(self._folder)
         change = {
             "step": step,
             "micro_batch_size": smaller.micro_batch_size,
@@ -267,7 +266,7 @@ class MemoryGuard:
         record["sessions"][-1]["batch"]["changes"].append(change)
         if len(record["sessions"]) == 1:  # what stands on top is the first session's
             record["batch"]["changes"].append(change)
-        records.write_json(path, record)
+        records.write_run(self._folder, record)
 
 
 def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | None:
@@ -285,7 +284,7 @@ def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | 
             if happening["setup"] == wanted and happening["next_micro_batch_size"] is not None:
                 reason = f"memory ran out with {happening['micro_batch_size']} in this run"
                 found.append((happening["next_micro_batch_size"], reason))
-    for session in records.read_json(folder / records.RUN_FILE).get("sessions", []):
+    for session in records.read_run(folder).get("sessions", []):
         batch = session["batch"]
         if batch.get("setup") == wanted:
             size = (batch["changes"] or [batch])[-1]["micro_batch_size"]

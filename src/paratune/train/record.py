@@ -197,10 +197,9 @@ def add_session(folder: Path, session: dict[str, Any]) -> None:
     Raises:
         CheckpointError: It cannot be read or written.
     """
-    path = folder / records.RUN_FILE
-    record = records.read_json(path)
+    record = records.read_run(folder)
     record["sessions"] = [*record.get("sessions", []), session]
-    records.write_json(path, record)
+    records.write_run(folder, record)
 
 
 def num_requeued(folder: Path) -> int | None:
@@ -208,7 +207,7 @@ def num_requeued(folder: Path) -> int | None:
 
     A job that was stopped before the first step of its session left no record of that, but its next start counts it.
     """
-    jobs = [session.get("job") for session in records.read_json(folder / records.RUN_FILE).get("sessions", [])]
+    jobs = [session.get("job") for session in records.read_run(folder).get("sessions", [])]
     most: dict[str, int] = {}
     for job in jobs:
         if job:
@@ -222,7 +221,7 @@ def num_restarts(folder: Path) -> int | None:
     Restarts of a job that Slurm queued again are added to those before, also under the same --rdzv-id.
     """
     most: dict[tuple[str, int], int] = {}
-    for session in records.read_json(folder / records.RUN_FILE).get("sessions", []):
+    for session in records.read_run(folder).get("sessions", []):
         if start := session.get("torchrun"):
             key = (start["run_id"], (session.get("job") or {}).get("num_requeued", 0))
             most[key] = max(most.get(key, 0), start["num_restarts"])

@@ -36,6 +36,8 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
     progress.num_interruptions += 1
     log.info("resuming after step %d from %s", step, reader.folder)
     if is_writer:
+        for rank in records.event_ranks(folder):
+            progress.num_lost_events += records.repair_events(folder, rank)
         note_resume(folder, progress, world_size=strategy.layout.world_size)
     strategy.reduce(torch.zeros(1), "max")
     return progress

@@ -262,7 +262,7 @@ class _Run:
             "num_epochs": self._num_steps / self._steps_per_epoch,
         }
         record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
-        records.write_json(self._folder / records.RUN_FILE, record)
+        records.write_run(self._folder, record)
         return session
 
     def _advice(self, model: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,10 +2,12 @@
 
 import itertools
 import math
+import shutil
 import time
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,17 +175,48 @@ def test_when_the_last_is_the_best_or_none_is_kept_nothing_is_loaded(bench: Kept
     assert bench.keeper.load_best(progress) == 5
 
 
-def test_a_damaged_snapshot_of_the_best_is_named_and_not_loaded(bench: Kept):
-    progress = Progress()
-    bench.with_scores([0.5, 0.9, 0.4, 0.3, 0.2], tiny_run_config()).run(progress)
-    path = best_folder(bench.folder / "checkpoints", 2) / "tensors.00000.safetensors"
+def damage_best(bench: Kept, step: int, *, is_missing: bool) -> None:
+    folder = best_folder(bench.folder / "checkpoints", step)
+    path = folder / "tensors.00000.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+    if is_missing:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_without_a_whole_snapshot_of_the_best_the_last_model_is_kept_and_it_is_logged(bench: Kept, is_missing: bool):
+    progress = Progress()
+    bench.with_scores([0.5, 0.9, 0.4, 0.3, 0.2], tiny_run_config()).run(progress)
+    damage_best(bench, 2, is_missing=is_missing)
     before = bench.model.head.weight.detach().clone()
-    with pytest.raises(CheckpointError, match=r"best_000002 is damaged: tensors.00000.safetensors"):
-        bench.keeper.load_best(progress)
+    events: dict[str, dict[str, Any]] = {}
+    bench.keeper._recorder = SimpleNamespace(add=lambda name, **values: events.update({name: values}))
+    assert bench.keeper.load_best(progress) == 5
     assert torch.equal(bench.model.head.weight, before)
+    assert progress.best is None
+    event = events["best_lost"]
+    assert event["best"] == {"step": 2, "metric": "accuracy", "value": 0.9}
+    assert len(event["reasons"]) == 3
+    assert "best_000002" in event["reasons"][0]
+
+
+def test_the_checkpoint_of_the_best_step_stands_in_for_its_snapshot(bench: Kept):
+    progress = Progress()
+    bench.checkpoint_due = lambda step: step == 2
+    weights: dict[int, torch.Tensor] = {}
+
+    def values() -> Iterable[float]:
+        for value in (0.5, 0.9, 0.4, 0.3, 0.2):
+            weights[len(weights) + 1] = bench.model.head.weight.detach().clone()
+            yield value
+
+    bench.with_scores(values(), tiny_run_config()).run(progress)
+    damage_best(bench, 2, is_missing=True)
+    assert bench.keeper.load_best(progress) == 2
+    assert torch.equal(bench.model.head.weight, weights[2])
+    assert progress.best == {"step": 2, "metric": "accuracy", "value": 0.9}
 
 
 def test_a_snapshot_that_a_checkpoint_refers_to_stays(bench: Kept):
