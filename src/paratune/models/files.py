@@ -47,7 +47,7 @@ def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callab
     if read_json(folder / TASK_FILE).get("kept_step") != step:
         raise CheckpointError(f"{folder} is not of step {step}")
     check_files(folder)
-    file = safe_open(path, framework="pt")
+    file: Any = safe_open(path, framework="pt")
     keys = {name: name.removeprefix("model/").removeprefix("hf.") for name in names}
     if lacking := sorted(set(keys.values()) - set(file.keys())):
         raise CheckpointError(f"{path} lacks {listing(lacking, 3)}")
