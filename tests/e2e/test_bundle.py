@@ -3,7 +3,9 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from harness import Cli
 from hooks import RefuseNetwork
@@ -114,6 +116,40 @@ def test_a_configuration_of_another_version_leaves_nothing(cli: Cli, world: Path
         assert refused.code == EXIT_DATA
         assert said in refused.stderr
         assert not list(world.glob("*new*"))
+
+
+OWN_CODE = [
+    ({"strategy": {"kind": "evil:S"}}, "strategy.kind: evil:S"),
+    ({"model": {"trust_remote_code": True}}, "model.trust_remote_code: true"),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), OWN_CODE, ids=["strategy", "model"])
+def test_a_bundle_runs_no_code_unless_it_is_allowed(cli: Cli, world: Path, change: dict[str, Any], line: str):
+    assert cli("bundle", "c.yaml", "-o", "b.tar").code == EXIT_OK
+    assert cli("unbundle", "b.tar", "-d", "all").code == EXIT_OK
+    manifest = read_manifest(world / "b.tar")
+    config = {**manifest.config, **{key: manifest.config[key] | value for key, value in change.items()}}
+    if "strategy" in change:
+        config["strategy"] = {"kind": "evil:S", "options": {}}
+    files = {packed.name: world / "all" / packed.name for packed in manifest.files}
+    write_bundle(world / "evil.tar", replace(manifest, config=config), files)
+    refused = cli("unbundle", "evil.tar", "-d", "new")
+    assert refused.code == EXIT_DATA
+    assert line in refused.stderr
+    assert not list(world.glob("*new*"))
+    allowed = cli("unbundle", "evil.tar", "-d", "new", "--allow-code")
+    assert allowed.code == EXIT_OK, allowed.stderr
+    assert line in allowed.stdout
+    assert line in cli("config", "show", "new/config.yaml").stdout.splitlines()[-1]
+
+
+def test_a_run_folder_outside_of_the_bundle_is_refused(cli: Cli, world: Path):
+    assert cli("bundle", "c.yaml", "-o", "b.tar", "--set", "run.folder=../elsewhere").code == EXIT_OK
+    refused = cli("unbundle", "b.tar", "-d", "new")
+    assert refused.code == EXIT_DATA
+    assert "run.folder: ../elsewhere" in refused.stderr
+    assert not list(world.glob("*new*"))
 
 
 def test_what_is_missing_is_said(cli: Cli, world: Path):

@@ -64,8 +64,11 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told
     """
     done = 0
     try:
-        # The format, because USTAR ends at 8 GiB.
-        with replace_file(path) as temporary, tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as tar:
+        with (
+            replace_file(path) as temporary,
+            temporary.open("wb") as out,
+            tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,  # USTAR ends at 8 GiB
+        ):
             text = json.dumps(manifest.as_dict(), indent=1).encode()
             tar.addfile(_header(MANIFEST, len(text)), io.BytesIO(text))
             for packed in manifest.files:

@@ -148,9 +148,13 @@ def unbundle(
     file: Path,
     *,
     folder: Annotated[Path, Parameter(name=["--folder", "-d"], help="the folder to make")],
+    allow_code: Annotated[
+        bool,
+        Parameter(negative="", help="allow Python code that does not come with paratune"),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Check FILE, which paratune bundle wrote, and lay it out: DIR/config.yaml can be trained as it stands."""
     from paratune.commands.bundle import unbundle_command
 
-    return unbundle_command(file, folder=folder, as_json=json)
+    return unbundle_command(file, folder=folder, allows_code=allow_code, as_json=json)

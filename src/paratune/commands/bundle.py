@@ -12,9 +12,10 @@ from typing import Any
 import yaml
 
 from paratune import hardware, hub
-from paratune.bundle.archive import hash_file, unpack, write_bundle
+from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
 from paratune.bundle.manifest import Manifest, why_no_name
 from paratune.config.load import LoadedConfig, load_config
+from paratune.config.own_code import own_code
 from paratune.config.sources import local_path, split_of
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
 from paratune.data.sources import sources_of
@@ -238,13 +239,19 @@ def _add_tokens(contents: _Contents, loaded: LoadedConfig, scratch: Path, displa
     contents.sources["data.cache_dir"] = "tokens made for this configuration"
 
 
-def unbundle_command(bundle: Path, *, folder: Path, as_json: bool) -> int:
+def unbundle_command(bundle: Path, *, folder: Path, allows_code: bool, as_json: bool) -> int:
     """Unpack, and write the configuration with the paths of this machine; return the exit code.
 
     Raises:
-        DataError: The bundle is damaged, or holds what none should.
+        DataError: The bundle is damaged, holds what none should, or names Python code and `allows_code` is false.
     """
     set_up_logging(speaks=True)
+    code = own_code(read_manifest(bundle).config)
+    if code and not allows_code:
+        raise DataError(
+            f"{bundle}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
+            "Such code can do anything that you can; where you trust it, add --allow-code. Nothing was unpacked"
+        )
     with Display(speaks=True).bar("unpack", 1) as bar:
 
         def complete(manifest: Manifest, aside: Path) -> None:
@@ -255,8 +262,8 @@ def unbundle_command(bundle: Path, *, folder: Path, as_json: bool) -> int:
     if as_json:
         print_json({"config": str(config), "num_files": len(manifest.files), "sources": dict(manifest.sources)})
         return EXIT_OK
-    if manifest.config["model"].get("trust_remote_code"):
-        print(plain(f"model.trust_remote_code is true: training runs the Python code in {folder / 'model'}"))  # noqa: T201
+    if code:
+        print(plain(f"training imports Python code that does not come with paratune: {', '.join(code)}"))  # noqa: T201
     trained = f"paratune train {shlex.quote(str(config))}"
     print(plain(f"{folder}: {len(manifest.files)} files, hashes checked   train: {trained}"))  # noqa: T201
     return EXIT_OK
@@ -296,7 +303,10 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
         _put(values, key, paths if isinstance(value, list) else paths[0])
     values["model"] |= {"revision": None, "tokenizer_revision": None}
     values["data"]["hub_revision"] = None
-    if Path(values["run"]["folder"]).is_absolute():
+    runs = Path(values["run"]["folder"])
+    if ".." in runs.parts:
+        raise DataError(f"run.folder: {runs} leads out of the folder of the bundle; nothing was unpacked")
+    if runs.is_absolute():
         values["run"]["folder"] = str(folder / "runs")
     if "data.cache_dir" not in manifest.paths:
         values["data"]["cache_dir"] = None

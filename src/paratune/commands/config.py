@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paratune.config.load import load_config, show_text
+from paratune.config.own_code import own_code
 from paratune.config.schema import init_text, json_schema
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
+from paratune.text import plain
 
 
 def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
@@ -16,6 +18,8 @@ def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
         print_json({"config": loaded.values, "origin": loaded.origin})
     else:
         print(show_text(loaded), end="")  # noqa: T201
+        for line in own_code(loaded.values):
+            print(plain(f"# training imports Python code that does not come with paratune: {line}"))  # noqa: T201
     return EXIT_OK
 
 

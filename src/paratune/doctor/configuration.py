@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from paratune.config.own_code import own_code
 from paratune.config.tracker_sections import PACKAGES
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup
@@ -24,6 +25,10 @@ def check_options(setup: Setup) -> Iterator[Finding]:
         yield Finding("config", "problem", problem.message, why, where=where, line=_corrected(problem.message))
     if setup.loaded is not None:
         yield Finding("config", "ok", "all options are known and fit together", where=str(setup.path))
+        for line in own_code(setup.loaded.values):
+            what = f"training imports Python code that does not come with paratune: {line}"
+            where = setup.where(line.partition(":")[0])
+            yield Finding("own_code", "note", what, "It can do anything that you can: read it first.", where=where)
 
 
 def same_rows(what: str, part: str, other: str, where: str) -> Finding:
