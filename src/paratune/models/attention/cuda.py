@@ -127,8 +127,11 @@ def attend(
         (T, H, K), in the dtype of `query`.
 
     Raises:
+        ValueError: Tensors differ in dtype or device, or `cu_seqlens` are not int32 on that device: the kernels take
+            the numbers of one for those of the other.
         RuntimeError: From a kernel that has worked before; from its first call if the device or its memory failed.
     """
+    _check_alike(query, key, value, cu_seqlens)
     kernel = choose_kernel(query.dtype, query.shape[-1], window, torch.cuda.get_device_capability(query.device))
     if kernel != "rows":
         try:
@@ -144,6 +147,18 @@ def attend(
         return out
     lengths = cu_seqlens.diff().tolist()
     return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+
+
+def _check_alike(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> None:
+    is_one_dtype = query.dtype == key.dtype == value.dtype and cu_seqlens.dtype == torch.int32
+    if is_one_dtype and query.device == key.device == value.device == cu_seqlens.device:
+        return
+    tensors = {"query": query, "key": key, "value": value, "cu_seqlens": cu_seqlens}
+    given = ", ".join(f"{name} {tensor.dtype} on {tensor.device}" for name, tensor in tensors.items())
+    raise ValueError(
+        f"packed attention: got {given}; query, key and value must have one dtype, cu_seqlens must be torch.int32, "
+        "and all of them must be on one device"
+    )
 
 
 def _by_kernel(

@@ -46,6 +46,9 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attend within each row of a packed batch; called by the layers of a transformers model.
 
+    Under autocast, rotary positions in float32 make queries and keys float32 beside values in half precision, which
+    kernels do not take: all three are computed in the dtype of `value`.
+
     Args:
         module: The layer. Its `is_causal` counts where the argument is None; without either it is causal, as in `sdpa`.
         query: (1, H, T, K).
@@ -60,7 +63,7 @@ def packed_attention(
         is_causal: Must not be true.
 
     Returns:
-        (1, T, H, K), and None for the probabilities.
+        (1, T, H, K) in the dtype of `value`, and None for the probabilities.
 
     Raises:
         NotImplementedError: Causal attention, a mask, or something else that is not computed here.
@@ -69,6 +72,7 @@ def packed_attention(
     _check(module, attention_mask, is_causal, others)
     if cu_seqlens is None:
         raise ValueError(f"{NAME}: cu_seqlens did not reach {type(module).__name__}; give it to the model")
+    query, key = query.to(value.dtype), key.to(value.dtype)
     group = query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
