@@ -76,7 +76,7 @@ def packed_attention(
     group = query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type in ON_DEVICE:
         if max_seqlen is None:
