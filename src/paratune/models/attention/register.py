@@ -9,9 +9,10 @@ Source: transformers, AttentionInterface; the definition of `sliding_window` is 
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from paratune.models.attention import cpu, cuda, masks
+from paratune.models.attention import cpu, cuda, masks, operator
 from paratune.models.attention.rows import attend_rows
 
 NAME = "paratune_packed"
@@ -27,6 +28,7 @@ def register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
+    operator.define()
     masks.register()
 
 
@@ -78,9 +80,13 @@ def packed_attention(
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.device.type in ON_DEVICE:
-        if max_seqlen is None:
-            raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
+    is_on_device = query.device.type in ON_DEVICE
+    if is_on_device and max_seqlen is None:
+        raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
+    if torch.compiler.is_compiling():
+        out = operator.packed_attention(q, k, v, cu_seqlens, max_seqlen or 0, scale, dropout, sliding_window)
+    elif is_on_device:
+        assert max_seqlen is not None
         out = cuda.attend(q, k, v, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=sliding_window)
     else:
         attend = cpu.attend if query.device.type == "cpu" else attend_rows
