@@ -13,7 +13,7 @@ import pytest
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, SUMMARY_FILE
-from paratune.run_folder import LOCK_FILE, check_same_run, check_usable, take
+from paratune.run_folder import LOCK_FILE, check_same_run, check_usable, take, trained_fingerprint
 
 CONFIG = {
     "run": {"name": "a", "folder": "runs", "seed": 1},
@@ -233,3 +233,10 @@ def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"file/run cannot be used: .*; change run.folder"):
         take(tmp_path / "file" / "run", "new")
+
+
+def test_how_gradients_are_added_up_may_change_and_is_no_part_of_what_is_trained(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    other = {**CONFIG, "train": {**CONFIG["train"], "deterministic": False}}
+    check_same_run(folder, other)
+    assert trained_fingerprint(other) == trained_fingerprint(CONFIG)

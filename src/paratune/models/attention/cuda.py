@@ -36,14 +36,26 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def switched(*, deterministic: bool) -> Iterator[None]:
-    """Set for the block whether gradients must be the same bits each time; put back what held before at the end."""
+def switched(*, deterministic: bool = True) -> Iterator[None]:
+    """Set how attention is computed on CUDA in the block, which goes around a run; restore it at the end.
+
+    cuDNN's attention, which PyTorch prefers for padded rows in half precision on GPUs of compute capability 9.0 and
+    newer, is off: it makes a plan for each new shape, which takes the host tens of milliseconds, and the shapes of
+    padded batches are many.
+
+    Args:
+        deterministic: Whether gradients of packed rows must be the same bits each time.
+    """
     global _is_deterministic
-    before, _is_deterministic = _is_deterministic, deterministic
+    backend: Any = torch.backends.cuda
+    before, uses_cudnn = _is_deterministic, backend.cudnn_sdp_enabled()
+    _is_deterministic = deterministic
+    backend.enable_cudnn_sdp(False)
     try:
         yield
     finally:
         _is_deterministic = before
+        backend.enable_cudnn_sdp(uses_cudnn)
 
 
 def choose_kernel(dtype: torch.dtype, head_width: int, window: int | None, capability: tuple[int, int]) -> Kernel:
