@@ -270,6 +270,16 @@ def test_attention_that_raises_in_the_precision_of_the_run_alone_is_found_out(mo
     )
 
 
+def test_a_last_layer_that_may_not_be_shortened_on_the_device_stays_whole(monkeypatch: pytest.MonkeyPatch):
+    def fails(model: TaskModel, *_: object) -> str | None:
+        return "it is off" if model.entry.shortens else None
+
+    monkeypatch.setattr(packed, "_precision_fails", fails)
+    model = model_of(CONFIGS["bert"](), "classification")
+    find_entry(model, dtype=torch.bfloat16)
+    assert (model.entry, model.why_padded) == (Entry(0, "first", shortens=False), None)
+
+
 def test_a_device_too_small_for_the_whole_model_is_not_judged(monkeypatch: pytest.MonkeyPatch):
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("full")

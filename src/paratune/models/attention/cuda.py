@@ -111,22 +111,62 @@ def attend(
             the numbers of one for those of the other.
         RuntimeError: From a kernel that has worked before; from its first call if the device or its memory failed.
     """
-    check_alike(query, key, value, cu_seqlens)
-    kernel = choose_kernel(query.dtype, query.shape[-1], window, torch.cuda.get_device_capability(query.device))
-    if kernel != "rows":
+    rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+    out = _by_fastest(query, key, value, rows)
+    if out is not None:
+        return out
+    lengths = cu_seqlens.diff().tolist()
+    return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+
+
+def attend_first(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+) -> Tensor | None:
+    """Return softmax(scale q K^T) V of one query for each row; None where no kernel does that.
+
+    Args:
+        query: (B, H, K), on a CUDA device.
+        key: (T, H, K).
+        value: As `key`.
+        cu_seqlens: As in `attend`.
+        max_seqlen: As in `attend`.
+        scale: As in `attend`.
+        dropout: As in `attend`.
+
+    Returns:
+        (B, H, K), in the dtype of `query`.
+
+    Raises:
+        ValueError, RuntimeError: As `attend`.
+    """
+    one_each = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+    return _by_fastest(query, key, value, Rows(one_each, cu_seqlens, 1, max_seqlen, scale, dropout, None))
+
+
+def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor | None:
+    """Return what the fastest kernel that works computes; None where it has to be done row by row."""
+    check_alike(query, key, value, rows.cu_seqlens_k)
+    capability = torch.cuda.get_device_capability(query.device)
+    while (kernel := choose_kernel(query.dtype, query.shape[-1], rows.window, capability)) != "rows":
         try:
-            out = _by_kernel(kernel, query, key, value, cu_seqlens, max_seqlen, scale, dropout, window)
+            out = _by_kernel(kernel, query, key, value, rows)
         except RuntimeError as error:
             # An AcceleratorError is of whatever ran before, and the device is lost with it.
             if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
                 raise
             _refused.add(kernel)
             _log.warning("packed attention: the %s kernel refused (%s); trying the next one", kernel, error)
-            return attend(query, key, value, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=window)
+            continue
         _worked.add(kernel)
         return out
-    lengths = cu_seqlens.diff().tolist()
-    return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+    return None
 
 
 def check_alike(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> None:
@@ -142,18 +182,7 @@ def check_alike(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -
     )
 
 
-def _by_kernel(
-    kernel: kernels.Kernel,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    scale: float,
-    dropout: float,
-    window: int | None,
-) -> Tensor:
-    rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+def _by_kernel(kernel: kernels.Kernel, query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
     keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if keeps and _is_deterministic:
         out: Tensor = _Deterministic.apply(query, key, value, kernel, rows)  # type: ignore[no-untyped-call]

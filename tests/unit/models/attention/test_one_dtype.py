@@ -9,7 +9,6 @@ from torch import nn
 from paratune.models.attention import cuda
 from paratune.models.attention.register import packed_attention
 from paratune.models.packed import find_entry
-from paratune.models.task_model import Entry
 from paratune.packing import pack
 
 NOT_ON_A_GPU = ("deberta-v2", "deberta-v3")
@@ -24,14 +23,13 @@ def test_attention_gets_one_dtype_on_one_device(monkeypatch, name, dtype):
     model = model_of(CONFIGS[name](), kind)
     find_entry(model)
     assert model.entry is not None
-    model.entry = Entry(model.entry.position_offset, model.entry.pooling)
     given, real = [], cuda._by_kernel
 
-    def seen(kernel, query, key, value, cu_seqlens, *others):
+    def seen(kernel, query, key, value, rows):
         given.append({(x.dtype, str(x.device)) for x in (query, key, value)})
-        assert str(cu_seqlens.device) == "cuda:0"
-        out = real(kernel, query, key, value, cu_seqlens, *others)
-        assert (out.dtype, out.device, out.shape) == (value.dtype, value.device, value.shape)
+        assert {str(rows.cu_seqlens_q.device), str(rows.cu_seqlens_k.device)} == {"cuda:0"}
+        out = real(kernel, query, key, value, rows)
+        assert (out.dtype, out.device, out.shape) == (value.dtype, value.device, query.shape)
         return out
 
     monkeypatch.setattr(cuda, "_by_kernel", seen)
