@@ -118,7 +118,7 @@ class PackedAttentionOnCpu:
         group = query.shape[1] // key.shape[1]
         if group > 1:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        rows = (x[0].transpose(0, 1) for x in (query, key, value))
+        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
         planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
         out: Tensor = _Packed.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
         return out.unsqueeze(0), None
