@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paratune.models.attention import cuda, masks, register
+from paratune.models.attention.kernels import Rows
 
 aten = torch.ops.aten
 WAITS: dict[Any, str] = {
@@ -88,26 +89,19 @@ def attend_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]
 
 
 def _kernel(calls: list[tuple[Any, ...]]) -> Callable[..., Tensor]:
-    def by_kernel(
-        kernel: str,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        cu_seqlens: Tensor,
-        max_seqlen: int,
-        scale: float,
-        dropout: float,
-        window: int | None,
-    ) -> Tensor:
-        """Compute (T, H, K) by one mask (T, T), without looking at the lengths on the host."""
-        calls.append((kernel, max_seqlen, dropout, window))
-        at = torch.arange(len(query), device=query.device)
-        row = torch.bucketize(at, cu_seqlens[1:].to(at.dtype), right=True)
-        meets = row[:, None] == row
-        if window is not None:
-            meets = meets & ((at[:, None] - at).abs() < window)
-        scores = torch.einsum("ihk,jhk->hij", query, key) * scale
+    def by_kernel(kernel: str, query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
+        """Compute (T, H, K) by one mask of queries and keys, without looking at the lengths on the host."""
+        calls.append((kernel, rows.max_k, rows.dropout, rows.window))
+        i, j = (torch.arange(len(x), device=x.device) for x in (query, key))
+        row_i, row_j = (
+            torch.bucketize(at, ends[1:].to(at.dtype), right=True)
+            for at, ends in ((i, rows.cu_seqlens_q), (j, rows.cu_seqlens_k))
+        )
+        meets = row_i[:, None] == row_j
+        if rows.window is not None:
+            meets = meets & ((i[:, None] - j).abs() < rows.window)
+        scores = torch.einsum("ihk,jhk->hij", query, key) * rows.scale
         probabilities = scores.masked_fill(~meets, float("-inf")).softmax(-1)
-        return torch.einsum("hij,jhk->ihk", torch.nn.functional.dropout(probabilities, dropout), value)
+        return torch.einsum("hij,jhk->ihk", torch.nn.functional.dropout(probabilities, rows.dropout), value)
 
     return by_kernel

@@ -43,6 +43,7 @@ FREE_TO_CHANGE = (
     "batch",
     "train.activation_checkpointing",
     "train.compile",
+    "train.deterministic",
 )
 """What may differ when a run is gone on with: it moves the arithmetic, not what is trained. Of the batch, the samples
 of a step, over all ranks, are compared by themselves."""

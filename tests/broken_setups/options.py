@@ -47,6 +47,10 @@ def long_warmup(set_up):
     set_up.set("train.warmup_steps", 500)
 
 
+def any_order_on_a_cpu(set_up):
+    set_up.set("train.deterministic", False)
+
+
 def evaluated_never(set_up):
     set_up.set("evaluate", {"every": "steps", "steps": 5000})
 
@@ -79,6 +83,7 @@ CASES = [
         "accelerate#1830: DeepSpeed is not installed",
         deepspeed_missing,
     ),
+    Case("order_of_sums", "a setting of GPUs without effect on the CPU", any_order_on_a_cpu),
     Case(
         "warmup_too_long",
         "transformers#28134: the schedule of a short run never warmed up",

@@ -13,7 +13,7 @@ import pytest
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, SUMMARY_FILE, write_run
-from paratune.run_folder import LOCK_FILE, check_same_run, check_usable, take
+from paratune.run_folder import LOCK_FILE, check_same_run, check_usable, take, trained_fingerprint
 
 CONFIG = {
     "run": {"name": "a", "folder": "runs", "seed": 1},
@@ -305,3 +305,10 @@ def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Pa
         check_same_run(folder, {**CONFIG, "train": {"epochs": 3}})
     take(folder, "resume").release()
     assert (folder / RUN_FILE).read_bytes() == whole
+
+
+def test_how_gradients_are_added_up_may_change_and_is_no_part_of_what_is_trained(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    other = {**CONFIG, "train": {**CONFIG["train"], "deterministic": False}}
+    check_same_run(folder, other)
+    assert trained_fingerprint(other) == trained_fingerprint(CONFIG)

@@ -194,6 +194,10 @@ class Train(Section):
     compile: bool = False
     """Compile every block with torch.compile: fewer, larger kernels on a GPU, for a start that takes a minute or more.
     On a CPU it was measured to be slower."""
+    deterministic: bool = True
+    """Gradients of attention over packed rows on a GPU are the same bits each time, so that a resumed run has the bits
+    of one that was not interrupted; false lets the kernels add in any order: faster, and the same to rounding only. On
+    a CPU they always are the same."""
 
 
 class BatchSize(Section):

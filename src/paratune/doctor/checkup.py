@@ -63,6 +63,7 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_needed_extras,
     configuration.check_trackers,
     configuration.check_steps,
+    configuration.check_order_of_sums,
     files.check_sources,
     files.check_columns,
     files.check_missing,

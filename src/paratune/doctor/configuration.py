@@ -134,6 +134,27 @@ def check_steps(setup: Setup) -> Iterator[Finding]:
             yield Finding("never_due", "problem", what, why, where=setup.where(f"{name}.steps"), line=line)
 
 
+def check_order_of_sums(setup: Setup) -> Iterator[Finding]:
+    """What of a run on a GPU is the same bits each time, and so the same after an interruption."""
+    config, where = setup.config, setup.where("train.deterministic")
+    is_wanted = config.train.deterministic
+    if not setup.gpus:
+        if not is_wanted:
+            what = "train.deterministic is false, and the run computes on processors"
+            why = "Sums have one order there; paratune train ends with exit code 2."
+            yield Finding("order_of_sums", "problem", what, why, "", where, "train.deterministic: true")
+        return
+    is_padded = config.batch.layout in ("padded", "bucketed") or config.strategy.kind == "pipeline"
+    why = "A resumed run then has the weights of one that was not interrupted to rounding only."
+    if not is_wanted:
+        what = "train.deterministic is false: attention on a GPU adds gradients in any order"
+        yield Finding("order_of_sums", "note", what, why, "", where, "train.deterministic: true")
+    elif is_padded:
+        what = "attention over padded rows on a GPU adds gradients in any order, whatever train.deterministic is"
+        remedy = "packed rows have an order (batch.layout: packed, where the model takes it)"
+        yield Finding("order_of_sums", "note", what, why, remedy, setup.where("batch.layout"))
+
+
 def total_steps(setup: Setup) -> int | None:
     """Return the optimizer steps of the run; None while the rows or the batch are not known."""
     train = setup.config.train

@@ -31,6 +31,7 @@ from paratune.data.squad import is_squad_table
 from paratune.data.tokens import Tokenizing
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.models.attention import cuda
 from paratune.models.files import TASK_FILE, check_files
 from paratune.models.limits import max_positions
 from paratune.models.linear import use_onednn
@@ -128,7 +129,7 @@ class Trained:
         if self.model.entry is not None:
             collator = PackedCollator(collator)
         batches = eval_batches(collator, batch_size=batch_size)
-        with self.precision.switched():
+        with self.precision.switched(), cuda.switched():
             return evaluate(
                 ForwardOnly(self.model, self.precision, self.device),
                 self.model,

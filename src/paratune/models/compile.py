@@ -1,6 +1,7 @@
 """torch.compile block by block: every repeated layer becomes a few large kernels, compiled once for all of them.
 
-Floor 3. Attention of packed rows stays outside of the graphs: what it calls is chosen by device and dtype at run time.
+Floor 3. Attention of packed rows is one operator of a graph (`attention.operator`), so that a block is one graph. A
+block that has something that cannot be compiled, as DeBERTa's attention, becomes several, which compute the same.
 
 Source: PyTorch, "Reducing torch.compile cold start compilation time with regional compilation".
 """
@@ -8,10 +9,8 @@ Source: PyTorch, "Reducing torch.compile cold start compilation time with region
 from types import MethodType
 
 import torch
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.errors import ConfigError
-from paratune.models.attention.register import NAME
 from paratune.models.task_model import TaskModel, find_blocks
 
 
@@ -29,9 +28,6 @@ def compile_blocks(model: TaskModel) -> None:
     blocks = find_blocks(model)
     if not blocks:
         raise ConfigError("train.compile: true, but this model has no repeated layers to compile; leave it out")
-    if NAME in ALL_ATTENTION_FUNCTIONS:
-        disabled = torch.compiler.disable(ALL_ATTENTION_FUNCTIONS[NAME])  # type: ignore[no-untyped-call]
-        ALL_ATTENTION_FUNCTIONS.register(NAME, disabled)
     # Past its limit PyTorch computes without graphs. Blocks of a class may differ (ModernBERT's first has a norm less),
     # and each kind needs one for its first size and one for others, in training and in evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)

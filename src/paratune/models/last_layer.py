@@ -2,8 +2,8 @@
 
 Floor 3. Classification and regression read a row's first token; in the last layer the other tokens are keys and values
 only, so their queries, their feed-forward part and its dropout need not be computed: the same mathematics, with 1/6
-to 1/12 less of nearly everything in models of 6 to 12 layers. Packed batches on the CPU; B rows, T tokens, D width, H
-heads, K head width.
+to 1/12 less of nearly everything in models of 6 to 12 layers. Packed batches on the CPU and on CUDA; B rows, T tokens,
+D width, H heads, K head width.
 """
 
 from types import MethodType
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pad_sequence
 
+from paratune.models.attention import cuda, register
+
 LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer", "Data2VecTextLayer")
 """Classes of transformers whose forward is the one written here: attention, its output, feed-forward part."""
 
@@ -21,9 +23,9 @@ LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "Ele
 def shorten_last_layer(layer: nn.Module) -> bool:
     """Make an encoder's last layer heed `first_tokens_only`, given to the model's forward beside `cu_seqlens`.
 
-    With it the layer returns (1, B, D), the first token of each row in order; without it, on another device than the
-    CPU, or where something else has taken over its forward (as activation checkpointing does), (1, T, D) as before. So
-    a reader looks at the shape.
+    With it the layer returns (1, B, D), the first token of each row in order; without it, on a device that has no
+    numbers (meta), or where something else has taken over its forward (as activation checkpointing does), (1, T, D) as
+    before. So a reader looks at the shape.
 
     Args:
         layer: The last of a model's repeated layers.
@@ -39,20 +41,31 @@ def shorten_last_layer(layer: nn.Module) -> bool:
 
 def _forward(layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     cu_seqlens = kwargs.get("cu_seqlens")
-    if not kwargs.get("first_tokens_only") or cu_seqlens is None or hidden_states.device.type != "cpu":
+    if not kwargs.get("first_tokens_only") or cu_seqlens is None or hidden_states.device.type == "meta":
         out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
         return out
     heads, (hidden,) = layer.attention.self, hidden_states
-    first = hidden[cu_seqlens[:-1].long()]
+    first = hidden.index_select(0, cu_seqlens[:-1])
     q, k, v = (
         project(x).unflatten(-1, (heads.num_attention_heads, -1))
         for project, x in ((heads.query, first), (heads.key, hidden), (heads.value, hidden))
     )
     p = heads.dropout.p if heads.training else 0.0
-    mixed = attend_first(q, k, v, cu_seqlens.diff().tolist(), scale=heads.scaling, p=p)
+    mixed = _attend(q, k, v, cu_seqlens, kwargs.get("max_seqlen"), scale=heads.scaling, p=p)
     attended = layer.attention.output(mixed.flatten(1).unsqueeze(0), first.unsqueeze(0))
     shortened: Tensor = layer.feed_forward_chunk(attended)
     return shortened
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, max_seqlen: int | None, *, scale: float, p: float
+) -> Tensor:
+    if query.device.type in register.ON_DEVICE:
+        assert max_seqlen is not None
+        out = cuda.attend_first(query, key, value, cu_seqlens, max_seqlen, scale=scale, dropout=p)
+        if out is not None:
+            return out
+    return attend_first(query, key, value, cu_seqlens.diff().tolist(), scale=scale, p=p)
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], *, scale: float, p: float) -> Tensor:
@@ -72,7 +85,8 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], 
     # (B, H, L, K), L the longest row.
     keys, values = (pad_sequence(list(torch.split(x, lengths)), batch_first=True).transpose(1, 2) for x in (key, value))
     scores = (query.unsqueeze(2) @ keys.mT) * scale
-    padding = torch.arange(keys.shape[2]) >= torch.tensor(lengths)[:, None]
+    at = torch.arange(keys.shape[2], device=keys.device)
+    padding = at >= torch.tensor(lengths, device=keys.device)[:, None]
     probabilities = scores.masked_fill(padding[:, None, None], float("-inf")).softmax(-1, dtype=_wide(scores.dtype))
     return (dropout(probabilities, p).to(values.dtype) @ values).squeeze(2)
 

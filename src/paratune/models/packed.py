@@ -4,6 +4,7 @@ Attention is replaced by one that keeps to the rows (`models.attention`). Some a
 and ignore that without a word; so nothing is assumed of any of them. Floor 3.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -13,17 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from paratune.batch import Batch
-from paratune.models.attention.check import why_not
+from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.last_layer import shorten_last_layer
 from paratune.models.task_model import Entry, TaskModel, find_blocks
 from paratune.packing import pack
 
+_log = logging.getLogger(__name__)
 _LENGTHS: Final = (5, 11, 8)
 _TOLERANCE: Final = {torch.float64: 1e-9}
 """Largest difference, as a part of the largest number; `_ELSE` for other dtypes."""
 _ELSE: Final = 1e-4
+_NOISE: Final = 8
+"""How many times as far from the CPU's numbers packed rows may be as padded ones, in the precision of the run. What
+rounding does to the two has one size; what a kernel does to numbers of a dtype that it does not expect has not."""
 _SMALL: Final = 4096
 """Rows of an embedding whose gradient is compared: positions and token types, not words."""
 
@@ -59,7 +64,13 @@ def find_entry(
             model.entry = entry
             found, error = _run(model, pack(padded))
             if _is_same(found, expected):
-                model.why_padded = _kernel_fails(model, device or torch.device("cpu"), dtype)
+                where = device or torch.device("cpu")
+                model.why_padded = _kernel_fails(model, where, dtype)
+                if model.why_padded is None and (where.type, dtype) != ("cpu", None):
+                    assert expected is not None
+                    model.why_padded = _precision_fails(model, padded, expected, where, dtype)
+                    if model.why_padded is not None and entry.shortens:
+                        continue  # with the whole last layer it may be right
                 model.entry = entry if model.why_padded is None else None
                 return
     model.entry = None
@@ -79,6 +90,50 @@ def _kernel_fails(model: TaskModel, device: torch.device, dtype: torch.dtype | N
         head_width=int(getattr(config, "head_dim", None) or getattr(config, "hidden_size", 64) // num_heads),
         windows=[getattr(layer, "sliding_window", None) for layer in layers],
     )
+
+
+def _precision_fails(
+    model: TaskModel, padded: Batch, expected: list[Tensor], device: torch.device, dtype: torch.dtype | None
+) -> str | None:
+    """Return why packed rows are not to be used in the precision of the run, on its device; None where they may be.
+
+    Padded and packed rows go through the model there, forward and backward, and both are compared with `expected`, of
+    the CPU. A model that has no room there, or gives no numbers for padded rows either, is not judged.
+    """
+    computed_in = dtype or next(model.parameters()).dtype
+    precision = f"{device.type} in {computed_in}"
+    try:
+        with _moved(model, device), torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            found = [_run(model, batch.to(device)) for batch in (padded, pack(padded))]
+    except torch.OutOfMemoryError:
+        _log.info("packed rows were not tried in the model on %s: it has no room there before it is sharded", device)
+        return None
+    (by_padding, _), (by_packing, error) = found
+    if by_padding is None or not all(bool(x.isfinite().all()) for x in by_padding):
+        return None
+    if by_packing is None:
+        return f"packed rows failed on {precision}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    noise, apart = (_distances(tensors, expected) for tensors in (by_padding, by_packing))
+    allowed = [max(_NOISE * x, TOLERANCE[computed_in]) for x in noise]
+    if all(x <= most for x, most in zip(apart, allowed, strict=True)):  # false for NaN
+        return None
+    return (
+        f"packed rows on {precision} are off by {max(apart):.1e} of the largest number, padded ones by {max(noise):.1e}"
+    )
+
+
+@contextmanager
+def _moved(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Let a model compute on a device; its own tensors, which may be views of a file, are put back at the end."""
+    tensors = [*model.parameters(), *model.buffers()]
+    own = [tensor.data for tensor in tensors]
+    try:
+        for tensor, data in zip(tensors, own, strict=True):
+            tensor.data = data.to(device)
+        yield
+    finally:
+        for tensor, data in zip(tensors, own, strict=True):
+            tensor.data = data
 
 
 def _refusal(model: TaskModel, *, is_on_cpu: bool) -> str | None:
@@ -168,10 +223,12 @@ def _outputs_and_gradients(model: TaskModel, batch: Batch) -> list[Tensor]:
         outputs = model(batch)
         if model.head_reads == "tokens":  # what stands in the place of padding means nothing
             mask_BS = torch.arange(batch.max_seqlen) < torch.tensor(_LENGTHS)[:, None]
-            outputs = outputs.where(mask_BS.unsqueeze(-1), 0.0)
-        weights = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype).view_as(outputs)
+            outputs = outputs.where(mask_BS.unsqueeze(-1).to(outputs.device), 0.0)
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        weights = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype, device=outputs.device).view_as(outputs)
         gradients = torch.autograd.grad((outputs * weights).sum(), _watched(model), allow_unused=True)
-    return [outputs.detach(), *(torch.zeros(1) if each is None else each for each in gradients)]
+    tensors = [outputs.detach(), *(torch.zeros(1) if gradient is None else gradient for gradient in gradients)]
+    return [tensor.cpu() for tensor in tensors]
 
 
 def _watched(model: TaskModel) -> list[Any]:
@@ -184,12 +241,18 @@ def _watched(model: TaskModel) -> list[Any]:
 def _is_same(found: list[Tensor] | None, expected: list[Tensor] | None) -> bool:
     if found is None or expected is None:
         return False
+    if any(tensor.shape != other.shape for tensor, other in zip(found, expected, strict=True)):
+        return False
+    allowed = [_TOLERANCE.get(other.dtype, _ELSE) for other in expected]
+    return all(apart <= most for apart, most in zip(_distances(found, expected), allowed, strict=True))
+
+
+def _distances(found: list[Tensor], expected: list[Tensor]) -> list[float]:
+    """Return how far outputs and each gradient are from what is expected, each as a part of its largest number."""
     # Outputs are compared beside how far they differ among themselves: a bias may be far larger than that.
     spread = expected[0] - expected[0].mean(dim=0)
     # The gradient of a key's bias is 0 but for rounding: what is far below all others is not compared with itself.
-    floor = 1e-2 * max((float(each.abs().max()) for each in expected[1:]), default=0.0)
-    scales = [float(spread.abs().max()), *(max(float(each.abs().max()), floor) for each in expected[1:])]
-    return all(
-        one.shape == other.shape and float((one - other).abs().max()) <= _TOLERANCE.get(other.dtype, _ELSE) * scale
-        for one, other, scale in zip(found, expected, scales, strict=True)
-    )
+    floor = 1e-2 * max((float(gradient.abs().max()) for gradient in expected[1:]), default=0.0)
+    scales = [float(spread.abs().max()), *(max(float(gradient.abs().max()), floor) for gradient in expected[1:])]
+    apart = [float((tensor - other).abs().max()) for tensor, other in zip(found, expected, strict=True)]
+    return [x / scale if scale > 0 else x and float("inf") for x, scale in zip(apart, scales, strict=True)]

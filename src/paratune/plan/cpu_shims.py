@@ -40,28 +40,31 @@ def count_cheap_dropout(module: nn.Module, count: Count) -> None:
             child.count = count  # type: ignore[assignment]
 
 
-def count_first_tokens(layer: nn.Module, lengths: Sequence[int]) -> None:
+def count_first_tokens(layer: nn.Module, attend: Callable[..., Tensor]) -> None:
     """Let an encoder's last layer compute first tokens only, as `shorten_last_layer` does; others stay as they are.
 
     Args:
         layer: The last of a model's blocks.
-        lengths: Tokens of each row: tensors without data do not tell them.
+        attend: Takes the place of what reads the lengths of the rows, which tensors without data do not tell: given
+            queries (B, H, K), keys, values, `scale` and `p`, as `last_layer.attend_first`.
     """
     if shorten_last_layer(layer):
-        layer.forward = MethodType(partial(_first_tokens, list(lengths)), layer)
+        layer.forward = MethodType(partial(_first_tokens, attend), layer)
 
 
-def _first_tokens(lengths: list[int], layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _first_tokens(
+    attend: Callable[..., Tensor], layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
     if not kwargs.get("first_tokens_only"):
         out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
         return out
     heads, (hidden,) = layer.attention.self, hidden_states
-    first = hidden[kwargs["cu_seqlens"][:-1].long()]
+    first = hidden.index_select(0, kwargs["cu_seqlens"][:-1])
     query, key, value = (
         project(x).unflatten(-1, (heads.num_attention_heads, -1))
         for project, x in ((heads.query, first), (heads.key, hidden), (heads.value, hidden))
     )
-    mixed = attend_first(query, key, value, lengths, scale=heads.scaling, p=heads.dropout.p)
+    mixed = attend(query, key, value, scale=heads.scaling, p=heads.dropout.p)
     attended = layer.attention.output(mixed.flatten(1).unsqueeze(0), first.unsqueeze(0))
     shortened: Tensor = layer.feed_forward_chunk(attended)
     return shortened
@@ -96,6 +99,10 @@ class PackedAttentionOnCpu:
         self._lengths = tuple(lengths)
         self._count = count
 
+    def first(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, p: float) -> Tensor:
+        """Return (B, H, K), of one query (B, H, K) for each row."""
+        return attend_first(query, key, value, list(self._lengths), scale=scale, p=p)
+
     def __call__(
         self,
         module: Any,
@@ -111,7 +118,7 @@ class PackedAttentionOnCpu:
         group = query.shape[1] // key.shape[1]
         if group > 1:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        rows = (x[0].transpose(0, 1) for x in (query, key, value))
+        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
         planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
         out: Tensor = _Packed.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
         return out.unsqueeze(0), None

@@ -194,9 +194,10 @@ def profile(
             trace.hold(tensor, is_base=True)
         if not on_cuda:
             count_cheap_dropout(model, trace.count)
-            if entry is not None and entry.shortens and activation_checkpointing is None:
-                count_first_tokens(find_blocks(model)[-1], shape.lengths)
-        with _packed_by(attention_of(shape.lengths, trace.count)), kernels() as calls:
+        attend = attention_of(shape.lengths, trace.count)
+        if entry is not None and entry.shortens and activation_checkpointing is None:
+            count_first_tokens(find_blocks(model)[-1], attend.first)
+        with _packed_by(attend), kernels() as calls:
             return _traced(model, batch, held, trace, calls)
 
     found = on_meta(run)

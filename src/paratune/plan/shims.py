@@ -179,9 +179,21 @@ class PackedAttention:
         group = query.shape[1] // key.shape[1]
         if group > 1:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        rows = (x[0].transpose(0, 1) for x in (query, key, value))
-        out: Tensor = _Packed.apply(*rows, self._lengths, self._count)  # type: ignore[no-untyped-call]
-        return out.unsqueeze(0), None
+        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+        longest, num_scores = max(self._lengths), sum(length**2 for length in self._lengths)
+        return self._attend(q, k, v, longest, num_scores).unsqueeze(0), None
+
+    def first(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, p: float) -> Tensor:
+        """Return (B, H, K), of one query (B, H, K) for each row."""
+        return self._attend(query, key, value, 1, sum(self._lengths))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, longest: int, num_scores: int) -> Tensor:
+        shape: tuple[int, ...] = (query.shape[1], len(query))
+        if query.dtype not in HALF:
+            shape = (len(self._lengths), query.shape[1], -(-longest // 32) * 32)
+        logsumexp = query.new_empty(shape, dtype=torch.float32)
+        out: Tensor = _Packed.apply(query, key, value, logsumexp, num_scores, self._count)  # type: ignore[no-untyped-call]
+        return out
 
 
 class _Packed(torch.autograd.Function):
@@ -194,15 +206,18 @@ class _Packed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], count: Callable[..., None]
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        logsumexp: Tensor,
+        num_scores: int,
+        count: Callable[..., None],
     ) -> Tensor:
-        num_tokens, num_heads, width = query.shape
+        _, num_heads, width = query.shape
         out = torch.empty_like(query)
-        shape: tuple[int, ...] = (num_heads, num_tokens)
-        if query.dtype not in HALF:
-            shape = (len(lengths), num_heads, -(-max(lengths) // 32) * 32)
-        ctx.save_for_backward(query, key, value, out, query.new_empty(shape, dtype=torch.float32))
-        ctx.count, ctx.product = count, 2 * num_heads * width * sum(length**2 for length in lengths)
+        ctx.save_for_backward(query, key, value, out, logsumexp)
+        ctx.count, ctx.product = count, 2 * num_heads * width * num_scores
         count(2 * ctx.product, (query, key, value, out), "packed_attention")
         return out
 
@@ -212,4 +227,4 @@ class _Packed(torch.autograd.Function):
         query, key, value, out, _ = ctx.saved_tensors
         grads = tuple(torch.empty_like(x) for x in (query, key, value))
         ctx.count(5 * ctx.product, (query, key, value, out, grad, *grads), "packed_attention_backward")
-        return (*grads, None, None)
+        return (*grads, None, None, None)

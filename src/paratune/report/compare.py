@@ -30,7 +30,7 @@ _ABSENT = "no such setting"
 _OWN_TO_A_RUN = {"run.name", "run.folder", "data.cache_dir"}
 _HOW_ALONE = {
     *("batch.layout", "data.cache_dir", "data.num_workers", "data.prefetch_factor"),
-    *("train.activation_checkpointing", "train.compile"),
+    *("train.activation_checkpointing", "train.compile", "train.deterministic"),
 }
 """Settings of sections that decide what is trained, which say how it is computed and nothing else."""
 _FOLLOWS_THE_SEED = {"seed", "initial_weights"}
@@ -192,7 +192,7 @@ def _tokens(run: RunRecord) -> Any:
 
 def _optimization(run: RunRecord) -> Any:
     """Return the section train without its length, which the plan has, and without what saves memory alone."""
-    left_out = {"epochs", "max_steps", "activation_checkpointing", "compile"}
+    left_out = {"epochs", "max_steps", "activation_checkpointing", "compile", "deterministic"}
     settings = _settings(run, "train", None)
     return settings and {key: value for key, value in settings.items() if key not in left_out}
 

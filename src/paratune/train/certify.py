@@ -97,7 +97,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
     loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
     display = Display(speaks=place.rank == 0)
     prepared = without_dropout(prepare(loaded, place, stop, display))
-    with met(prepared, stop), prepared.precision.switched(), display.bar(job.name, job.num_steps) as bar:
+    with met(prepared, stop), prepared.switched(), display.bar(job.name, job.num_steps) as bar:
         strategy = make_strategy(prepared)
         model = initial_model(prepared)
         sizes = batch_sizes(prepared, strategy.layout)

@@ -7,7 +7,8 @@ and tokenization, which can take long, happens under no barrier.
 import inspect
 import logging
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, 
 from paratune.hangs.verdict import WAITING
 from paratune.launcher import has_own_gpu, is_srun, tasks_here
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.compile import compile_blocks
 from paratune.models.dropout import use_cheap_dropout
@@ -83,6 +85,12 @@ class Prepared:
         """The splits but those that are only predicted."""
         return {name: split for name, split in self.splits.items() if name not in self.config.data.predict}
 
+    @contextmanager
+    def switched(self) -> Iterator[None]:
+        """Set PyTorch's switches as the configuration says, for a whole run; put them back at the end."""
+        with self.precision.switched(), cuda.switched(deterministic=self.config.train.deterministic):
+            yield
+
 
 def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Display) -> Prepared:
     """Load and check everything but the weights of the model.
@@ -103,6 +111,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         require_installed(traits.package, extra=traits.package)
     device = choose_device(config.device, place)
     check_offload(traits, strategy_options(config.strategy), device)
+    check_deterministic(config, device)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if warning:
         log.warning("%s", warning)
@@ -193,6 +202,20 @@ def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.devi
     raise ConfigError(
         f"{', '.join(keys) or f'strategy.kind: {traits.kind}'} moves states from the memory of an accelerator to that "
         "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU"
+    )
+
+
+def check_deterministic(config: Config, device: torch.device) -> None:
+    """Look whether there is anything to save by another order of sums.
+
+    Raises:
+        ConfigError: The run computes on the CPU, where kernels know one order only.
+    """
+    if config.train.deterministic or device.type != "cpu":
+        return
+    raise ConfigError(
+        "train.deterministic: false lets kernels of a GPU add in any order, and this run computes on the CPU, where "
+        "gradients are the same bits each time; leave it out, or start on a machine with a GPU"
     )
 
 

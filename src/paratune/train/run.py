@@ -109,7 +109,7 @@ def train(
         pulse.begins(PREPARING)
         prepared = prepare(loaded, place, stop, display)
         pulse.begins(MEETING)
-        with met(prepared, stop), prepared.precision.switched():
+        with met(prepared, stop), prepared.switched():
             return _Run(prepared, mode, stop, display, began, pulse).to_the_end()
 
 

@@ -198,6 +198,24 @@ def test_a_site_is_judged_without_what_its_login_node_lacks(set_up, monkeypatch)
     assert {"cores", "memory", "hostname"} <= {finding.code for finding in set_up.alarms()}
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        (None, None, None),
+        ("train.deterministic", False, "train.deterministic: true"),
+        ("batch.layout", "padded", ""),
+        ("batch.layout", "bucketed", ""),
+        ("batch.layout", "packed", None),
+    ],
+)
+def test_gradients_of_a_gpu_that_may_differ_are_noted(set_up, key, value, line):
+    with_gpus(set_up, 1)
+    if key is not None:
+        set_up.set(key, value)
+    found = [finding for finding in set_up.findings() if finding.code == "order_of_sums"]
+    assert [(finding.level, finding.line) for finding in found] == ([] if line is None else [("note", line)])
+
+
 def test_fp16_on_gpus_without_bf16_is_no_alarm_of_the_machine(set_up):
     with_gpus(set_up, 1, T4).set("precision", "fp16")
     set_up.machine_checks = True

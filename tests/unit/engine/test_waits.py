@@ -17,7 +17,7 @@ from waits import attend_as_on_a_gpu, watched_for_waits
 from paratune.batch import Batch
 from paratune.engine import loop
 from paratune.models.packed import find_entry
-from paratune.models.task_model import Entry, TaskModel
+from paratune.models.task_model import TaskModel
 from paratune.packing import pack, round_up
 
 LENGTHS = [5, 1, 40, 12]
@@ -31,8 +31,6 @@ def steps(name: str, kind: str, layout: str) -> tuple[TaskModel, list[list[Batch
     find_entry(model)
     if "modern" in name:
         model.to(torch.bfloat16)  # in float32 there is no kernel with a window: docs/batches.md
-    if model.entry is not None:
-        model.entry = Entry(model.entry.position_offset, model.entry.pooling)  # the short last layer is the CPU's
     batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id)
     if kind == "qa":
         batch = replace(batch, row_bounds=torch.tensor([[0, 0, length] for length in LENGTHS]))

@@ -68,8 +68,8 @@ def test_compiled_blocks_give_the_outputs_and_gradients_of_eager_ones_for_other_
         for expected, found in zip(eager.parameters(), compiled.parameters(), strict=True):
             torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6)
         num_graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    # Graphs for the first T, others for any, whatever the number of rows; both blocks share them.
-    assert 0 < num_graphs[0] < num_graphs[1] == num_graphs[2] == 2 * num_graphs[0]
+    # One graph of a block for the first T, another for any, whatever the number of rows; both blocks share them.
+    assert num_graphs == [1, 2, 2]
     assert list(compiled.state_dict()) == list(eager.state_dict())
 
 

@@ -3,7 +3,9 @@
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel
+from waits import attend_as_on_a_gpu, watched_for_waits
 
+from paratune.models.attention import cuda
 from paratune.models.attention.register import NAME, register
 from paratune.models.last_layer import attend_first, shorten_last_layer
 
@@ -58,6 +60,38 @@ def test_first_tokens_and_gradients_equal_the_whole_layer(kind):
     assert got_grads.keys() == want_grads.keys()
     for name, grad in got_grads.items():
         torch.testing.assert_close(grad, want_grads[name], rtol=1e-11, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_tokens_on_a_gpu_are_one_call_of_its_kernel(monkeypatch, kind):
+    model = model_of(kind, hidden_size=32)
+    whole, first = hidden(model.float())
+    want = whole[:, first]
+    want_grads = gradients(model, want)
+    calls = attend_as_on_a_gpu(monkeypatch)
+    ends, real = [], cuda._by_kernel
+    monkeypatch.setattr(cuda, "_by_kernel", lambda *given: ends.append(given[-1]) or real(*given))
+    shorten_last_layer(model.encoder.layer[-1])
+    with watched_for_waits() as waits:
+        got, _ = hidden(model, first_tokens_only=True)
+    assert waits.found == []
+    assert calls == [("efficient", 40, 0.0, None)] * 3
+    assert [rows.max_q for rows in ends] == [40, 40, 1]
+    assert ends[-1].cu_seqlens_q.tolist() == [0, 1, 2, 3, 4]
+    assert ends[-1].cu_seqlens_q.dtype == torch.int32
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+    for name, grad in gradients(model, got).items():
+        torch.testing.assert_close(grad, want_grads[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_first_tokens_on_a_gpu_without_a_kernel_are_computed_by_lengths(monkeypatch):
+    model = model_of("bert")  # float64
+    whole, first = hidden(model)
+    calls = attend_as_on_a_gpu(monkeypatch)
+    shorten_last_layer(model.encoder.layer[-1])
+    got, _ = hidden(model, first_tokens_only=True)
+    assert calls == []
+    torch.testing.assert_close(got, whole[:, first], rtol=0, atol=1e-12)
 
 
 def test_without_the_wish_all_tokens_come():

@@ -20,6 +20,7 @@ from torch import nn
 
 from paratune.batch import Batch
 from paratune.models import packed
+from paratune.models.attention import cpu
 from paratune.models.packed import find_entry
 from paratune.models.task_model import Entry, TaskModel
 from paratune.packing import pack, round_up
@@ -214,6 +215,79 @@ def test_a_kernel_that_fails_keeps_a_model_padded(monkeypatch: pytest.MonkeyPatc
         assert (model.entry, model.why_padded) == (None, "the kernel is off")
     # ModernBERT: a window of 6 tokens, 3 to each side and the token itself, in every other layer.
     assert asked == [("cpu", torch.bfloat16, 2, 16, {None}), ("cpu", torch.bfloat16, 2, 16, {None, 4})]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "kind"), [("bert", "classification"), ("eurobert", "mlm"), ("modernbert", "qa")])
+def test_the_precision_of_the_run_is_tried_in_the_model(monkeypatch: pytest.MonkeyPatch, name: str, kind: str, dtype):
+    tried = []
+    real = packed._outputs_and_gradients
+
+    def watched(model: TaskModel, batch: Batch) -> list[torch.Tensor]:
+        tried.append((batch.is_packed, torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")))
+        return real(model, batch)
+
+    monkeypatch.setattr(packed, "_outputs_and_gradients", watched)
+    model = model_of(CONFIGS[name](), kind)
+    own = [parameter.data_ptr() for parameter in model.parameters()]
+    find_entry(model, dtype=dtype)
+    assert model.entry is not None
+    assert tried[-2:] == [(False, dtype), (True, dtype)]
+    assert [parameter.data_ptr() for parameter in model.parameters()] == own
+
+
+@pytest.mark.parametrize("factor", [1.2, float("nan")])
+def test_attention_that_is_off_in_the_precision_of_the_run_alone_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, factor: float
+):
+    right = cpu.attend
+
+    def attend(query: torch.Tensor, *given: object, **more: object) -> torch.Tensor:
+        out = right(query, *given, **more)
+        return out * factor if query.dtype == torch.bfloat16 else out
+
+    monkeypatch.setattr(cpu, "attend", attend)
+    model = model_of(CONFIGS["bert"](), "classification")
+    find_entry(model, dtype=torch.bfloat16)
+    assert model.entry is None
+    assert "packed rows on cpu in torch.bfloat16 are off by" in (model.why_padded or "")
+
+
+def test_attention_that_raises_in_the_precision_of_the_run_alone_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    right = cpu.attend
+
+    def attend(query: torch.Tensor, *given: object, **more: object) -> torch.Tensor:
+        if query.dtype == torch.bfloat16:
+            raise RuntimeError("no kernel")
+        return right(query, *given, **more)
+
+    monkeypatch.setattr(cpu, "attend", attend)
+    model = model_of(CONFIGS["bert"](), "classification")
+    find_entry(model, dtype=torch.bfloat16)
+    assert (model.entry, model.why_padded) == (
+        None,
+        "packed rows failed on cpu in torch.bfloat16: RuntimeError: no kernel",
+    )
+
+
+def test_a_last_layer_that_may_not_be_shortened_on_the_device_stays_whole(monkeypatch: pytest.MonkeyPatch):
+    def fails(model: TaskModel, *_: object) -> str | None:
+        return "it is off" if model.entry.shortens else None
+
+    monkeypatch.setattr(packed, "_precision_fails", fails)
+    model = model_of(CONFIGS["bert"](), "classification")
+    find_entry(model, dtype=torch.bfloat16)
+    assert (model.entry, model.why_padded) == (Entry(0, "first", shortens=False), None)
+
+
+def test_a_device_too_small_for_the_whole_model_is_not_judged(monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(packed, "_moved", full)
+    model = model_of(CONFIGS["bert"](), "classification")
+    find_entry(model, dtype=torch.bfloat16)
+    assert model.entry is not None
 
 
 def test_where_packing_is_not_wanted_the_head_alone_is_tried():

@@ -9,7 +9,7 @@ from paratune.batch import Batch
 from paratune.config.task_sections import ClassificationTask
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.packed import find_entry
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import Entry, TaskModel
 from paratune.packing import pack
 from paratune.plan.profile import Shape, profile
 from paratune.plan.trace import Saved
@@ -75,3 +75,25 @@ def test_products_of_tiles_are_those_of_attention() -> None:
     )
     assert forward == tiles + last
     assert backward == tiles * 5 // 2 + last * 2
+
+
+def test_the_last_layer_on_cuda_has_one_query_a_row() -> None:
+    config = AutoConfig.for_model("bert", **SIZE, vocab_size=1000)
+    lengths = (300, 12, 1, 57)
+    shape = Shape(lengths, layout="packed")
+    whole, first = (
+        profile(config, TASK, shape, POLICIES["bf16"], entry=Entry(0, "first", shortens)) for shortens in (False, True)
+    )
+    # 2 products of 2 D operations for each pair of a query and a key of its row; backward 5 of them.
+    pairs, last = sum(length**2 for length in lengths), sum(lengths)
+    layers = config.num_hidden_layers
+    for found, expected in ((whole, layers * pairs), (first, (layers - 1) * pairs + last)):
+        for phase, products in ((found.forward, 2), (found.backward, 5)):
+            flops = sum(
+                count * operation.flops
+                for operation, count in phase.operations.items()
+                if operation.name.startswith("packed_attention")
+            )
+            assert flops == products * 2 * config.hidden_size * expected
+    assert first.forward.flops < whole.forward.flops
+    assert first.saved_bytes < whole.saved_bytes

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from paratune.console import Display
 from paratune.data.columns import Samples
 from paratune.errors import ConfigError, DataError
 from paratune.models import activation_checkpointing, half_precision
+from paratune.models.attention import cuda
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
 from paratune.tasks import recipe_of
@@ -125,6 +127,43 @@ def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str, ke
         prepare.check_offload(traits, options, cpu)
     prepare.check_offload(traits, options, gpu)
     prepare.check_offload(TRAITS[kind], {key: False}, cpu)
+
+
+def test_another_order_of_sums_is_refused_where_there_is_none(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    config = load_config(tmp_path / "c.yaml", ["train.deterministic=false"]).config
+    with pytest.raises(ConfigError, match=r"train\.deterministic: false .* computes on the CPU"):
+        prepare.check_deterministic(config, torch.device("cpu"))
+    prepare.check_deterministic(config, torch.device("cuda", 0))
+    prepare.check_deterministic(load_config(tmp_path / "c.yaml").config, torch.device("cpu"))
+
+
+def test_preparing_asks_for_the_order_of_sums(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    loaded = load_config(tmp_path / "c.yaml", ["train.deterministic=false", "device=cpu", "strategy={kind: single}"])
+    with pytest.raises(ConfigError, match=r"train\.deterministic: false"):
+        prepare.prepare(loaded, SimpleNamespace(world_size=1, rank=0, local_rank=0), None, None)
+
+
+@pytest.mark.parametrize("is_deterministic", [True, False])
+@pytest.mark.parametrize("uses_cudnn", [True, False])
+def test_switches_of_attention_are_set_for_a_run_and_put_back(is_deterministic: bool, uses_cudnn: bool):
+    fields = dict.fromkeys(prepare.Prepared.__dataclass_fields__)
+    train = SimpleNamespace(deterministic=is_deterministic)
+    loaded = SimpleNamespace(config=SimpleNamespace(train=train))
+    prepared = prepare.Prepared(**{**fields, "loaded": loaded, "precision": POLICIES["tf32"]})
+    torch.backends.cuda.enable_cudnn_sdp(uses_cudnn)
+    try:
+        with suppress(KeyboardInterrupt), prepared.switched():
+            assert torch.get_float32_matmul_precision() == "high"
+            assert cuda._is_deterministic == is_deterministic
+            assert not torch.backends.cuda.cudnn_sdp_enabled()
+            raise KeyboardInterrupt
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert cuda._is_deterministic
+        assert torch.backends.cuda.cudnn_sdp_enabled() == uses_cudnn
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -162,7 +162,7 @@ OTHERS: dict[str, Other] = {
     "push_to_hub_token": Other(_HUB, (*_OFF, "<PUSH_TO_HUB_TOKEN>")),
     "ignore_data_skip": Other("a resumed run goes on with the very sample at which it stopped", _OFF, True),
     "restore_callback_states_from_checkpoint": Other("there are no callbacks; patience is kept in checkpoints", _OFF),
-    "full_determinism": Other("order and masks follow from the seed; kernels are PyTorch's defaults", _OFF),
+    "full_determinism": Other("order and masks follow from the seed; sums of a GPU: train.deterministic", _OFF),
     "data_seed": Other("run.seed is that of weights, order and dropout; see data.split.seed for the cut", _OFF, True),
     "accelerator_config": Other(
         "batches are made by the rules of batch:",

@@ -1,82 +1,61 @@
 """Attention of packed rows on CUDA: PyTorch's kernels for rows of unequal length, which take dropout as well.
 
-Floor 3. `torch.nn.attention.varlen` has no dropout, so the operators below it are called by name. They are private:
-their signatures are compared with the ones this module was written for, and what differs, is missing or refuses its
-first call is answered row by row, which is right everywhere and slow. A kernel that has worked once stays: what it
-raises later is raised, for ranks that change kernels one by one would no longer compute alike.
+Floor 3. The kernels are private operators (`kernels`). What is missing or refuses its first call is answered row by
+row, which is right everywhere and slow. A kernel that has worked once stays: what it raises later is raised, for ranks
+that change kernels one by one would no longer compute alike.
 
     kernel       dtypes                window   head width
     flash        float16, bfloat16     yes      up to 256, a multiple of 8; compute capability 8.0 or newer
     efficient    float32 too           no       a multiple of 4 (float32) or 8
     rows         all                   yes      all; reads the lengths on the host, which waits for the device
 
+Gradients of the two kernels are the same bits each time, unless `switched` says that they need not be. What PyTorch
+calls row by row adds by atomics in float32 and half precision.
+
 B rows, T tokens of all rows, H heads, K head width.
 """
 
 import logging
-from functools import cache
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from paratune.models.attention import kernels
+from paratune.models.attention.kernels import Rows, has_signature
 from paratune.models.attention.rows import attend_rows
 
 Kernel = Literal["flash", "efficient", "rows"]
 HALF = (torch.float16, torch.bfloat16)
-SIGNATURES: dict[Kernel, tuple[str, tuple[str, ...]]] = {
-    "flash": (
-        "_flash_attention_forward",
-        (
-            "query",
-            "key",
-            "value",
-            "cum_seq_q",
-            "cum_seq_k",
-            "max_q",
-            "max_k",
-            "dropout_p",
-            "is_causal",
-            "return_debug_mask",
-            "scale",
-            "window_size_left",
-            "window_size_right",
-        ),
-    ),
-    "efficient": (
-        "_efficient_attention_forward",
-        (
-            "query",
-            "key",
-            "value",
-            "bias",
-            "cu_seqlens_q",
-            "cu_seqlens_k",
-            "max_seqlen_q",
-            "max_seqlen_k",
-            "dropout_p",
-            "custom_mask_type",
-            "compute_log_sumexp",
-            "scale",
-        ),
-    ),
-}
-"""Operator of each kernel and the arguments we give it, in order; others must have defaults."""
 _refused: set[Kernel] = set()
 _worked: set[Kernel] = set()
+_is_deterministic = True
 _log = logging.getLogger(__name__)
 
 
-@cache
-def has_signature(kernel: Kernel) -> bool:
-    """Say whether this PyTorch has the operator of a kernel with the arguments that we give."""
-    name, ours = SIGNATURES[kernel]
-    operator = getattr(torch.ops.aten, name, None)
-    if operator is None:
-        return False
-    arguments = operator.default._schema.arguments
-    needed = [argument.name for argument in arguments if not argument.has_default_value() or argument.name in ours]
-    return tuple(needed) == ours
+@contextmanager
+def switched(*, deterministic: bool = True) -> Iterator[None]:
+    """Set how attention is computed on CUDA in the block, which goes around a run; restore it at the end.
+
+    cuDNN's attention, which PyTorch prefers for padded rows in half precision on GPUs of compute capability 9.0 and
+    newer, is off: it makes a plan for each new shape, which takes the host tens of milliseconds, and the shapes of
+    padded batches are many.
+
+    Args:
+        deterministic: Whether gradients of packed rows must be the same bits each time.
+    """
+    global _is_deterministic
+    backend: Any = torch.backends.cuda
+    before, uses_cudnn = _is_deterministic, backend.cudnn_sdp_enabled()
+    _is_deterministic = deterministic
+    backend.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        _is_deterministic = before
+        backend.enable_cudnn_sdp(uses_cudnn)
 
 
 def choose_kernel(dtype: torch.dtype, head_width: int, window: int | None, capability: tuple[int, int]) -> Kernel:
@@ -94,9 +73,10 @@ def choose_kernel(dtype: torch.dtype, head_width: int, window: int | None, capab
         "efficient": window is None
         and ((half and head_width % 8 == 0) or (dtype == torch.float32 and head_width % 4 == 0)),
     }
-    for kernel, possible in can.items():
-        if possible and kernel not in _refused and has_signature(kernel):
-            return kernel
+    if can["flash"] and "flash" not in _refused and has_signature("flash"):
+        return "flash"
+    if can["efficient"] and "efficient" not in _refused and has_signature("efficient"):
+        return "efficient"
     return "rows"
 
 
@@ -127,47 +107,116 @@ def attend(
         (T, H, K), in the dtype of `query`.
 
     Raises:
+        ValueError: Tensors differ in dtype or device, or `cu_seqlens` are not int32 on that device: the kernels take
+            the numbers of one for those of the other.
         RuntimeError: From a kernel that has worked before; from its first call if the device or its memory failed.
     """
-    kernel = choose_kernel(query.dtype, query.shape[-1], window, torch.cuda.get_device_capability(query.device))
-    if kernel != "rows":
+    rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+    out = _by_fastest(query, key, value, rows)
+    if out is not None:
+        return out
+    lengths = cu_seqlens.diff().tolist()
+    return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+
+
+def attend_first(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+) -> Tensor | None:
+    """Return softmax(scale q K^T) V of one query for each row; None where no kernel does that.
+
+    Args:
+        query: (B, H, K), on a CUDA device.
+        key: (T, H, K).
+        value: As `key`.
+        cu_seqlens: As in `attend`.
+        max_seqlen: As in `attend`.
+        scale: As in `attend`.
+        dropout: As in `attend`.
+
+    Returns:
+        (B, H, K), in the dtype of `query`.
+
+    Raises:
+        ValueError, RuntimeError: As `attend`.
+    """
+    one_each = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+    return _by_fastest(query, key, value, Rows(one_each, cu_seqlens, 1, max_seqlen, scale, dropout, None))
+
+
+def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor | None:
+    """Return what the fastest kernel that works computes; None where it has to be done row by row."""
+    check_alike(query, key, value, rows.cu_seqlens_k)
+    capability = torch.cuda.get_device_capability(query.device)
+    while (kernel := choose_kernel(query.dtype, query.shape[-1], rows.window, capability)) != "rows":
         try:
-            out = _by_kernel(kernel, query, key, value, cu_seqlens, max_seqlen, scale, dropout, window)
+            out = _by_kernel(kernel, query, key, value, rows)
         except RuntimeError as error:
             # An AcceleratorError is of whatever ran before, and the device is lost with it.
             if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
                 raise
             _refused.add(kernel)
             _log.warning("packed attention: the %s kernel refused (%s); trying the next one", kernel, error)
-            return attend(query, key, value, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=window)
+            continue
         _worked.add(kernel)
         return out
-    lengths = cu_seqlens.diff().tolist()
-    return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+    return None
 
 
-def _by_kernel(
-    kernel: Kernel,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    scale: float,
-    dropout: float,
-    window: int | None,
-) -> Tensor:
-    operator = getattr(torch.ops.aten, SIGNATURES[kernel][0])
-    out: Tensor
-    if kernel == "flash":
-        # Both ends of the window are inclusive there; None is no end.
-        side = None if window is None else window - 1
-        limits = {"scale": scale, "window_size_left": side, "window_size_right": side}
-        seqlens = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-        out = operator(query, key, value, *seqlens, dropout, False, False, **limits)[0]
+def check_alike(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> None:
+    """Raise a ValueError where tensors differ in what no kernel looks at; see `attend`."""
+    is_one_dtype = query.dtype == key.dtype == value.dtype and cu_seqlens.dtype == torch.int32
+    if is_one_dtype and query.device == key.device == value.device == cu_seqlens.device:
+        return
+    tensors = {"query": query, "key": key, "value": value, "cu_seqlens": cu_seqlens}
+    given = ", ".join(f"{name} {tensor.dtype} on {tensor.device}" for name, tensor in tensors.items())
+    raise ValueError(
+        f"packed attention: got {given}; query, key and value must have one dtype, cu_seqlens must be torch.int32, "
+        "and all of them must be on one device"
+    )
+
+
+def _by_kernel(kernel: kernels.Kernel, query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
+    keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if keeps and _is_deterministic:
+        out: Tensor = _Deterministic.apply(query, key, value, kernel, rows)  # type: ignore[no-untyped-call]
         return out
-    rows = (x.unsqueeze(0) for x in (query, key, value))
-    seqlens = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    # Mask type 0: not causal. The backward pass needs the log-sum-exp.
-    out = operator(*rows, None, *seqlens, dropout, 0, torch.is_grad_enabled(), scale=scale)[0]
-    return out.squeeze(0)
+    return kernels.forward(kernel, query, key, value, rows, keeps=keeps)[0]
+
+
+def gradients(
+    kernel: kernels.Kernel,
+    grad: Tensor,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    outputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    rows: Rows,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `kernels.backward`, the same bits each time where the run asks for it."""
+    with kernels.deterministic() if _is_deterministic else nullcontext():
+        return kernels.backward(kernel, grad, inputs, outputs, rows)
+
+
+class _Deterministic(torch.autograd.Function):
+    """The kernels with a backward pass of our own: the operators' own cannot be told anything.
+
+    A second derivative is refused by the operators that `backward` calls, so it is not marked once_differentiable,
+    which takes 15 us a call.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: kernels.Kernel, rows: Rows) -> Tensor:
+        outputs = kernels.forward(kernel, query, key, value, rows, keeps=True)
+        ctx.save_for_backward(query, key, value, *outputs)
+        ctx.kernel, ctx.rows = kernel, rows
+        return outputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, *outputs = ctx.saved_tensors
+        return (*gradients(ctx.kernel, grad, (query, key, value), tuple(outputs), ctx.rows), None, None)

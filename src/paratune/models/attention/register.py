@@ -9,9 +9,10 @@ Source: transformers, AttentionInterface; the definition of `sliding_window` is 
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from paratune.models.attention import cpu, cuda, masks
+from paratune.models.attention import cpu, cuda, masks, operator
 from paratune.models.attention.rows import attend_rows
 
 NAME = "paratune_packed"
@@ -27,6 +28,7 @@ def register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
+    operator.define()
     masks.register()
 
 
@@ -46,6 +48,9 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attend within each row of a packed batch; called by the layers of a transformers model.
 
+    Under autocast, rotary positions in float32 make queries and keys float32 beside values in half precision, which
+    kernels do not take: all three are computed in the dtype of `value`.
+
     Args:
         module: The layer. Its `is_causal` counts where the argument is None; without either it is causal, as in `sdpa`.
         query: (1, H, T, K).
@@ -60,7 +65,7 @@ def packed_attention(
         is_causal: Must not be true.
 
     Returns:
-        (1, T, H, K), and None for the probabilities.
+        (1, T, H, K) in the dtype of `value`, and None for the probabilities.
 
     Raises:
         NotImplementedError: Causal attention, a mask, or something else that is not computed here.
@@ -69,14 +74,19 @@ def packed_attention(
     _check(module, attention_mask, is_causal, others)
     if cu_seqlens is None:
         raise ValueError(f"{NAME}: cu_seqlens did not reach {type(module).__name__}; give it to the model")
+    query, key = query.to(value.dtype), key.to(value.dtype)
     group = query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.device.type in ON_DEVICE:
-        if max_seqlen is None:
-            raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
+    is_on_device = query.device.type in ON_DEVICE
+    if is_on_device and max_seqlen is None:
+        raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
+    if torch.compiler.is_compiling():
+        out = operator.packed_attention(q, k, v, cu_seqlens, max_seqlen or 0, scale, dropout, sliding_window)
+    elif is_on_device:
+        assert max_seqlen is not None
         out = cuda.attend(q, k, v, cu_seqlens, max_seqlen, scale=scale, dropout=dropout, window=sliding_window)
     else:
         attend = cpu.attend if query.device.type == "cpu" else attend_rows

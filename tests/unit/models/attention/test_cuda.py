@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from paratune.models.attention import cpu, cuda
+from paratune.models.attention import cpu, cuda, kernels
+from paratune.models.attention.kernels import Rows
 
+KERNELS = ("flash", "efficient")
 AMPERE, TURING = (8, 0), (7, 5)
 F32, BF16, F16, F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
 
@@ -56,8 +58,11 @@ def test_the_installed_torch_has_the_signatures_that_were_written_for():
 
 
 @pytest.mark.parametrize("change", ["missing", "renamed", "one more", "gone"])
-def test_signatures_are_compared(monkeypatch, change):
-    names = list(cuda.SIGNATURES["efficient"][1])
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(kernel, name) for kernel in KERNELS for name in kernels.SIGNATURES[kernel]]
+)
+def test_signatures_of_both_passes_are_compared(monkeypatch, kernel, name, change):
+    names = list(kernels.SIGNATURES[kernel][name])
     if change == "renamed":
         names[4] = "offsets"
     if change == "one more":
@@ -66,9 +71,9 @@ def test_signatures_are_compared(monkeypatch, change):
         names.remove("scale")
     arguments = [SimpleNamespace(name=name, has_default_value=lambda: False) for name in names]
     operator = SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=arguments)))
-    ops = {} if change == "missing" else {cuda.SIGNATURES["efficient"][0]: operator}
-    monkeypatch.setattr(cuda, "torch", SimpleNamespace(ops=SimpleNamespace(aten=SimpleNamespace(**ops))))
-    assert not cuda.has_signature.__wrapped__("efficient")
+    assert kernels.has_signature.__wrapped__(kernel)
+    monkeypatch.setattr(torch.ops.aten, name, None if change == "missing" else operator)
+    assert not kernels.has_signature.__wrapped__(kernel)
 
 
 CU_SEQLENS = torch.tensor([0, 5, 6, 46], dtype=torch.int32)
@@ -129,34 +134,101 @@ def test_a_kernel_that_has_worked_may_not_refuse_later(monkeypatch):
     assert calls == ["efficient"] * 3
 
 
-@pytest.mark.parametrize(("kernel", "window"), [("flash", None), ("flash", 65), ("efficient", None)])
-def test_what_a_kernel_is_given_fits_its_schema(monkeypatch, kernel, window):
-    name = cuda.SIGNATURES[kernel][0]
-    schema = getattr(torch.ops.aten, name).default._schema
-    calls = []
+def named(monkeypatch, name, outputs):
+    """Let an operator return `outputs` and note its arguments by their names in its schema."""
+    schema, calls = getattr(torch.ops.aten, name).default._schema, []
 
     def operator(*args, **kwargs):
+        assert {argument.name for argument in schema.arguments if argument.kwarg_only} >= set(kwargs)
         calls.append(dict(zip([argument.name for argument in schema.arguments], args, strict=False)) | kwargs)
-        return (args[0], None)
+        calls[-1]["deterministic"] = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.utils.deterministic.fill_uninitialized_memory,
+        )
+        return outputs(*args) if callable(outputs) else outputs
 
     monkeypatch.setattr(torch.ops.aten, name, operator)
-    xs = [torch.randn(46, 2, 8, dtype=BF16) for _ in range(3)]
-    out = cuda._by_kernel(kernel, *xs, CU_SEQLENS, 40, 0.3, 0.1, window)
-    (call,) = calls
+    return calls
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """Call a kernel forward and backward with operators that note what they are given."""
+
+    def call(kernel, window=None, deterministic=True):
+        forward, backward = kernels.SIGNATURES[kernel]
+        shape = (46, 2, 8) if kernel == "flash" else (1, 46, 2, 8)
+        kept = tuple(torch.full((1,), float(number)) for number in range(1, 4))
+        returned = tuple(torch.full(shape, float(x), dtype=BF16) for x in (1, 2, 3, 4))
+        calls = [
+            named(monkeypatch, forward, (torch.zeros(shape, dtype=BF16), *kept, None)),
+            named(monkeypatch, backward, returned[:3] if kernel == "flash" else returned),
+        ]
+        xs = [torch.randn(46, 2, 8, dtype=BF16, requires_grad=True) for _ in range(3)]
+        with cuda.switched(deterministic=deterministic):
+            out = cuda._by_kernel(kernel, *xs, Rows(CU_SEQLENS, CU_SEQLENS, 40, 40, 0.3, 0.1, window))
+            gradients = torch.autograd.grad(out, xs, torch.ones(46, 2, 8, dtype=BF16)) if deterministic else ()
+        return xs, out, gradients, [call for (call,) in calls[: 1 + deterministic]]
+
+    return call
+
+
+@pytest.mark.parametrize(("kernel", "window"), [("flash", None), ("flash", 65), ("efficient", None)])
+def test_what_a_kernel_is_given_fits_its_schema(tried, kernel, window):
+    _, out, gradients, calls = tried(kernel, window)
     assert out.shape == (46, 2, 8)
-    assert call["dropout_p"] == 0.1
-    assert call["scale"] == 0.3
-    if kernel == "flash":
-        assert call["cum_seq_q"] is CU_SEQLENS
-        assert call["cum_seq_k"] is CU_SEQLENS
-        assert call["max_q"] == call["max_k"] == 40
-        assert call["is_causal"] is False
-        # |i - j| < 65 is 64 to each side, both ends counted.
-        assert call["window_size_left"] == call["window_size_right"] == (None if window is None else 64)
-    else:
-        assert call["query"].shape == (1, 46, 2, 8)
-        assert call["bias"] is None
-        assert call["cu_seqlens_q"] is CU_SEQLENS
-        assert call["max_seqlen_q"] == call["max_seqlen_k"] == 40
-        assert call["custom_mask_type"] == 0
-        assert call["compute_log_sumexp"] is True
+    assert [float(gradient.mean()) for gradient in gradients] == [1.0, 2.0, 3.0]
+    assert {gradient.shape for gradient in gradients} == {(46, 2, 8)}
+    for call in calls:
+        assert call["dropout_p"] == 0.1
+        assert call["scale"] == 0.3
+        if kernel == "flash":
+            assert call["cum_seq_q"] is CU_SEQLENS
+            assert call["cum_seq_k"] is CU_SEQLENS
+            assert call["max_q"] == call["max_k"] == 40
+            assert call["is_causal"] is False
+            # |i - j| < 65 is 64 to each side, both ends counted.
+            assert call["window_size_left"] == call["window_size_right"] == (None if window is None else 64)
+        else:
+            assert call["query"].shape == (1, 46, 2, 8)
+            assert call["bias"] is None
+            assert call["cu_seqlens_q"] is CU_SEQLENS
+            assert call["max_seqlen_q"] == call["max_seqlen_k"] == 40
+            assert call["custom_mask_type"] == 0
+    forward, backward = calls
+    assert forward.get("compute_log_sumexp", True) is True
+    state = ("rng_state", "unused") if kernel == "flash" else ("philox_seed", "philox_offset")
+    assert [float(backward[name]) for name in ("logsumexp", *state)] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("before", [(False, False), (True, True), (True, False)])
+def test_the_backward_pass_alone_is_deterministic(tried, kernel, before):
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    try:
+        forward, backward = tried(kernel)[3]
+        after = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    # New memory is not filled with NaN: that would be kernels for nothing.
+    assert backward["deterministic"] == (True, False, False)
+    assert forward["deterministic"] == (*before, True)
+    assert after == before
+    assert torch.utils.deterministic.fill_uninitialized_memory
+
+
+def test_switches_are_put_back_when_a_kernel_fails():
+    with pytest.raises(RuntimeError, match="out of sorts"), kernels.deterministic():
+        raise RuntimeError("out of sorts")
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_atomics_are_allowed_where_the_run_says_so(tried, kernel):
+    """The operators' own backward pass is taken then, without Python."""
+    _, out, _, (forward,) = tried(kernel, deterministic=False)
+    assert out.grad_fn is None  # the operator was replaced by one without gradients
+    assert forward["deterministic"] == (False, False, True)
+    assert cuda._is_deterministic

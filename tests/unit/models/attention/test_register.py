@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModel
 
 from paratune.models.attention.register import NAME, packed_attention, register
@@ -121,3 +122,24 @@ def test_what_is_not_computed_is_refused(module, kwargs, match):
 def test_lengths_that_did_not_arrive_are_missed():
     with pytest.raises(ValueError, match="cu_seqlens did not reach Encoder"):
         call(cu_seqlens=None)
+
+
+class Operators(TorchDispatchMode):
+    """Notes the name of each operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_backward_pass_makes_no_zeros_to_copy_gradients_into():
+    xs = [torch.randn(1, 2, 9, 8, requires_grad=True) for _ in range(3)]
+    out, _ = packed_attention(Encoder(), *xs, None, cu_seqlens=torch.tensor([0, 4, 9], dtype=torch.int32), dropout=0.1)
+    with torch.autograd.set_multithreading_enabled(False), Operators() as operators:
+        torch.autograd.grad(out.sum(), xs)
+    assert "bmm" in operators.names
+    assert not {"select_backward", "zeros", "new_zeros"} & set(operators.names)
