@@ -161,6 +161,11 @@ def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
     return replace(parameter, shape=(max(0, min(chunk, first - rank * chunk)), *others))
 
 
+def padded(parameter: Parameter, num_ranks: int) -> int:
+    """Return the numbers of a parameter in equal chunks under FSDP2, all ranks' together."""
+    return num_ranks * shard(parameter, num_ranks).numel
+
+
 def _pipeline(profile: Profile, setup: Setup, rank: int) -> States:
     held, trained = stage_parameters(profile, setup, rank)
     found, numbers = whole(trained, numbers_of(profile)), numbers_of(profile)
