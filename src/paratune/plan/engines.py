@@ -12,7 +12,7 @@ from functools import cached_property
 from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
-from paratune.plan.states import PERSISTENT, States, optimizer_groups, padded, shard_size
+from paratune.plan.states import States, optimizer_groups, padded, persistence_threshold, shard_size
 from paratune.plan.timeline import Delta, rounded
 from paratune.units import MIB
 
@@ -317,7 +317,7 @@ def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course
         partitioned_param_coordinator.py, `__max_n_available_params`; limits as `strategies.deepspeed_setup` sets them.
     """
     profile, size = view.profile, view.profile.weight_bytes
-    threshold = PERSISTENT if strategy.param_persistence_threshold is None else strategy.param_persistence_threshold
+    threshold = persistence_threshold(strategy)
 
     def gathered(parameters: tuple[Parameter, ...]) -> int:
         return size * sum(each.numel for each in parameters if each.numel > threshold)

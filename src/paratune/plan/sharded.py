@@ -15,6 +15,7 @@ from paratune.plan.traffic import (
     gathered_again,
     gathered_bytes,
     reductions_per_step,
+    stage_3_weights,
     unit_gradients,
     unit_weights,
 )
@@ -124,11 +125,12 @@ def deepspeed(work: Work) -> Spread:
     times = reductions_per_step(setup)
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
-        copied += 2 * steps * work.moved_s(2 * (sum(work.block_weights) + work.rest_weights))
-        gathers = [link.all_gather_s(num_bytes) for num_bytes in work.block_weights]
-        first = link.all_gather_s(work.rest_weights)
-        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in (*work.block_grads, work.rest_grads)]
-        waiting = steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
+        copied += 2 * steps * work.moved_s(2 * work.weights)
+        units, persistent = stage_3_weights(work.profile, strategy)
+        *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in units)
+        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in unit_gradients(work.profile)]
+        waiting = link.all_gather_s(persistent)
+        waiting += steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
     else:
         waiting = times * link.all_reduce_s(work.grads)
         waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
@@ -140,8 +142,7 @@ def deepspeed(work: Work) -> Spread:
     exposed = factored(work, waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
-        gathered = copies_in * (sum(work.block_weights) + work.rest_weights)
-        offload = _offload_s(work, ranks, gathered=gathered, copies_out=_times_out(strategy, steps))
+        offload = _offload_s(work, ranks, gathered=copies_in * work.weights, copies_out=_times_out(strategy, steps))
         return Spread(whole.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
     return Spread(whole.forward_s, backward, optimizer_s(work, share), exposed, **python)
 

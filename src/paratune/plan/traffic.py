@@ -12,7 +12,7 @@ from paratune.config.strategy_sections import DDPStrategy, DeepSpeedStrategy, Pi
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
-from paratune.plan.states import padded, shard_size, stage_parameters
+from paratune.plan.states import padded, persistence_threshold, shard_size, stage_parameters
 from paratune.units import MIB
 
 
@@ -130,6 +130,19 @@ def reductions_per_step(setup: Setup) -> int:
     return setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
 
 
+def stage_3_weights(profile: Profile, strategy: DeepSpeedStrategy) -> tuple[list[int], int]:
+    """Return what DeepSpeed's stage 3 gathers.
+
+    Returns:
+        Bytes of each unit's weights that are gathered for a pass, the rest last: for each one, though it keeps up to
+        two blocks from one pass to the next. And of those that stay, and are gathered once, after the update.
+    """
+    threshold, units = persistence_threshold(strategy), []
+    for part in (*profile.blocks, profile.rest):
+        units.append(profile.weight_bytes * sum(each.numel for each in part.parameters if each.numel > threshold))
+    return units, profile.weight_bytes * profile.num_parameters - sum(units)
+
+
 def hidden_messages(setup: Setup) -> int:
     """Return how often a rank in the middle of a pipeline sends hidden states or their gradients: 2 m v."""
     return 2 * setup.grad_accum_steps * setup.traits.stages_per_rank
@@ -206,16 +219,23 @@ def _pipeline(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
 
 
 def _deepspeed(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, DeepSpeedStrategy)
-    ranks, times, stage = setup.num_ranks, reductions_per_step(setup), setup.strategy.stage
-    if stage == 3:
+    """Stages 1 and 2 sum whole buckets on all ranks; stage 3 gathers most weights for each pass.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter`; stage3.py, `_post_step`.
+    """
+    strategy = setup.strategy
+    assert isinstance(strategy, DeepSpeedStrategy)
+    ranks, times = setup.num_ranks, reductions_per_step(setup)
+    if strategy.stage == 3:
         gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps
+        units, persistent = stage_3_weights(profile, strategy)
         return [
-            *(Transfer("all_gather", num_bytes, ranks, gathers) for num_bytes in unit_weights(profile)),
+            *(Transfer("all_gather", num_bytes, ranks, gathers) for num_bytes in units),
+            Transfer("all_gather", persistent, ranks),
             *(Transfer("reduce_scatter", num_bytes, ranks, times) for num_bytes in unit_gradients(profile)),
         ]
     gradients = sum(unit_gradients(profile))
-    sent = [Transfer("all_gather", gradients, ranks)] if stage else []
+    sent = [Transfer("all_gather", gradients, ranks)] if strategy.stage else []
     return [Transfer("all_reduce", gradients, ranks, times), *sent]
 
 

@@ -43,27 +43,14 @@ class Work:
     """How much slower the rank computes for the other ranks of its machine."""
 
     @cached_property
-    def block_grads(self) -> list[int]:
-        """Bytes of each block's gradients."""
-        return unit_gradients(self.profile)[:-1]
-
-    @cached_property
-    def rest_grads(self) -> int:
-        return unit_gradients(self.profile)[-1]
-
-    @cached_property
     def grads(self) -> int:
         """Bytes of all gradients."""
         return sum(unit_gradients(self.profile))
 
     @cached_property
-    def block_weights(self) -> list[int]:
-        """Bytes of each block's weights, frozen ones included."""
-        return unit_weights(self.profile)[:-1]
-
-    @cached_property
-    def rest_weights(self) -> int:
-        return unit_weights(self.profile)[-1]
+    def weights(self) -> int:
+        """Bytes of all weights, frozen ones included."""
+        return sum(unit_weights(self.profile))
 
     @cached_property
     def num_tensors(self) -> int:
