@@ -12,7 +12,7 @@ from functools import cached_property
 from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
-from paratune.plan.states import PERSISTENT, States, optimizer_groups, shard, shard_size
+from paratune.plan.states import States, optimizer_groups, padded, persistence_threshold, shard_size
 from paratune.plan.timeline import Delta, rounded
 from paratune.units import MIB
 
@@ -153,11 +153,11 @@ def _units(view: View) -> tuple[list[_Unit], _Unit]:
 
     def unit(block: int | None) -> _Unit:
         mine = [(number, each) for number, each in numbered if each.block == block]
-        padded = {each: profile.weight_bytes * num_ranks * shard(each, num_ranks).numel for _, each in mine}
+        sizes = {each: profile.weight_bytes * padded(each, num_ranks) for _, each in mine}
         trained = [each for _, each in mine if each.is_trained and each.has_gradient]
         return _Unit(
-            sum(padded.values()),
-            sum(padded[each] for each in trained),
+            sum(sizes.values()),
+            sum(sizes[each] for each in trained),
             profile.weight_bytes * sum(each.numel for each in trained),
             tuple(number for number, _ in mine),
         )
@@ -317,7 +317,7 @@ def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course
         partitioned_param_coordinator.py, `__max_n_available_params`; limits as `strategies.deepspeed_setup` sets them.
     """
     profile, size = view.profile, view.profile.weight_bytes
-    threshold = PERSISTENT if strategy.param_persistence_threshold is None else strategy.param_persistence_threshold
+    threshold = persistence_threshold(strategy)
 
     def gathered(parameters: tuple[Parameter, ...]) -> int:
         return size * sum(each.numel for each in parameters if each.numel > threshold)

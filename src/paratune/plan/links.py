@@ -7,8 +7,11 @@ the same factors are those of the bus bandwidth in nccl-tests, doc/PERFORMANCE.m
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from paratune.plan.constants import Constants
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Link:
 
         All broadcasts are under way together, and their roots are spread: each link carries what it does in a gather.
         """
-        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
+        moved = ring_bytes("broadcast", num_bytes, self.num_ranks)
         return moved / self.bytes_per_s + num_tensors / self.num_ranks * (self.num_ranks - 1) * self.latency_s
 
     def send_s(self, num_bytes: float) -> float:
@@ -56,18 +59,22 @@ class Link:
         return moved / (bytes_per_s or self.bytes_per_s) + (self.num_ranks - 1) * self.latency_s
 
 
-def ring_bytes(collective: str, num_bytes: float, num_ranks: int) -> float:
+def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
     """Return the bytes that each rank sends, and receives, in a collective over a ring.
 
+    Of a broadcast, whose root receives nothing and whose last rank sends nothing, the mean over ranks; of a send the
+    bytes of the rank that sends.
+
     Args:
-        collective: all_reduce, all_gather or reduce_scatter.
+        collective: What is called.
         num_bytes: n: of the whole, not of a shard.
         num_ranks: N.
     """
     if num_ranks == 1:
         return 0.0
     share = (num_ranks - 1) / num_ranks
-    return num_bytes * {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share}[collective]
+    factors = {"all_reduce": 2 * share, "send": 1.0}
+    return num_bytes * factors.get(collective, share)
 
 
 def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, stride: int = 1) -> Link:

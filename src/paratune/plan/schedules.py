@@ -5,8 +5,7 @@ micro-batches, `v` stages on a rank.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from paratune.config.strategy_sections import (
     DDPStrategy,
@@ -19,8 +18,8 @@ from paratune.config.strategy_sections import (
     Zero3Strategy,
 )
 from paratune.plan.links import link_between
-from paratune.plan.profile import Weights
 from paratune.plan.sharded import deepspeed, fsdp
+from paratune.plan.traffic import ddp_buckets, hidden_messages, shared_gradients, stage_gradients, trained_tensors
 from paratune.plan.work import (
     Spread,
     Work,
@@ -56,32 +55,6 @@ def spread(work: Work) -> Spread:
     return by_kind[type(strategy)](work)
 
 
-def ddp_buckets(
-    blocks: Sequence[Weights], rest: Weights, weight_bytes: int, cap_bytes: float
-) -> list[tuple[float, int]]:
-    """Return the buckets in which DDP reduces gradients, in their order.
-
-    Gradients come from the last block to the first, those of embeddings last (the head's, which come first, are few and
-    counted with them). A bucket is closed by the tensor with which it is full.
-
-    Returns:
-        For each: the share of the backward pass after which it is complete, and its bytes.
-
-    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
-    """
-    found: list[tuple[float, int]] = []
-    filled, ready = 0, 0.0
-    # The rest has a part of the pass as well; blocks are nearly all of it.
-    parts = [*((block, (number + 1) / len(blocks)) for number, block in enumerate(reversed(blocks))), (rest, 1.0)]
-    for part, share in parts:
-        for size in reversed(part.sizes) if part.num_trained else ():
-            filled, ready = filled + size * weight_bytes, share
-            if filled >= cap_bytes:
-                found.append((ready, filled))
-                filled = 0
-    return [*found, (ready, filled)] if filled else found
-
-
 def _reduced_s(work: Work, cap_mb: float) -> float:
     """Return what DDP's all-reduce leaves exposed, of the last micro-batch."""
     setup = work.setup
@@ -105,8 +78,7 @@ def _zero1(work: Work) -> Spread:
     assert isinstance(strategy, Zero1Strategy)
     whole = alone(work)
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
-    parts = (*work.blocks, work.rest)
-    sizes = [size * work.profile.weight_bytes for part in parts for size in part.sizes]
+    sizes = trained_tensors(work.profile)
     # Whole tensors are dealt out: no rank has less than the largest.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
@@ -121,7 +93,7 @@ def _zero1(work: Work) -> Spread:
 def _pipeline(work: Work) -> Spread:
     """Stages on ranks, micro-batches through them; replicas of the pipeline sum their gradients behind it all."""
     setup = work.setup
-    p, v = setup.traits.ranks_per_replica, setup.traits.stages_per_rank
+    p = setup.traits.ranks_per_replica
     m = setup.grad_accum_steps
     computing, states = _fullest_rank(work)
     ideal = m * (work.forward_s + work.backward_s) / p
@@ -130,11 +102,11 @@ def _pipeline(work: Work) -> Spread:
     neighbours = link_between(work.constants, p, setup.ranks_per_node)
     send = neighbours.send_s(work.profile.hidden_bytes)
     # Filling and draining nothing runs beside; else each micro-batch is sent on and its gradient back, for each stage.
-    sending = 2 * (p - 1) * send + (1 - work.overlap) * 2 * m * v * send
+    sending = 2 * (p - 1) * send + (1 - work.overlap) * hidden_messages(setup) * send
     replicas = link_between(work.constants, setup.num_ranks // p, setup.ranks_per_node, stride=p)
     ends = link_between(work.constants, 2, setup.ranks_per_node, stride=p - 1)
     reducing = replicas.all_reduce_s(work.grads * states) + neighbours.all_reduce_s(8)
-    reducing += ends.all_reduce_s(_shared_bytes(work))
+    reducing += ends.all_reduce_s(sum(shared_gradients(work.profile, setup).values()))
     return Spread(
         forward_s=m * work.forward_s / p,
         backward_s=(m * work.backward_s + accumulated_s(work)) / p,
@@ -150,23 +122,7 @@ def _fullest_rank(work: Work) -> tuple[float, float]:
     p, v = traits.ranks_per_replica, traits.stages_per_rank
     if division is None or not isinstance(strategy, PipelineStrategy):
         return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
-    sizes = {each.name: each.numel for each in work.profile.parameters if each.is_trained}
     ranks = [division.of_rank(place, strategy, traits) for place in range(p)]
     costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
-    trained = [sum(sizes.get(name, 0) for name in division.uses(spans)) for spans in ranks]
-    return max(costs) / sum(costs), max(trained) / max(1, sum(sizes.values()))
-
-
-def _shared_bytes(work: Work) -> int:
-    """Return the bytes of gradients that ranks of a pipeline sum because they share weights, such as tied ones."""
-    strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
-    if division is None or not isinstance(strategy, PipelineStrategy):
-        return 0
-    used = Counter(
-        name
-        for place in range(traits.ranks_per_replica)
-        for name in division.uses(division.of_rank(place, strategy, traits))
-    )
-    shared = {name for name, count in used.items() if count > 1}
-    parameters = work.profile.parameters
-    return work.profile.weight_bytes * sum(each.numel for each in parameters if each.name in shared and each.is_trained)
+    trained = max(stage_gradients(work.profile, work.setup, place) for place in range(p))
+    return max(costs) / sum(costs), trained / max(1, work.grads)

@@ -7,51 +7,47 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy
+from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.plan.links import Link, link_between
-from paratune.plan.setup import Setup
+from paratune.plan.states import shard_size
+from paratune.plan.traffic import (
+    forward_gathers,
+    gathered_again,
+    gathered_bytes,
+    reductions_per_step,
+    stage_3_weights,
+    unit_gradients,
+    unit_weights,
+)
 from paratune.plan.work import Spread, Work, alone, factored, hooks_s, optimizer_s, update_passes
 
 
 def fsdp(work: Work) -> Spread:
     """ZeRO-2, ZeRO-3 and hybrid sharding by FSDP2: a unit for each block, and one for the rest."""
     setup = work.setup
-    steps, traits = setup.grad_accum_steps, setup.traits
-    group = _shard_ranks(setup)
+    group = shard_size(setup)
     link = link_between(work.constants, group, setup.ranks_per_node)
-    gathers = [link.all_gather_s(num_bytes) for num_bytes in work.block_weights]
-    first = link.all_gather_s(work.rest_weights)
+    *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in unit_weights(work.profile, group))
     forward = _gathered_forward_s(work, gathers, first)
     reductions = _reductions(work, link, group)
-    backward_gathers = gathers if traits.gathers_per_micro_step else [0.0] * len(gathers)
-    last = _backward_s(work, backward_gathers, first if traits.gathers_per_micro_step else 0.0, reductions)
-    if traits.gathers_per_micro_step:
-        early = _backward_s(work, gathers, first, [0.0] * (len(gathers) + 1))
-        waiting = steps * forward + (steps - 1) * early + last
-    else:
-        waiting = forward + last  # gathered once a step, reduced once a step
-    copied = work.moved_s(2 * (sum(work.block_weights) + work.rest_weights)) * max(
-        1, traits.gathers_per_micro_step * steps
-    )
+    again = gathered_again(work.profile, setup)
+    *backward_gathers, first_again = (link.all_gather_s(num_bytes) if num_bytes else 0.0 for num_bytes in again)
+    early = _backward_s(work, backward_gathers, first_again, [0.0] * (len(gathers) + 1))
+    last = _backward_s(work, backward_gathers, first_again, reductions)
+    waiting = forward_gathers(setup) * forward + (setup.grad_accum_steps - 1) * early + last
+    weights, gathered = sum(unit_weights(work.profile, group)), gathered_bytes(work.profile, setup)
+    copied = work.moved_s(2 * weights) * gathered / weights
     copied += work.moved_s(2 * work.grads)
     held_up, hidden = hooks_s(work, "hooks.unit", len(work.blocks) + 1)
     hooks = factored(work, held_up)
     python: dict[str, Any] = {"python_s": {"communication_exposed": hooks}, "hidden_s": hidden}
     whole = alone(work)
     exposed = factored(work, waiting + copied + link.all_reduce_s(8)) + hooks
-    if traits.states_on == "cpu":
-        num_gathers = max(1, traits.gathers_per_micro_step * steps)
-        offload = _offload_s(work, group, copies_in=num_gathers, copies_out=1)
+    if setup.traits.states_on == "cpu":
+        offload = _offload_s(work, group, gathered=gathered, copies_out=1)
         return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload, **python)
     updating = optimizer_s(work, 1 / group, is_sharded=True)
     return Spread(whole.forward_s, whole.backward_s, updating, exposed, **python)
-
-
-def _shard_ranks(setup: Setup) -> int:
-    """Return the ranks that share one copy of the states."""
-    if isinstance(setup.strategy, HSDPStrategy):
-        return setup.strategy.shard_size or setup.ranks_per_node
-    return setup.num_ranks
 
 
 def _gathered_forward_s(work: Work, gathers: Sequence[float], first: float) -> float:
@@ -90,18 +86,23 @@ def _reductions(work: Work, link: Link, group: int) -> list[float]:
     between = link_between(work.constants, replicas, setup.ranks_per_node, stride=group)
     return [
         link.reduce_scatter_s(num_bytes) + between.all_reduce_s(num_bytes / group)
-        for num_bytes in (*work.block_grads, work.rest_grads)
+        for num_bytes in unit_gradients(work.profile, group)
     ]
 
 
-def _offload_s(work: Work, group: int, *, copies_in: int, copies_out: int) -> float:
+def _offload_s(work: Work, group: int, *, gathered: int, copies_out: int) -> float:
     """Return the seconds of shards that cross between host and device, and of the update on the host.
 
     Copies are not hidden: each is waited for before the collective, or the update, that needs it.
+
+    Args:
+        work: Of the step.
+        group: Ranks that share the states.
+        gathered: Bytes of all weights whose shards are copied to the devices in a step, all ranks' together.
+        copies_out: Times that gradients are copied to the host.
     """
     constants, ranks = work.constants, work.setup.ranks_per_node
-    weights = (sum(work.block_weights) + work.rest_weights) / group
-    crossing = (copies_in * weights + copies_out * work.grads / group) / constants["host_link"].value
+    crossing = (gathered + copies_out * work.grads) / group / constants["host_link"].value
     # The ranks of a machine share its memory.
     updating = update_passes(work.setup) * work.grads / group * ranks / constants["adamw.host"].value
     return crossing + updating * constants.value("factor.optimizer", 1.0)
@@ -121,14 +122,15 @@ def deepspeed(work: Work) -> Spread:
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     whole = alone(work)
-    times = steps if setup.traits.reduces_each_micro_step else 1
+    times = reductions_per_step(setup)
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
-        copied += 2 * steps * work.moved_s(2 * (sum(work.block_weights) + work.rest_weights))
-        gathers = [link.all_gather_s(num_bytes) for num_bytes in work.block_weights]
-        first = link.all_gather_s(work.rest_weights)
-        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in (*work.block_grads, work.rest_grads)]
-        waiting = steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
+        copied += 2 * steps * work.moved_s(2 * work.weights)
+        units, persistent = stage_3_weights(work.profile, strategy)
+        *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in units)
+        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in unit_gradients(work.profile)]
+        waiting = link.all_gather_s(persistent)
+        waiting += steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
     else:
         waiting = times * link.all_reduce_s(work.grads)
         waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
@@ -140,7 +142,7 @@ def deepspeed(work: Work) -> Spread:
     exposed = factored(work, waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
-        offload = _offload_s(work, ranks, copies_in=copies_in, copies_out=_times_out(strategy, steps))
+        offload = _offload_s(work, ranks, gathered=copies_in * work.weights, copies_out=_times_out(strategy, steps))
         return Spread(whole.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
     return Spread(whole.forward_s, backward, optimizer_s(work, share), exposed, **python)
 

@@ -161,6 +161,11 @@ def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
     return replace(parameter, shape=(max(0, min(chunk, first - rank * chunk)), *others))
 
 
+def padded(parameter: Parameter, num_ranks: int) -> int:
+    """Return the numbers of a parameter in equal chunks under FSDP2, all ranks' together."""
+    return num_ranks * shard(parameter, num_ranks).numel
+
+
 def _pipeline(profile: Profile, setup: Setup, rank: int) -> States:
     held, trained = stage_parameters(profile, setup, rank)
     found, numbers = whole(trained, numbers_of(profile)), numbers_of(profile)
@@ -249,7 +254,7 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
         `mark_persistent_parameters`.
     """
     size, num_ranks = profile.weight_bytes, setup.num_ranks
-    threshold = PERSISTENT if strategy.param_persistence_threshold is None else strategy.param_persistence_threshold
+    threshold = persistence_threshold(strategy)
     parts = {each: -(-each.numel // num_ranks) for each in profile.parameters}
     persistent = sum(part * num_ranks for each, part in parts.items() if each.numel <= threshold)
     trained = sum(part for each, part in parts.items() if each.is_trained)
@@ -265,6 +270,12 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
 
 PERSISTENT = 100_000
 """Numbers of a weight up to which stage 3 keeps it whole, by default."""
+
+
+def persistence_threshold(strategy: DeepSpeedStrategy) -> int:
+    """Return the numbers of a weight up to which stage 3 keeps it whole."""
+    threshold = strategy.param_persistence_threshold
+    return PERSISTENT if threshold is None else threshold
 
 
 def _by_traits(profile: Profile, setup: Setup, rank: int) -> States:

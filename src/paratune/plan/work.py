@@ -8,6 +8,7 @@ from functools import cached_property
 from paratune.plan.constants import Constants
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
+from paratune.plan.traffic import unit_gradients, unit_weights
 
 ADAMW_PASSES = 9
 """Times that an optimizer step reads or writes as many bytes as there are trained weights: gradients for their norm;
@@ -42,27 +43,14 @@ class Work:
     """How much slower the rank computes for the other ranks of its machine."""
 
     @cached_property
-    def block_grads(self) -> list[int]:
-        """Bytes of each block's gradients."""
-        return [self.profile.weight_bytes * block.num_trained for block in self.blocks]
-
-    @cached_property
-    def rest_grads(self) -> int:
-        return self.profile.weight_bytes * self.rest.num_trained
-
-    @cached_property
     def grads(self) -> int:
         """Bytes of all gradients."""
-        return self.profile.weight_bytes * self.profile.num_trained
+        return sum(unit_gradients(self.profile))
 
     @cached_property
-    def block_weights(self) -> list[int]:
-        """Bytes of each block's weights, frozen ones included."""
-        return [self.profile.weight_bytes * (each.num_trained + each.num_frozen) for each in self.blocks]
-
-    @cached_property
-    def rest_weights(self) -> int:
-        return self.profile.weight_bytes * (self.rest.num_trained + self.rest.num_frozen)
+    def weights(self) -> int:
+        """Bytes of all weights, frozen ones included."""
+        return sum(unit_weights(self.profile))
 
     @cached_property
     def num_tensors(self) -> int:

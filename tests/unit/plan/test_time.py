@@ -28,10 +28,10 @@ from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
-from paratune.plan.schedules import ddp_buckets
 from paratune.plan.setup import Setup
 from paratune.plan.time import TERMS, Figures, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
+from paratune.plan.traffic import ddp_buckets
 from paratune.plan.work import exposed_s
 from paratune.precision import POLICIES
 
@@ -258,7 +258,8 @@ def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
     num_bytes = 4 * 109_483_778
     found = terms(setup(Zero3Strategy(kind="zero3", cpu_offload=True), 4))
     # A quarter comes for forward and for backward, its gradients go: at 1e10; nine passes, 4 ranks in one memory: 1e11.
-    assert found["offload"] == pytest.approx(3 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)
+    # The two rows of the head are padded to four.
+    assert found["offload"] == pytest.approx(3 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11, rel=1e-4)
     assert found["optimizer"] == 0
     deepspeed = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=2, offload_optimizer=True), 4))
     assert deepspeed["offload"] == pytest.approx(2 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)

@@ -287,15 +287,14 @@ class PipelineStrategy:
             return self._cut.run(self._spans[stage], batch, received)
 
     def _run_one(self, stage: int, which: Tensor, received: Tensor | None) -> Tensor:
-        """Run a stage's forward pass of one micro-batch; the schedule calls it."""
-        with self._phases("forward"):
-            return self._run(stage, self._batches[int(which)], received).contiguous()
-
-    def _loss(self, outputs: Tensor, which: Tensor) -> Tensor:
+        """Run a stage's forward pass of one micro-batch, for the schedule; the last one gives the scaled loss, (1,)."""
         batch = self._batches[int(which)]
         with self._phases("forward"):
-            loss: Tensor = self._model.loss_sum(outputs, batch) / batch.loss_denominator
-        return loss if self._scaler is None else loss * self._scaler.scale
+            result = self._run(stage, batch, received)
+            if stage < self._num_stages - 1:
+                return result.contiguous()
+            loss: Tensor = self._model.loss_sum(result, batch) / batch.loss_denominator * scale_of(self._scaler)
+            return loss.reshape(1)
 
     def _schedule_for(self, micro_batches: Sequence[Batch]) -> Any:
         """Return the schedule for as many micro-batches of this shape; a stage has receive buffers of fixed shapes."""
@@ -311,7 +310,7 @@ class PipelineStrategy:
                 _SCHEDULES[self._schedule_kind](
                     stages if self._schedule_kind == "interleaved" else stages[0],
                     len(micro_batches),
-                    loss_fn=self._loss,
+                    loss_fn=_scalar,
                     scale_grads=False,
                 ),
             )
@@ -329,12 +328,16 @@ class PipelineStrategy:
             self._num_stages,
             self._device,
             input_args=sent_by(stage - 1) if stage > 0 else torch.zeros(1, dtype=torch.int64),
-            # Nobody receives what the last one gives.
-            output_args=sent_by(stage) if stage < last else torch.zeros(1, device=self._device, requires_grad=True),
+            # The last one gives the loss, which nobody receives; PyTorch 2.11 compares it with this all the same.
+            output_args=sent_by(stage) if stage < last else self._loss_like(),
             group=self._group,
         )
         timed.strategy = self
         return timed
+
+    def _loss_like(self) -> Tensor:
+        dtype = torch.float64 if self._precision.param_dtype == torch.float64 else torch.float32
+        return torch.zeros(1, dtype=dtype, device=self._device, requires_grad=True)
 
     def _reduce_gradients(self) -> None:
         """Add up the gradients of weights that several stages have, then those of all replicas."""
@@ -368,6 +371,10 @@ class _Runner(nn.Module):
 
     def forward(self, received: Tensor, *, which: Tensor) -> Tensor:
         return self._strategy._run_one(self._stage, which, received if self._stage > 0 else None)
+
+
+def _scalar(loss: Tensor, which: Tensor) -> Tensor:
+    return loss.squeeze(0)
 
 
 class _TimedStage(PipelineStage):
