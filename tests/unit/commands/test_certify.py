@@ -1,11 +1,13 @@
 """What `paratune certify` refuses at once, and what it says in the end."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paratune.commands.certify import _show, certify_command
+from paratune.certificate import TRAINED_TOLERANCES, Trained
+from paratune.commands.certify import _show, _trained_precision, certify_command
 from paratune.errors import ConfigError, LaunchError
 
 
@@ -49,8 +51,16 @@ FOUND: dict[str, Any] = {
 
 
 def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    cannot = {**FOUND, "strategy": "[red]mine:Class", "status": "cannot run", "reason": "it has \x1b[31mno card"}
+    monkeypatch.setenv("COLUMNS", "100")
+    same = dict.fromkeys(("same_samples", "same_order", "same_weights"))
+    cannot = {
+        **FOUND,
+        **same,
+        "strategy": "[red]mine:Class",
+        "status": "cannot run",
+        "reason": "it has \x1b[31mno card",
+    }
+    trained = asdict(Trained("bf16", "holds", gradient_difference=3e-3))
     other = {**FOUND, "strategy": "x:Y", "status": "differs", "same_order": False, "gradient_difference": float("inf")}
     record = {
         "run": "imdb",
@@ -58,17 +68,37 @@ def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: p
         "global_batch_size": 32,
         "device": "cpu",
         "notes": ["dropout off"],
-        "reference": {"precision": "fp64"},
+        "reference": {"precision": "fp64", "trained": asdict(Trained("bf16", "holds", gradient_difference=2.9e-3))},
         "tolerance": {"fp64": {"gradients": 1e-9, "losses": 1e-9}},
-        "strategies": [FOUND, cannot, {**other, "reason": "a step takes other samples"}],
+        "trained_tolerance": {"bf16": asdict(TRAINED_TOLERANCES["bf16"])},
+        "strategies": [FOUND | {"trained": trained}, cannot, {**other, "reason": "a step takes other samples"}],
         "verdict": "differs",
     }
     _show(record, Path("runs/imdb.certificate/certificate.json"))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "imdb: 4 steps of 32 samples on the CPU in fp64; dropout off." in lines
-    assert "zero3 2 same same same 1.2e-13 0.0e+00 holds" in lines
-    assert "[red]mine:Class 2 - - - - - cannot run" in lines
+    assert "zero3 2 same same same 1.2e-13 0.0e+00 3.0e-03 holds" in lines
+    assert "[red]mine:Class 2 - - - - - - cannot run" in lines
     assert "[red]mine:Class: cannot run: it has \\x1b[31mno card" in lines
-    assert "x:Y 2 same differ same inf 0.0e+00 differs" in lines
+    assert "x:Y 2 same differ same inf 0.0e+00 - differs" in lines
     assert "x:Y: differs: a step takes other samples" in lines
+    assert "one process itself: 2.9e-03, holds." in " ".join(lines)
     assert lines[-1] == "verdict: differs runs/imdb.certificate/certificate.json"
+
+
+@pytest.mark.parametrize(
+    ("configured", "exact", "device", "trained"),
+    [
+        ("fp32", "fp64", "cpu", None),  # the same kernels
+        ("bf16", "fp64", "cpu", "bf16"),
+        ("fp64", "fp64", "cpu", None),
+        ("fp32", "fp64", "cuda", "fp32"),  # attention has kernels of its own
+        ("fp32", "fp32", "cuda", None),  # a GPU without fast fp64: the certificate is of fp32 itself
+        ("tf32", "fp32", "cuda", "tf32"),
+        ("fp16", "fp64", "cuda", "fp16"),
+    ],
+)
+def test_the_precision_that_trains_is_certified_where_it_is_another(
+    configured: str, exact: str, device: str, trained: str | None
+):
+    assert _trained_precision(configured, exact, device) == trained
