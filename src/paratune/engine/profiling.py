@@ -105,6 +105,7 @@ class StepProfiler:
         self.is_running, self._steps_left = False, 0
         self._running.close()
         recorder.add("profile", step=step, num_steps=self._num_steps, **self._values())
+        del self._profile  # with all of its events
 
     def _values(self) -> dict[str, Any]:
         """Return what was seen, and write the trace."""

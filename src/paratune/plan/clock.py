@@ -104,14 +104,14 @@ class EventClock:
         self._device, self._align = device, align
         _warm_up(device)
         cycles = 10_000_000
-        seconds = min(self._between_events(lambda: _sleep(cycles)) for _ in range(3))
+        seconds = min(self._between_events(lambda: _sleep(cycles), 1) for _ in range(3))
         self._sleep_cycles = round(_SLEEP_S * cycles / seconds)
 
     def device_s(self, call: Call, calls: int) -> float:
         torch.cuda.synchronize(self._device)
         _sleep(self._sleep_cycles)
         self._align()
-        return self._between_events(lambda: [call() for _ in range(calls)])
+        return self._between_events(call, calls)
 
     def host_s(self, call: Call, calls: int) -> float:
         torch.cuda.synchronize(self._device)
@@ -135,11 +135,12 @@ class EventClock:
         fitting = int(_FILLING_SHARE * _SLEEP_S / max(self.host_s(call, 1), 1e-9))
         return max(1, min(wanted, fitting, _MOST_QUEUED))
 
-    def _between_events(self, call: Call) -> float:
+    def _between_events(self, call: Call, calls: int) -> float:
         cuda: Any = torch.cuda
         begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        call()
+        for _ in range(calls):
+            call()  # what it returns is let go of at once: it may be as large as memory allows
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000

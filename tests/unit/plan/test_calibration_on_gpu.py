@@ -4,6 +4,7 @@ A CPU build of PyTorch cannot compute with fake CUDA tensors that need gradients
 them, a dispatch mode refuses what a GPU would refuse, and readings of a clock are given.
 """
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -217,3 +218,20 @@ def test_events_stand_around_the_calls_and_behind_a_sleep(monkeypatch: pytest.Mo
     # 15 ms of calls of 1 ms; of calls of 10 us no more than a queue takes.
     assert events.num_calls(queue.kernel) == 15
     assert events.num_calls(lambda: setattr(queue, "now_s", queue.now_s + 1e-5)) == 32
+
+
+@pytest.mark.parametrize("reading", ["device_s", "host_s", "wall_s"])
+def test_no_reading_keeps_what_calls_return(reading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Queue(monkeypatch)
+    events = EventClock(torch.device("cuda", 0))
+    made: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def call() -> Tensor:
+        alive.append(sum(each() is not None for each in made))
+        tensor = torch.empty(1)
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    getattr(events, reading)(call, 3)
+    assert alive == [0, 0, 0]
