@@ -163,11 +163,13 @@ class _Trial:
     def finding(self, each: Candidate, folder: str) -> Finding:
         """Run one strategy, exactly and then as it trains; what keeps it from running is a finding too.
 
+        One that can compute in nothing but the precision that trains runs once.
+
         Raises:
             Stopped: A signal came.
         """
         finding = _try(self.loaded, each, self.base, self.num_steps, self.scratch / folder)
-        if self.precision is None or finding.status == "cannot run":
+        if self.precision in (None, finding.precision) or finding.status == "cannot run":
             return finding
         return certificate.with_trained(finding, self.trained(each, f"{folder}-trained"))
 

@@ -66,7 +66,7 @@ class Job:
     reference: str | None
     """Folder of the reference, whose gradients are compared with; None in the reference itself."""
     precision: str | None = None
-    """The precision that trains; None for fp64 or fp32, whichever is the most exact that is fast enough."""
+    """The precision that trains; None for fp64, or that of `values` where strategy or device cannot do it fast."""
 
 
 def run_job(path: Path, stop: StopRequest) -> int:
@@ -130,12 +130,13 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
 
 
 def _most_exact(device: torch.device, job: Job) -> str:
-    """Return fp64, which tells a mistake from rounding, where strategy and device can do it; many GPUs are too slow."""
+    """Return fp64, which tells a mistake from rounding, where strategy and device can do it fast enough."""
+    is_fast = device.type == "cpu"
     if device.type == "cuda":
         # Of AMD's chips the capability says something else; those that are listed are known by their names.
         capability = None if torch.version.hip else torch.cuda.get_device_capability(device)
-        return "fp64" if job.exact and has_fast_fp64(torch.cuda.get_device_name(device), capability) else "fp32"
-    return "fp64" if job.exact and device.type == "cpu" else "fp32"
+        is_fast = has_fast_fp64(torch.cuda.get_device_name(device), capability)
+    return "fp64" if job.exact and is_fast else str(job.values["precision"])
 
 
 def _step(

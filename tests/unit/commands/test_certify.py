@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from paratune.certificate import TRAINED_TOLERANCES, Trained
+from paratune.certificate import TRAINED_TOLERANCES, Finding, Trained
+from paratune.commands import certify
 from paratune.commands.certify import _show, _trained_precision, certify_command
 from paratune.errors import ConfigError, LaunchError
 
@@ -102,3 +103,31 @@ def test_the_precision_that_trains_is_certified_where_it_is_another(
     configured: str, exact: str, device: str, trained: str | None
 ):
     assert _trained_precision(configured, exact, device) == trained
+
+
+@pytest.mark.parametrize(
+    ("status", "exact", "trained", "num_trained"),
+    [
+        ("holds", "fp64", "bf16", 1),
+        ("differs", "fp64", "bf16", 1),
+        ("cannot run", None, "bf16", 0),
+        ("holds", "fp64", None, 0),
+        ("holds", "bf16", "bf16", 0),  # it can compute in nothing else
+    ],
+)
+def test_a_strategy_runs_as_it_trains_where_that_is_something_else(
+    status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[str] = []
+    finding = Finding("ddp", "ddp", {}, 2, exact, status)
+
+    def noted(self: Any, each: Any, folder: str) -> Trained:
+        calls.append(folder)
+        return Trained("bf16", "differs", "it is too long")
+
+    monkeypatch.setattr(certify, "_try", lambda *arguments: finding)
+    monkeypatch.setattr(certify._Trial, "trained", noted)
+    trial = certify._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
+    found = trial.finding(None, "part0")  # type: ignore[arg-type]
+    assert calls == ["part0-trained"] * num_trained
+    assert found.status == ("differs" if num_trained else status)

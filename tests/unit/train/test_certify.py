@@ -1,6 +1,7 @@
 """One process's part of a certificate, in this process."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError
 from paratune.models.task_model import TaskModel
 from paratune.place import Place
+from paratune.precision import POLICIES
 from paratune.train import certify
 from paratune.train.certify import Job, silence, take_part, tensor_hashes
 from paratune.train.gradients import Differences, compare_gradients, relative_difference
@@ -162,3 +164,51 @@ def test_one_process_twice_is_the_same_and_another_gradient_is_seen(job: Any):
     assert other["gradients"]["largest"] == pytest.approx(1.0)
     assert other["gradients"]["length"] == pytest.approx(1.0)
     assert other["losses"][0] == first["losses"][0]
+
+
+@pytest.mark.parametrize(
+    ("device", "exact", "name", "capability", "precision"),
+    [
+        ("cpu", True, "", None, "fp64"),
+        ("cpu", False, "", None, "fp32"),
+        ("cuda", True, "NVIDIA H200", (9, 0), "fp64"),
+        ("cuda", True, "NVIDIA L40S", (8, 9), "fp32"),
+        ("cuda", False, "NVIDIA H200", (9, 0), "fp32"),
+    ],
+)
+def test_the_most_exact_arithmetic_is_one_that_the_device_does_fast(
+    device: str, exact: bool, name: str, capability: Any, precision: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    job = Job("ddp", {"precision": "fp32"}, "c.yaml", 3, exact, "folder", None)
+    assert certify._most_exact(torch.device(device), job) == precision
+
+
+@pytest.mark.parametrize(("precision", "tries", "norm"), [("fp16", 3, 2.0), ("bf16", 1, float("inf"))])
+def test_a_step_of_fp16_that_overflows_is_repeated(precision: str, tries: int, norm: float):
+    norms = iter([float("inf"), float("nan"), 2.0])
+    calls: list[str] = []
+
+    class Overflows:
+        layout = SimpleNamespace(rank=0)
+
+        def forward_backward(self, micro_batches: Any, phases: Any) -> torch.Tensor:
+            calls.append("forward")
+            return torch.tensor(0.5)
+
+        def optimizer_step(self, max_grad_norm: float | None) -> torch.Tensor:
+            assert max_grad_norm is None
+            return torch.tensor(next(norms))
+
+        def reduce(self, value: torch.Tensor, operation: str) -> torch.Tensor:
+            return value
+
+    config = SimpleNamespace(train=SimpleNamespace(max_grad_norm=1.0), run=SimpleNamespace(seed=1))
+    prepared = SimpleNamespace(config=config, precision=POLICIES[precision], device=torch.device("cpu"))
+    optimizer = SimpleNamespace(set_learning_rate=lambda step: 0.0)
+    outcome: dict[str, Any] = {"rows": [], "losses": [], "grad_norms": []}
+    certify._step(prepared, Overflows(), optimizer, [], 0, outcome)  # type: ignore[arg-type]
+    assert len(calls) == tries
+    # What is written down is of the last try alone.
+    assert outcome == {"rows": [[]], "losses": [0.5], "grad_norms": [norm]}
