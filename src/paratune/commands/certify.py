@@ -105,6 +105,11 @@ def _try_all(
     precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
     trial = _Trial(loaded, base, num_steps, precision, scratch)
     one_process = trial.trained(reference, "reference-trained") if precision else None
+    notes = []
+    if one_process is not None and one_process.status == "cannot run":
+        # Such as fp16 on a CPU: what says so is the device, and no strategy.
+        notes.append(f"not certified in {precision}, which cannot run here: {one_process.reason}")
+        trial, one_process = replace(trial, precision=None), None
     findings = [trial.finding(each, f"part{number}") for number, each in enumerate(candidates)]
     less_exact = [each for each in findings if each.precision not in (None, base.precision)]
     return {
@@ -116,7 +121,7 @@ def _try_all(
         "config": loaded.values,
         "config_fingerprint": trained_fingerprint(loaded.values),
         "config_used": reference.values,
-        "notes": [f"{finding.strategy} in {finding.precision}" for finding in less_exact],
+        "notes": notes + [f"{finding.strategy} in {finding.precision}" for finding in less_exact],
         "seed": loaded.config.run.seed,
         **{key: about[key] for key in ("data", "model", "global_batch_size", "device", "versions", "code", "hardware")},
         "num_steps": num_steps,
@@ -124,7 +129,7 @@ def _try_all(
             name: asdict(TOLERANCES[name])
             for name in dict.fromkeys([base.precision, *(each.precision for each in less_exact if each.precision)])
         },
-        "trained_tolerance": {precision: asdict(TRAINED_TOLERANCES[precision])} if precision else {},
+        "trained_tolerance": {each: asdict(TRAINED_TOLERANCES[each]) for each in (trial.precision,) if each},
         "reference": {
             "strategy": "single",
             "precision": base.precision,

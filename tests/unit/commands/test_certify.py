@@ -1,14 +1,18 @@
 """What `paratune certify` refuses at once, and what it says in the end."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paratune.certificate import TRAINED_TOLERANCES, Finding, Trained
+from paratune.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
 from paratune.commands import certify
 from paratune.commands.certify import _show, _trained_precision, certify_command
+from paratune.config.candidates import Candidate
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config
 from paratune.errors import ConfigError, LaunchError
 
 
@@ -131,3 +135,44 @@ def test_a_strategy_runs_as_it_trains_where_that_is_something_else(
     found = trial.finding(None, "part0")  # type: ignore[arg-type]
     assert calls == ["part0-trained"] * num_trained
     assert found.status == ("differs" if num_trained else status)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
+    refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    norms = {"difference": 0.0, "length": 0.1, "worst_tensor": 0.0, "worst_name": None}
+    gradients = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **norms}
+    part = Part("fp64", ((0,),), (0.5,), (1.0,), {"w": "11"}, gradients)
+
+    def run(loaded: Any, each: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
+        if precision is not None and refused:
+            raise ConfigError("fp16 is for GPUs")
+        return part
+
+    about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "rank0000.json").write_text(json.dumps({"about": about}))
+    monkeypatch.setattr(certify, "_run", run)
+    monkeypatch.setattr(certify, "_check", lambda *arguments: None)
+    config = Config.model_validate(
+        {
+            "task": {"kind": "classification", "labels": ["a", "b"]},
+            "data": {"train": "x.csv"},
+            "model": {"name": "m"},
+            "precision": "fp16",
+            "train": {"learning_rate": 1e-3, "epochs": 1},
+            "batch": {"global": 4},
+        }
+    )
+    values = config.model_dump(mode="json", by_alias=True)
+    single = Candidate("single", config, values, 1)
+    record = certify._try_all(LoadedConfig(config, {}, values, Path("c.yaml")), single, [single], 3, tmp_path)
+    if refused:
+        assert any("fp16 is for GPUs" in note for note in record["notes"])
+        assert (record["verdict"], record["trained_tolerance"], record["reference"]["trained"]) == ("holds", {}, None)
+        assert record["strategies"][0]["trained"] is None
+    else:
+        # Of one process too: its gradients are 10% too long.
+        assert (record["verdict"], set(record["trained_tolerance"])) == ("differs", {"fp16"})
+        assert record["reference"]["trained"]["status"] == record["strategies"][0]["trained"]["status"] == "differs"
