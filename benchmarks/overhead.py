@@ -225,7 +225,7 @@ def _ours(
             evaluation_due=lambda step: False,
             checkpoint_due=lambda step: False,
             noise=NoiseMeter(strategy, None),
-            profiler=StepProfiler(CPU, 0, warmup_steps=0),
+            profiler=StepProfiler(CPU, 0, warmup_steps=0, folder=folder),
         )
         run(loop, Progress())
         recorder.flush()

@@ -79,6 +79,7 @@ class Bench:
     log_every: int = 1
     noise_scale_every: int | None = None
     profile_steps: int = 0
+    exchanges: bool = True
     warmup_steps: int = 0
     train: Train = field(default_factory=lambda: Train(learning_rate=0.01))
     make_optimizer: Callable[[OptimizerFactory], Any] = lambda factory: factory
@@ -136,7 +137,13 @@ class Bench:
             max_grad_norm=1.0,
             evaluation_due=self.evaluation_due,
             checkpoint_due=self.checkpoint_due,
-            profiler=StepProfiler(CPU, self.profile_steps, warmup_steps=self.warmup_steps),
+            profiler=StepProfiler(
+                CPU,
+                self.profile_steps,
+                warmup_steps=self.warmup_steps,
+                folder=self.folder,
+                exchanges=self.exchanges,
+            ),
             noise=NoiseMeter(self.strategy, self.noise_scale_every),
         )
 

@@ -57,6 +57,26 @@ class Device:
         return value
 
 
+_FAST_FP64 = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)})
+"""NVIDIA's compute capabilities with half as many units for fp64 as for fp32: P100, V100, A100, H100, B200. All others
+have a 32nd or a 64th of them (CUDA C++ Programming Guide, throughput of native arithmetic instructions)."""
+_HALF = 0.49
+"""A sheet rounds: 37 of 75 TFLOP/s is half."""
+
+
+def has_fast_fp64(name: str, capability: tuple[int, int] | None) -> bool:
+    """Say whether a device computes in fp64 at half the speed of fp32 or faster.
+
+    Args:
+        name: As CUDA or ROCm reports it; what its sheet says counts where the device is listed.
+        capability: NVIDIA's compute capability, as (9, 0), of a device that is not listed; None where it has none.
+    """
+    device = find_device(name)
+    if device is not None and device.fp64 is not None and device.fp32 is not None:
+        return device.fp64 >= _HALF * device.fp32
+    return capability in _FAST_FP64
+
+
 def find_device(name: str) -> Device | None:
     """Return the device of a name as CUDA, ROCm or NVML reports it, or of a key; None where it is not listed.
 

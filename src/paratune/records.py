@@ -4,6 +4,7 @@
       run.json                 what was asked for and on what it ran; written first
       events.rank0000.jsonl    what happened, one JSON object a line, one file a rank
       summary.json             medians, peaks, scores; written last and by rename: its presence means finished
+      profile.rank0000.json.gz  trace of the steps under the profiler, one file a rank
       predictions.<split>.parquet   index, label, prediction (and score_<id> per class) of the kept model
       train_texts.parquet      a hash of each text of the training
       model/                   a plain Hugging Face folder
@@ -54,6 +55,11 @@ def event_ranks(folder: Path) -> list[int]:
 def out_of_memory_file(rank: int | str) -> str:
     """Return the file of a rank's post-mortems; "*" stands for any rank."""
     return f"out_of_memory.rank{rank if isinstance(rank, str) else f'{rank:04d}'}.json"
+
+
+def profile_file(rank: int) -> str:
+    """Return the file of a rank's trace, in Chrome's format."""
+    return f"profile.rank{rank:04d}.json.gz"
 
 
 def predictions_file(split: str) -> str:

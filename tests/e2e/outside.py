@@ -46,6 +46,17 @@ class Slow(DDPStrategy):
         return super().optimizer_step(max_grad_norm)
 
 
+class Longer(DDPStrategy):
+    """DDP whose gradients are 5% too long."""
+
+    def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
+        loss = super().forward_backward(micro_batches, phases)
+        for parameter in self._model.parameters():
+            if parameter.grad is not None:
+                parameter.grad *= 1.05
+        return loss
+
+
 class DiesOnce(DDPStrategy):
     """DDP whose rank 1 is killed in the seventh step of the first start by torchrun, or of any other start."""
 

@@ -46,6 +46,23 @@ def test_strategies_that_hold_and_one_that_does_not(world: Path, cli: Cli):
 
 
 @pytest.mark.slow
+def test_bf16_is_certified_as_it_trains(world: Path):
+    options = ("--set", "precision=bf16", "--strategies", "zero3,outside:Longer", "--json")
+    done = python(*CERTIFY, *options, cwd=world)
+
+    assert done.code == EXIT_DIFFERS, done.stderr
+    zero3, longer = done.json["strategies"]
+    itself = done.json["reference"]["trained"]
+    assert (zero3["status"], zero3["precision"], zero3["trained"]["precision"]) == ("holds", "fp64", "bf16")
+    for trained in (itself, zero3["trained"]):
+        # The unit roundoff of bf16 is 2^-8; a part of it is seen in every gradient, 16 times as much in none.
+        assert 2**-11 < trained["gradient_difference"] < 2**-4
+        assert trained["length_difference"] < 2**-6
+    assert longer["trained"]["status"] == "differs"
+    assert longer["trained"]["length_difference"] == pytest.approx(0.05, abs=2e-3)
+
+
+@pytest.mark.slow
 def test_a_strategy_that_breaks_is_a_row_and_not_a_crash(world: Path):
     done = python(*CERTIFY, "--strategies", "outside:DamagedDDP,nowhere:Mine", cwd=world)
 

@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 from paratune import certificate
-from paratune.certificate import Finding, Part, compare, largest_difference, read_part, verdict
+from paratune.certificate import (
+    TRAINED_TOLERANCES,
+    Finding,
+    Part,
+    Trained,
+    cells,
+    compare,
+    compare_trained,
+    largest_difference,
+    read_part,
+    trained_words,
+    verdict,
+    with_trained,
+)
 from paratune.errors import CheckpointError
 
 REFERENCE = Part(
@@ -17,7 +30,16 @@ REFERENCE = Part(
     losses=(0.5, 0.25),
     grad_norms=(2.0, 1.0),
     weights={"a": "11", "b": "22"},
-    gradients={"largest": 0.0, "tensor": None, "missing": [], "unexpected": []},
+    gradients={
+        "largest": 0.0,
+        "tensor": None,
+        "missing": [],
+        "unexpected": [],
+        "difference": 0.0,
+        "length": 0.0,
+        "worst_tensor": 0.0,
+        "worst_name": None,
+    },
 )
 GRADIENTS = REFERENCE.gradients
 
@@ -64,6 +86,72 @@ def test_fp32_is_held_to_what_fp32_can_do():
     part = replace(REFERENCE, losses=(0.5 * (1 + 5e-5), 0.25), precision="fp32")
     assert compare(REFERENCE, part)["status"] == "holds"
     assert compare(REFERENCE, replace(part, precision="fp64"))["status"] == "differs"
+
+
+def test_bounds_of_the_precision_that_trains_are_multiples_of_its_unit_roundoff():
+    # torch.finfo(bfloat16).eps is 2^-7, float16's 2^-10; TF32 has as many bits as float16.
+    bounds = {
+        name: (each.gradients, each.length, each.tensor, each.losses) for name, each in TRAINED_TOLERANCES.items()
+    }
+    for name, eps in (("bf16", 2**-7), ("fp16", 2**-10), ("tf32", 2**-10)):
+        assert bounds[name] == (8 * eps, 2 * eps, 16 * eps, 4 * eps)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "said"),
+    [
+        # What MiniLM showed in bf16 on a CPU.
+        ({"gradients": GRADIENTS | {"difference": 9.6e-3, "length": 1.1e-3, "worst_tensor": 2.1e-2}}, "holds", None),
+        # A gradient that is 5% too long is that far in every figure; 16 and 32 unit roundoffs would let it pass.
+        (
+            {"gradients": GRADIENTS | {"difference": 0.05, "length": 0.05, "worst_tensor": 0.05}},
+            "differs",
+            "the length of the gradients differs by 5.0e-02, more than 2e-02",
+        ),
+        # One tensor has half of its gradient, which is small among all.
+        (
+            {"gradients": GRADIENTS | {"difference": 0.01, "worst_tensor": 0.5, "worst_name": "b"}},
+            "differs",
+            "the gradient of a tensor differs by 5.0e-01 in b, more than 1e-01",
+        ),
+        ({"gradients": GRADIENTS | {"difference": 0.07}}, "differs", "gradients of the first step differ by 7.0e-02"),
+        ({"gradients": GRADIENTS | {"difference": None}}, "differs", "gradients of the first step differ by inf"),
+        ({"grad_norms": (2.0, 1.07)}, "differs", "gradient norms differ by 7.0e-02"),
+        ({"losses": (0.5, 0.26)}, "differs", "losses differ by 4.0e-02"),
+        ({"losses": (0.5, 0.2525)}, "holds", None),
+        ({"weights": {"a": "11", "b": "23"}}, "differs", "it begins with other weights (b)"),
+        ({"rows": ((1, 2), (0, 3))}, "differs", "a step takes other samples"),
+    ],
+)
+def test_what_trains_is_held_to_what_its_rounding_explains(changed, status, said):
+    found = compare_trained(REFERENCE, replace(REFERENCE, precision="bf16", **changed), "bf16")
+    assert (found.precision, found.status) == ("bf16", status)
+    assert said is None or said in str(found.reason)
+
+
+def test_fp16_and_tf32_are_held_to_an_eighth_of_that():
+    part = replace(REFERENCE, gradients=GRADIENTS | {"length": 5e-3})
+    statuses = {name: compare_trained(REFERENCE, part, name).status for name in TRAINED_TOLERANCES}
+    assert statuses == {"bf16": "holds", "fp16": "differs", "tf32": "differs", "fp32": "differs"}
+
+
+def test_the_worse_of_both_precisions_decides():
+    exact = Finding("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
+    holds, differs = Trained("bf16", "holds", gradient_difference=3e-3), Trained("bf16", "differs", "it is too long")
+    cannot = Trained("bf16", "cannot run", "no")
+    assert with_trained(exact, holds).status == "holds"
+    found = with_trained(exact, differs)
+    assert (found.status, found.reason) == ("differs", "in bf16: it is too long")
+    assert with_trained(exact, cannot).status == "cannot run"
+    assert with_trained(replace(exact, status="differs", reason="a"), cannot).reason == "a; in bf16: no"
+    assert with_trained(replace(exact, status="differs"), holds).status == "differs"
+    assert verdict([exact, differs]) == "differs"
+    assert cells(with_trained(exact, holds))[-1] == "3.0e-03"
+    assert cells(with_trained(exact, cannot))[-1] == cells(exact)[-1] == "-"
+    # As a file gives it back.
+    written = json.loads(json.dumps(with_trained(exact, holds).as_dict()))
+    assert cells(Finding(**written))[-1] == "3.0e-03"
+    assert trained_words({}) == ""
 
 
 @pytest.mark.parametrize(

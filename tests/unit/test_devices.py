@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.devices import ARITHMETICS, DEVICES, find_device
+from paratune.devices import ARITHMETICS, DEVICES, find_device, has_fast_fp64
 from paratune.units import GIB
 
 
@@ -91,3 +91,24 @@ def test_links_are_of_one_direction():
         device = find_device(name)
         assert device is not None
         assert device.link_bytes_per_s == num_links * each * 1e9
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "fast"),
+    [
+        # By their sheets: 67 and 67, 37 and 75, 1.3 and 82.6 TFLOP/s; T4 and L40S list no fp64.
+        ("NVIDIA H200", (9, 0), True),
+        ("NVIDIA B200", (10, 0), True),
+        ("NVIDIA GeForce RTX 4090", (8, 9), False),
+        ("Tesla T4", (7, 5), False),
+        ("AMD Instinct MI300X", None, True),
+        # By their capability: an A800 is an A100; a B300 has 10.3, and hardly any fp64.
+        ("NVIDIA A800-SXM4-80GB", (8, 0), True),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (9, 0), True),
+        ("NVIDIA B300 SXM6", (10, 3), False),
+        ("NVIDIA GeForce RTX 5080", (12, 0), False),
+        ("AMD Radeon RX 7900 XTX", None, False),
+    ],
+)
+def test_which_devices_are_fast_in_fp64(name, capability, fast):
+    assert has_fast_fp64(name, capability) is fast

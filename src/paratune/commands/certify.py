@@ -5,18 +5,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from paratune import certificate, records
-from paratune.certificate import TOLERANCES, Finding
+from paratune.certificate import TOLERANCES, TRAINED_TOLERANCES, Finding, Trained
 from paratune.config.batch_size import resolve_batch
 from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sections import run_path
+from paratune.config.sections import Config, run_path
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import traits_of
 from paratune.console import print_json, print_result, set_up_logging
@@ -102,20 +102,26 @@ def _try_all(
     """
     base = _run(loaded, reference, num_steps, scratch / "reference", None)
     about = records.read_json(scratch / "reference" / certificate.rank_file(0))["about"]
-    findings = [
-        _try(loaded, each, base, num_steps, scratch / f"part{number}") for number, each in enumerate(candidates)
-    ]
+    precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
+    trial = _Trial(loaded, base, num_steps, precision, scratch)
+    one_process = trial.trained(reference, "reference-trained") if precision else None
+    notes = []
+    if one_process is not None and one_process.status == "cannot run":
+        # Such as fp16 on a CPU: what says so is the device, and no strategy.
+        notes.append(f"not certified in {precision}, which cannot run here: {one_process.reason}")
+        trial, one_process = replace(trial, precision=None), None
+    findings = [trial.finding(each, f"part{number}") for number, each in enumerate(candidates)]
     less_exact = [each for each in findings if each.precision not in (None, base.precision)]
     return {
         "schema_version": certificate.SCHEMA_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "verdict": certificate.verdict(findings),
+        "verdict": certificate.verdict([*findings, *([one_process] if one_process else [])]),
         "command": sys.argv,
         "run": loaded.config.run.name,
         "config": loaded.values,
         "config_fingerprint": trained_fingerprint(loaded.values),
         "config_used": reference.values,
-        "notes": [f"{finding.strategy} in {finding.precision}" for finding in less_exact],
+        "notes": notes + [f"{finding.strategy} in {finding.precision}" for finding in less_exact],
         "seed": loaded.config.run.seed,
         **{key: about[key] for key in ("data", "model", "global_batch_size", "device", "versions", "code", "hardware")},
         "num_steps": num_steps,
@@ -123,6 +129,7 @@ def _try_all(
             name: asdict(TOLERANCES[name])
             for name in dict.fromkeys([base.precision, *(each.precision for each in less_exact if each.precision)])
         },
+        "trained_tolerance": {each: asdict(TRAINED_TOLERANCES[each]) for each in (trial.precision,) if each},
         "reference": {
             "strategy": "single",
             "precision": base.precision,
@@ -130,9 +137,64 @@ def _try_all(
             "weights_fingerprint": certificate.weights_fingerprint(base),
             "losses": base.losses,
             "grad_norms": base.grad_norms,
+            "trained": asdict(one_process) if one_process else None,
         },
         "strategies": [finding.as_dict() for finding in findings],
     }
+
+
+def _trained_precision(configured: str, exact: str, device: str) -> str | None:
+    """Return the precision that trains, where it has to be certified beside the exact one, else None.
+
+    On a CPU fp32 runs what fp64 runs; on a GPU it has kernels of its own.
+    """
+    if configured == exact or (configured == "fp32" and device == "cpu"):
+        return None
+    return configured if configured in TRAINED_TOLERANCES else None
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What all strategies are compared with, and how."""
+
+    loaded: LoadedConfig
+    base: certificate.Part
+    """What the reference did."""
+    num_steps: int
+    precision: str | None
+    """The one that trains; None where it is not certified by itself."""
+    scratch: Path
+
+    def finding(self, each: Candidate, folder: str) -> Finding:
+        """Run one strategy, exactly and then as it trains; what keeps it from running is a finding too.
+
+        One that can compute in nothing but the precision that trains runs once.
+
+        Raises:
+            Stopped: A signal came.
+        """
+        finding = _try(self.loaded, each, self.base, self.num_steps, self.scratch / folder)
+        if self.precision in (None, finding.precision) or finding.status == "cannot run":
+            return finding
+        return certificate.with_trained(finding, self.trained(each, f"{folder}-trained"))
+
+    def trained(self, each: Candidate, folder: str) -> Trained:
+        """Run one strategy in the precision that trains.
+
+        Raises:
+            Stopped: A signal came.
+        """
+        assert self.precision is not None
+        config = each.config.model_copy(update={"precision": self.precision})
+        path = self.scratch / folder
+        try:
+            _check(config, each.world_size, ("strategy", "precision"))
+            part = _run(self.loaded, each, self.num_steps, path, self.scratch / "reference", self.precision)
+        except Stopped:
+            raise
+        except ParatuneError as error:
+            return Trained(self.precision, "cannot run", str(error))
+        return certificate.compare_trained(self.base, part, self.precision)
 
 
 def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_steps: int, folder: Path) -> Finding:
@@ -151,18 +213,7 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
         status="cannot run",
     )
     try:
-        problems = [found for found in check(each.config) if any(key.startswith("strategy") for key in found.keys)]
-        if problems:
-            raise ConfigError("; ".join(problem.message for problem in problems))
-        traits = traits_of(strategy.kind, strategy_options(strategy))
-        if traits is not None:
-            check_world_size(traits, each.world_size, is_free=False)
-            resolve_batch(
-                each.config.batch,
-                data_world_size=each.world_size // traits.ranks_per_replica,
-                num_micro_batches=traits.num_micro_batches,
-                micro_batch_multiple=traits.micro_batch_multiple,
-            )
+        _check(each.config, each.world_size, ("strategy",))
         part = _run(loaded, each, num_steps, folder, folder.with_name("reference"))
     except Stopped:
         raise
@@ -171,17 +222,51 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
     return replace(finding, **certificate.compare(base, part))
 
 
+def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
+    """Check a strategy before its processes start.
+
+    Raises:
+        ParatuneError: It cannot be run; of the problems of a configuration, those of these sections count.
+    """
+    problems = [problem for problem in check(config) if any(key.startswith(sections) for key in problem.keys)]
+    if problems:
+        raise ConfigError("; ".join(problem.message for problem in problems))
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    if traits is not None:
+        check_world_size(traits, world_size, is_free=False)
+        resolve_batch(
+            config.batch,
+            data_world_size=world_size // traits.ranks_per_replica,
+            num_micro_batches=traits.num_micro_batches,
+            micro_batch_multiple=traits.micro_batch_multiple,
+        )
+
+
 def _run(
-    loaded: LoadedConfig, each: Candidate, num_steps: int, folder: Path, reference: Path | None
+    loaded: LoadedConfig,
+    each: Candidate,
+    num_steps: int,
+    folder: Path,
+    reference: Path | None,
+    precision: str | None = None,
 ) -> certificate.Part:
     """Start the processes of a strategy, wait for them, and return what they did.
+
+    Args:
+        loaded: The user's configuration.
+        each: The strategy.
+        num_steps: Optimizer steps.
+        folder: Is made, for what the processes write.
+        reference: Folder of the reference; None in the reference itself.
+        precision: The one that trains; None for the most exact one.
 
     Raises:
         ParatuneError: They could not do it, or a signal came.
     """
     folder.mkdir()
     processes = f"{each.world_size} process{'es' * (each.world_size > 1)}"
-    log.info("%s: %s", f"reference ({each.name})" if reference is None else each.name, processes)
+    name = f"reference ({each.name})" if reference is None else each.name
+    log.info("%s: %s%s", name, processes, f" in {precision}" if precision else "")
     traits = traits_of(each.config.strategy.kind, strategy_options(each.config.strategy))
     job = {
         "name": each.name,
@@ -191,6 +276,7 @@ def _run(
         "exact": traits is None or "precision=fp64" not in traits.excludes,
         "folder": str(folder),
         "reference": str(reference) if reference else None,
+        "precision": precision,
     }
     records.write_json(folder / "job.json", job)
     code = launch([str(folder / "job.json")], each.world_size, program=PROGRAM)
@@ -214,6 +300,12 @@ def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
     return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}")
 
 
+def _one_process(trained: Mapping[str, Any]) -> str:
+    difference = trained["gradient_difference"]
+    figure = "" if difference is None else f"{difference:.1e}, "
+    return f"{figure}{trained['status']}" + (f" ({trained['reason']})" if trained["reason"] else "")
+
+
 def _show(record: Mapping[str, Any], path: Path) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -227,8 +319,10 @@ def _show(record: Mapping[str, Any], path: Path) -> None:
         "Beside one process (single): same samples, same order, same initial weights, and the largest relative "
         f"differences (allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}).",
     ]
-    print_result(Text(plain(lines[0])))
-    print_result(Text(plain(lines[1])))
+    if words := certificate.trained_words(record["trained_tolerance"]):
+        lines.append(f"{words}; one process itself: {_one_process(reference['trained'])}.")
+    for line in lines:
+        print_result(Text(plain(line)))
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("strategy", overflow="fold")
     for name in certificate.COLUMNS[1:-1]:

@@ -78,7 +78,7 @@ def calibrate_command(*, as_json: bool, speaks: bool) -> dict[str, Any]:
             print_result(Text(plain(line)))
     by_threads = {str(threads): constants.as_json() for threads, constants in found.by_threads.items()}
     about = {"machine": found.machine.name, "path": str(found.path), "seconds": found.seconds}
-    return {**about, "by_threads": by_threads}
+    return {**about, "launching": dict(found.launching), "by_threads": by_threads}
 
 
 def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:

@@ -260,8 +260,9 @@ class Measure(Section):
     """Steps from one sample of the gradient noise scale to the next, for which the gradients of the micro-batches of a
     step are looked at one by one; null for none."""
     profile_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps behind the warm-up that run under torch.profiler, to measure how long ranks exchange data and how much of
-    that is hidden behind computing; left out of medians and rates. Fewer where an evaluation or a checkpoint comes."""
+    """Steps behind the warm-up that run under torch.profiler, to see which operators and kernels take most time, how
+    idle the device is, and how long ranks exchange data; left out of medians and rates. Fewer where an evaluation or a
+    checkpoint comes. Each rank writes a trace."""
     sample_every_s: Annotated[float, Field(ge=0.1)] | None = 1.0
     """Seconds between two samples of how busy devices are, of their memory and power; null takes none."""
     plan: bool = True

@@ -1,14 +1,18 @@
-"""A few steps under torch.profiler, to learn how long collectives run and how much of that hides behind computing."""
+"""A few steps under torch.profiler: which operators and kernels take the time, and how long collectives run, of which a
+part hides behind computing.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from paratune.engine.operators import operator_values, totals_of, write_trace
 from paratune.engine.recorder import Recorder
 from paratune.metrics.intervals import Interval, intersection, length, union
 
@@ -31,9 +35,28 @@ class Span:
 class StepProfiler:
     """Profiles the first `num_steps` steps behind the warm-up, fewer where something comes between them."""
 
-    def __init__(self, device: torch.device, num_steps: int, *, warmup_steps: int) -> None:
-        """Profile steps of this session; 0 steps profile nothing."""
+    def __init__(
+        self,
+        device: torch.device,
+        num_steps: int,
+        *,
+        warmup_steps: int,
+        folder: Path,
+        rank: int = 0,
+        exchanges: bool = False,
+    ) -> None:
+        """Profile steps of this session; 0 steps profile nothing.
+
+        Args:
+            device: Of this rank.
+            num_steps: Steps that are profiled at most.
+            warmup_steps: Steps before them.
+            folder: Of the run, for the trace.
+            rank: This one.
+            exchanges: Whether there are other ranks to exchange data with.
+        """
         self._device = device
+        self._folder, self._rank, self._exchanges = folder, rank, exchanges
         self._steps_left = num_steps
         self._steps_before = warmup_steps
         self._num_steps = 0
@@ -54,7 +77,8 @@ class StepProfiler:
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would say on stderr that it began
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])]
         self._running = ExitStack()
-        self._profile = self._running.enter_context(profile(activities=activities))
+        # acc_events: before PyTorch 2.12 the profiler warns that events of several cycles are lost; here is one cycle.
+        self._profile = self._running.enter_context(profile(activities=activities, acc_events=True))
         self._wait_for_device()
         self._running.enter_context(record_function(_WINDOW))
         self.is_running = True
@@ -80,9 +104,25 @@ class StepProfiler:
         self._wait_for_device()
         self.is_running, self._steps_left = False, 0
         self._running.close()
+        recorder.add("profile", step=step, num_steps=self._num_steps, **self._values())
+        del self._profile  # with all of its events
+
+    def _values(self) -> dict[str, Any]:
+        """Return what was seen, and write the trace."""
         kind: Literal["nccl", "gloo"] = "nccl" if self._device.type == "cuda" else "gloo"
-        found = exchanged(_spans(self._profile), kind)
-        recorder.add("profile", step=step, num_steps=self._num_steps, kind=kind, **found)
+        spans = _spans(self._profile)
+        exchange = exchanged(spans, kind)
+        if not self._exchanges:
+            exchange |= {"communication_ms": None, "exposed_ms": None}
+        operators = operator_values(
+            totals_of(self._profile),
+            window=_window(spans),
+            host=[(span.begin, span.end) for span in spans if not (span.on_device or span.is_mark)],
+            kernels=[(span.begin, span.end) for span in spans if span.on_device and not span.is_mark],
+            has_device=self._device.type == "cuda",
+        )
+        trace = write_trace(self._profile, self._folder, self._rank)
+        return {"kind": kind if self._exchanges else None, **exchange, **operators, "trace": trace}
 
     def _wait_for_device(self) -> None:
         if self._device.type == "cuda":
@@ -99,7 +139,7 @@ def exchanged(spans: Sequence[Span], kind: Literal["nccl", "gloo"]) -> dict[str,
         spans: Of one rank, with the mark that is around all profiled steps.
         kind: Which library sends.
     """
-    window = union((span.begin, span.end) for span in spans if span.name == _WINDOW and not span.on_device)
+    window = _window(spans)
     if kind == "nccl":
         kernels = [span for span in spans if span.on_device and not span.is_mark]
         if not kernels:  # no access to the GPU's counters, or another profiler has them
@@ -125,7 +165,7 @@ def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> 
         profiles: The last `profile` event of each rank of the session, if it has one.
         reason: Why there is none, where that is known.
     """
-    all_ranks = list(profiles)
+    all_ranks = [each for each in profiles if each["kind"] is not None]
     found = [each for each in all_ranks if each["communication_ms"] is not None]
     wall_ms = sum(each["wall_ms"] for each in found)
     if len(found) < len(all_ranks):
@@ -142,6 +182,10 @@ def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> 
         "kind": found[0]["kind"],
         "reason": None,
     }
+
+
+def _window(spans: Sequence[Span]) -> list[Interval]:
+    return union((span.begin, span.end) for span in spans if span.name == _WINDOW and not span.on_device)
 
 
 def _times(spans: Iterable[Span]) -> list[Interval]:

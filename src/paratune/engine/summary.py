@@ -8,6 +8,7 @@ from typing import Any
 from paratune.config.traits import Traits
 from paratune.efficiency import noise_summary
 from paratune.engine.loop import Progress
+from paratune.engine.operators import profile_summary
 from paratune.engine.profiling import communication
 from paratune.metrics.stragglers import stragglers
 from paratune.metrics.throughput import rates, wall_s
@@ -30,6 +31,7 @@ def summarise(
     traits: Traits,
     noise_reason: str | None = None,
     profile_reason: str | None = None,
+    communication_reason: str | None = None,
 ) -> dict[str, Any]:
     """Return the content of summary.json without scores (see docs/records.md).
 
@@ -47,13 +49,14 @@ def summarise(
         traits: Of the strategy of the last session.
         noise_reason: Why the noise scale was not sampled.
         profile_reason: Why no step was profiled.
+        communication_reason: Why no exchange of data was measured.
     """
     # Also of ranks that are no more: a run may have been gone on with on fewer of them.
     events = {rank: list(read_events(folder, rank)) for rank in sorted({*event_ranks(folder), *range(world_size)})}
     steps = {rank: [event for event in own if event["event"] == "step"] for rank, own in events.items()}
     last = [_last_session(events[rank]) for rank in range(world_size)]
     counted = [event for event in steps[0] if not event["warmup"]]
-    profiles = (event for own in last for event in own if event["event"] == "profile")
+    profiles = [event for own in last for event in own if event["event"] == "profile"]
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -71,7 +74,8 @@ def summarise(
         "best": progress.best,
         "recorder": recorder,
         "noise_scale": noise_summary(counted, global_batch_size=global_batch_size, reason=noise_reason),
-        "communication": communication(profiles, profile_reason),
+        "communication": communication(profiles, communication_reason),
+        "profile": profile_summary(profiles, profile_reason),
         "stragglers": stragglers(last, traits.own_phases, traits.kind),
     }
 

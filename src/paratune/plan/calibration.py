@@ -1,7 +1,7 @@
 """What was measured on a machine: one JSON file each in the user's cache folder, read whenever one plans for it.
 
-No torch at import. A probe takes about half a minute for each number of threads; on GPUs it has not been tried: no
-accelerator was at hand.
+No torch at import. It takes about half a minute for each number of threads of a CPU. On GPUs no figure of it has been
+checked yet: the whole of it has run on stand-ins of CUDA tensors, which have a device and no numbers.
 """
 
 import datetime
@@ -10,9 +10,9 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paratune import hardware, records
 from paratune.errors import ConfigError
@@ -20,7 +20,15 @@ from paratune.plan.constants import KINDS, Constant, Constants
 from paratune.plan.machine import Machine, calibrated, unmeasured
 from paratune.units import format_number
 
+if TYPE_CHECKING:
+    from paratune.plan.target import Target
+
 SCHEMA_VERSION = 1
+_LAUNCHING = {
+    "eager_host_s": "the host, for one call of a tiny kernel",
+    "eager_device_s": "the device, for a tiny kernel that waits in its queue",
+    "graph_device_s": "the device, for a tiny kernel of a CUDA graph that is replayed",
+}
 _UNITS = (("bytes/s", " GB/s", 1e9), ("FLOP/s", " GFLOP/s", 1e9), ("seconds", " us", 1e-6))
 """How a figure is shown, by how its meaning begins: unit, and what it is divided by."""
 
@@ -88,7 +96,11 @@ def keep_refined(machine: Machine, refined: Mapping[int, Constants], runs: Seque
     Raises:
         CheckpointError: It cannot be written.
     """
-    return store(machine.name, {**machine.by_threads, **refined}, refined_by=[*refined_by(machine.name), *runs])
+    path = calibration_file(machine.name)
+    written = records.read_json(path) if path.exists() else {}
+    about = {key: written[key] for key in ("measured", "launching") if key in written}
+    about["refined_by"] = [*refined_by(machine.name), *runs]
+    return store(machine.name, {**machine.by_threads, **refined}, **about)
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,8 @@ class Calibration:
     path: Path
     """Where they are kept."""
     seconds: float
+    launching: Mapping[str, float] = field(default_factory=dict)
+    """Of a GPU: seconds of a tiny kernel, by `anchors.launch_facts`; no prediction uses them."""
 
     def lines(self) -> list[str]:
         """Return what was found, for people: each figure with its bounds and how it was taken."""
@@ -110,6 +124,8 @@ class Calibration:
             if not self.machine.is_cuda:
                 found.append(f"with {threads} thread{'s' * (threads > 1)} in a process:")
             found += [f"  {name}: {_said(name, constants[name])}" for name in constants]
+        for name, seconds in self.launching.items():
+            found.append(f"  {name}: {format_number(1e6 * seconds, 3)} us: {_LAUNCHING[name]}; no prediction uses it")
         return found
 
 
@@ -137,10 +153,10 @@ def calibrate(say: Callable[[str], None] = lambda text: None) -> Calibration:
     """
     begin = time.perf_counter()
     machine = unmeasured()
-    found = _on_cuda(say) if machine.is_cuda else _on_cpu(machine, say)
-    about = {"measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+    found, launching = _on_cuda(say) if machine.is_cuda else (_on_cpu(machine, say), {})
+    about = {"measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "launching": launching}
     path = store(machine.name, found, **about)
-    return Calibration(calibrated(machine, found), found, path, time.perf_counter() - begin)
+    return Calibration(calibrated(machine, found), found, path, time.perf_counter() - begin, launching)
 
 
 def _on_cpu(machine: Machine, say: Callable[[str], None]) -> dict[int, Constants]:
@@ -148,50 +164,60 @@ def _on_cpu(machine: Machine, say: Callable[[str], None]) -> dict[int, Constants
     import torch
 
     from paratune.plan.probe_links import link_figures
+    from paratune.plan.target import cpu_target
 
-    device, before = torch.device("cpu"), torch.get_num_threads()
+    before = torch.get_num_threads()
     given = os.environ.get("OMP_NUM_THREADS", "")
     threads = {int(given)} if given.isdigit() and int(given) else {1, max(1, int(machine.num_cores or 1))}
     say("two processes that exchange bytes")
-    links = dict(link_figures(device, min(threads)))
-    found = {}
+    links = dict(link_figures(torch.device("cpu"), min(threads)))
+    measured = {}
     try:
-        for each in sorted(threads):
-            torch.set_num_threads(each)
-            say(f"kernels, with {each} thread{'s' * (each > 1)}")
-            found[each] = _kernels(device, ("fp32", *_half_of_cpu()), links)
+        for count in sorted(threads):
+            torch.set_num_threads(count)
+            say(f"kernels, with {count} thread{'s' * (count > 1)}")
+            measured[count] = kernels_of(cpu_target(), ("fp32", *_half_of_cpu()), links)
     finally:
         torch.set_num_threads(before)
-    return found
+    return measured
 
 
 def _half_of_cpu() -> tuple[str, ...]:
     return ("bf16",) if hardware.BF16_FLAGS & set(hardware.cpu_flags() or ()) else ()
 
 
-def _on_cuda(say: Callable[[str], None]) -> dict[int, Constants]:
+def _on_cuda(say: Callable[[str], None]) -> tuple[dict[int, Constants], dict[str, float]]:
+    """Measure the current CUDA device, and two of them where there are; return the figures, and facts of launching."""
     import torch
 
+    from paratune.plan.anchors import launch_facts
     from paratune.plan.probe_links import link_figures
+    from paratune.plan.target import cuda_target
 
-    device = torch.device("cuda")
     arithmetics = ["fp32", "fp16"]
     arithmetics += ["tf32"] if torch.cuda.is_tf32_supported() else []
     arithmetics += ["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []
     links: dict[str, Constant] = {}
     if torch.cuda.device_count() > 1:
         say("two processes that exchange bytes")
-        links = dict(link_figures(device, torch.get_num_threads()))
+        links = dict(link_figures(torch.device("cuda"), torch.get_num_threads()))
     say("kernels")
-    return {1: _kernels(device, arithmetics, links)}
+    target = cuda_target()
+    return {1: kernels_of(target, arithmetics, links)}, launch_facts(target)
 
 
-def _kernels(device: Any, arithmetics: Sequence[str], links: Mapping[str, Constant]) -> Constants:
-    """Measure what one process does; figures that rest on others are measured behind them."""
+def kernels_of(target: "Target", arithmetics: Sequence[str], links: Mapping[str, Constant]) -> Constants:
+    """Return what one process does on a device; figures that rest on others are measured after them.
+
+    Args:
+        target: What is measured.
+        arithmetics: In which products are measured, of `devices.ARITHMETICS`.
+        links: What lies between two ranks, measured before.
+    """
     from paratune.plan.anchors import factor_figures, launch_figures
     from paratune.plan.probes import kernel_figures
     from paratune.plan.uncalibrated import for_every_machine
 
-    found = {**for_every_machine(), **links, **dict(kernel_figures(device, arithmetics))}
-    found |= dict(launch_figures(device))
-    return Constants({**found, **dict(factor_figures(device, Constants(found)))})
+    measured = {**for_every_machine(), **links, **dict(kernel_figures(target, arithmetics))}
+    measured |= dict(launch_figures(target))
+    return Constants({**measured, **dict(factor_figures(target, Constants(measured)))})

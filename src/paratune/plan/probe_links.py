@@ -1,6 +1,6 @@
 """Two processes on this machine: how fast they exchange bytes, how much they hold each other up, what overlaps.
 
-On CUDA (NCCL, two GPUs) it has not been tried: no accelerator was at hand.
+On CUDA (NCCL, two GPUs) it has not been run.
 """
 
 import json
@@ -9,9 +9,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -22,16 +22,39 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.optim import AdamW
 
 from paratune.errors import LaunchError
+from paratune.plan.clock import Call, Clock, EventClock, HostClock, Measured, measure
 from paratune.plan.constants import Constant
-from paratune.plan.probes import Measured, measure, seconds_of
 
 NUM_RANKS = 2
 _LIMIT_S = 300
-_SMALL, _LARGE = 1 << 8, 1 << 22
-"""Numbers of float32 that are summed: what costs latency, and what costs bandwidth (16 MiB, near DDP's bucket)."""
 _REPEATS = 7
 _SHARDS = 50
 """Tensors that are updated."""
+
+
+@dataclass(frozen=True)
+class LinkSizes:
+    """What two ranks exchange and compute."""
+
+    large: int
+    """Numbers of float32 that are summed, what costs bandwidth; `small` costs latency."""
+    width: int
+    """Of the square matrices that are multiplied."""
+    numbers: int
+    """Of the tensor that is added."""
+    calls: int
+    """Of a collective between two readings of the clock."""
+    small: int = 1 << 8
+
+    @property
+    def large_text(self) -> str:
+        return f"{4 * self.large >> 20} MiB"
+
+
+ON_CPU = LinkSizes(large=1 << 22, width=768, numbers=1 << 20, calls=1)
+"""16 MiB, near DDP's bucket."""
+ON_GPU = LinkSizes(large=1 << 26, width=4096, numbers=1 << 25, calls=8)
+"""256 MiB take 0.6 ms over 450 GB/s, several times what launching a collective takes."""
 
 
 def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, Constant]]:
@@ -50,25 +73,25 @@ def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, 
         _wait(processes)
         values = json.loads(found.read_text("utf-8"))
     times = {name: Measured(*each) for name, each in values.items()}
-    yield from figures_of(times)
+    yield from figures_of(times, ON_GPU if device.type == "cuda" else ON_CPU)
 
 
-def figures_of(times: dict[str, Measured]) -> Iterator[tuple[str, Constant]]:
+def figures_of(times: dict[str, Measured], sizes: LinkSizes) -> Iterator[tuple[str, Constant]]:
     """Yield the figures of what two ranks measured: small, large, alone, together and beside (see `_measured`)."""
     small, large = times["small"], times["large"]
     # Of two ranks an all-reduce moves n bytes in each direction, in two steps.
     seconds = max(large.fastest_s - small.fastest_s, 0.1 * large.fastest_s)
-    rate, latency = 4 * _LARGE / seconds, small.fastest_s / 2
+    rate, latency = 4 * sizes.large / seconds, small.fastest_s / 2
     slower = 1 + large.spread
     for name in ("gather", "scatter"):
-        # Each rank has half of the 16 MiB, and sends that.
-        half = 2 * _LARGE / max(times[name].fastest_s - small.fastest_s / 2, 0.1 * times[name].fastest_s)
+        # Each rank has half of the bytes, and sends that.
+        half = 2 * sizes.large / max(times[name].fastest_s - small.fastest_s / 2, 0.1 * times[name].fastest_s)
         spread = max(1.2, 1 + times[name].spread)
-        yield f"link.{name}", Constant(half, half / spread, half * 1.2, _said("16 MiB", times[name], name))
+        yield f"link.{name}", Constant(half, half / spread, half * 1.2, _said(sizes.large_text, times[name], name))
     shard = times["shards"].fastest_s / _SHARDS
     source = f"measured: AdamW on {_SHARDS} small shards, median {times['shards'].spread:.0%} slower"
     yield "adamw.shard", Constant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
-    yield "link", Constant(rate, rate / max(1.2, slower), rate * 1.2, _said("16 MiB", large))
+    yield "link", Constant(rate, rate / max(1.2, slower), rate * 1.2, _said(sizes.large_text, large))
     yield "link.latency", Constant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small))
     ratio = max(1.0, times["together"].fastest_s / times["alone"].fastest_s)
     source = f"measured: products and sums by both, {ratio:.2f} of the time of one alone"
@@ -129,6 +152,7 @@ def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
         rank=rank,
         world_size=NUM_RANKS,
         timeout=timedelta(seconds=_LIMIT_S),
+        device_id=device if kind == "cuda" else None,
     )
     try:
         times = _measured(rank, device)
@@ -142,8 +166,11 @@ def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
 
 def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
     """Measure all-reduces of two sizes, computing by rank 0 alone, by both, and beside an all-reduce."""
-    small, large = (torch.ones(size, device=device) for size in (_SMALL, _LARGE))
-    a, x = torch.randn(768, 768, device=device), torch.randn(1 << 20, device=device)
+    on_cuda = device.type == "cuda"
+    sizes = ON_GPU if on_cuda else ON_CPU
+    small, large = (torch.ones(size, device=device) for size in (sizes.small, sizes.large))
+    a, x = torch.randn(sizes.width, sizes.width, device=device), torch.randn(sizes.numbers, device=device)
+    clock: Clock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostClock()
 
     def compute() -> None:
         for _ in range(8):
@@ -156,29 +183,50 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
         assert work is not None
         work.wait()
 
-    def fixed(call: Any, times: int) -> Measured:
+    def fixed(call: Call, calls: int) -> Measured:
         # All ranks call equally often: what they measure themselves would not be the same number.
-        return measure_fixed(call, times, device)
+        return measure_fixed(call, calls, clock)
 
-    found = {"small": fixed(lambda: dist.all_reduce(small), 20), "large": fixed(lambda: dist.all_reduce(large), 1)}
-    half = torch.ones(_LARGE // NUM_RANKS, device=device)
-    found["gather"] = fixed(lambda: _collective("all_gather_single", "all_gather_into_tensor")(large, half), 1)
-    found["scatter"] = fixed(lambda: _collective("reduce_scatter_single", "reduce_scatter_tensor")(half, large), 1)
-    found["shards"] = fixed(_update_of_shards(device), 1)
+    all_gather = _collective("all_gather_single", "all_gather_into_tensor")
+    reduce_scatter = _collective("reduce_scatter_single", "reduce_scatter_tensor")
+    half = torch.ones(sizes.large // NUM_RANKS, device=device)
+    times = {
+        "small": fixed(lambda: dist.all_reduce(small), 20),
+        "large": fixed(lambda: dist.all_reduce(large), sizes.calls),
+        "gather": fixed(lambda: all_gather(large, half), sizes.calls),
+        "scatter": fixed(lambda: reduce_scatter(half, large), sizes.calls),
+        "shards": _measure_update(device),
+    }
     dist.barrier()
     if rank == 0:
-        found["alone"] = measure(compute, device, repeats=_REPEATS)
+        times["alone"] = measure(compute, EventClock(device) if on_cuda else clock, repeats=_REPEATS)
     dist.barrier()
-    found["together"] = fixed(compute, 2)
+    times["together"] = fixed(compute, 2)
     dist.barrier()
-    found["beside"] = fixed(beside, 1)
-    return found
+    times["beside"] = fixed(beside, 1)
+    return times
 
 
 def _collective(name: str, old_name: str) -> Callable[..., Any]:
     """Return a collective by its name since PyTorch 2.13, which warns of the old one."""
-    found: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, old_name)
-    return found
+    collective: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, old_name)
+    return collective
+
+
+def _measure_update(device: torch.device) -> Measured:
+    """Time the update of shards as a run sees it: of small ones the host takes longer than the device."""
+    call = _update_of_shards(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else _do_nothing
+
+    def waited() -> None:
+        call()
+        wait()
+
+    return measure_fixed(waited, 1, HostClock())
+
+
+def _do_nothing() -> None:
+    return
 
 
 def _update_of_shards(device: torch.device) -> Callable[[], None]:
@@ -200,11 +248,11 @@ def _update_of_shards(device: torch.device) -> Callable[[], None]:
     return call
 
 
-def measure_fixed(call: Any, times: int, device: torch.device) -> Measured:
-    """Time a call that all ranks make together, the same number of times each."""
+def measure_fixed(call: Call, calls: int, clock: Clock) -> Measured:
+    """Time a call that all ranks make together, the same number of times on each."""
     call()
-    each = []
+    times = []
     for _ in range(_REPEATS):
         dist.barrier()
-        each.append(seconds_of(call, times, device) / times)
-    return Measured(min(each), median(each))
+        times.append(clock.device_s(call, calls) / calls)
+    return Measured.of_times(times)

@@ -51,7 +51,8 @@ class Certificate:
         """Return it as plain data, as in report.json."""
         strategies = [{"strategy": one.strategy, "world_size": one.world_size, "status": one.status,
                        "reason": one.reason, "gradient_difference": one.gradient_difference,
-                       "loss_difference": one.loss_difference} for one in self.findings]  # fmt: skip
+                       "loss_difference": one.loss_difference, "trained": one.trained}
+                      for one in self.findings]  # fmt: skip
         return {"path": str(self.path), "verdict": self.verdict, "runs": list(self.runs), "strategies": strategies}
 
 
@@ -137,8 +138,16 @@ def _read(path: Path) -> Certificate:
         return Certificate(
             path=path,
             verdict=str(value["verdict"]),
-            how=f"{value['num_steps']} steps of {value['global_batch_size']} samples in {precision}; "
-            f"allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}",
+            how="; ".join(
+                filter(
+                    None,
+                    (
+                        f"{value['num_steps']} steps of {value['global_batch_size']} samples in {precision}",
+                        f"allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}",
+                        certificate.trained_words(value.get("trained_tolerance", {})),
+                    ),
+                )
+            ),
             findings=findings,
             rows=tuple((each.strategy, str(each.world_size), *cells(each), each.status) for each in findings),
             trains=(

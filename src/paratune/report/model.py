@@ -199,7 +199,7 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
         yield f"no step was measured: all {_count(steps)} were warm-up, so rates and phases are n/a."
     else:
         first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"
-        profiled = run.number("summary.communication.num_steps")
+        profiled = run.number("summary.profile.num_steps") or run.number("summary.communication.num_steps")
         too = f"; so are {_count(profiled)} steps under the profiler" if profiled else ""
         yield f"{_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}{too}."
     stops = run.number("summary.num_interruptions")

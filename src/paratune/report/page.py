@@ -9,6 +9,7 @@ from paratune import __version__
 from paratune.report import page_figures, page_tables
 from paratune.report.contents import Contents
 from paratune.report.model import GENERATOR, Report
+from paratune.report.profile_tables import has_profile
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, escape, join, some_names, tag
 
@@ -84,6 +85,9 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
         yield "seeds", "Spread over seeds", _titled(found, "seeds")
     yield "loss", "Loss", page_figures.loss(found)
     yield "phases", "Where a step's time goes", page_figures.phases(found)
+    if any(has_profile(run) for run in found.report.runs):
+        profiles = [_titled(found, kind) for kind in ("operators", "kernels")]
+        yield "profile", "Under the profiler", join(profiles)
     yield "memory", "Memory", page_figures.memory(found)
     if not all(run.is_probe for run in found.report.runs):
         yield "quality", "Predictions", page_figures.quality(found)

@@ -35,6 +35,8 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
         yield PaperSection("Spread over seeds", list(found.tables_of("seeds")))
     yield PaperSection("Loss", [*found.loss, *found.tables_of("losses")])
     yield PaperSection("Where a step's time goes", [*found.phases, tables["phases"]])
+    if profiles := [*found.tables_of("operators"), *found.tables_of("kernels")]:
+        yield PaperSection("Under the profiler", profiles)
     if found.memory:
         yield PaperSection("Memory", [*found.memory, tables["memory"]])
     predictions: list[Drawing | Table | str] = [*found.predictions.values(), *found.missing.values()]

@@ -14,6 +14,7 @@ from paratune.report.certificates import Certificate
 from paratune.report.machine import hardware_facts, setting_text, software_facts
 from paratune.report.model import MAX_CLASSES, Report, SeedGroup, class_names, confusion_of, rank_memory
 from paratune.report.pictures import Predictions
+from paratune.report.profile_tables import profile_tables
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, byte_unit, decimals, numbers
 from paratune.report.speed_rows import PHASE_NAMES
@@ -54,6 +55,8 @@ def run_tables(report: Report, predictions: Mapping[str, Predictions]) -> Iterat
     yield from (seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
     yield from (table for run in few.runs if (table := losses(few, run)) is not None)
     yield phase_contents(report)
+    for run in few.runs:
+        yield from profile_tables(run, table_key(few, run, "operators"))
     yield memory(few)
     for run in few.runs:
         if run.name in predictions:

@@ -1,7 +1,7 @@
 """The comparison in a terminal: as many runs beside each other as fit, the others below; of many each is a line."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -9,14 +9,18 @@ from rich.text import Text
 
 from paratune.report.baseline import Against
 from paratune.report.model import Report
+from paratune.report.profile_tables import has_profile, profile_tables
 from paratune.report.rows import Row
 from paratune.report.run_tables import MAX_RUNS, every_run
+from paratune.report.tabular import Table as TableOfReport
 from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import shorten, shorten_all
 from paratune.text import plain
 
 _NAME_WIDTH = 28
 _GAP = 2
+_MAX_OPERATORS = 8
+"""Of each run; files have more."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class TerminalReport:
             yield from rich_table(every_run(self.report), options.max_width)
         else:
             yield from self._comparison(options.max_width)
+            for run in filter(has_profile, self.report.runs):
+                for table in profile_tables(run, "operators"):
+                    yield from rich_table(_first_lines(table), options.max_width)
         if self.report.against is not None:
             yield from _changes(self.report.against)
         yield from _remarks(self.report)
@@ -42,6 +49,13 @@ class TerminalReport:
             known = [row for row in rows if any(row.cells[position].says_something for position in columns)]
             yield _table(self.report, known, columns)
             yield Text()
+
+
+def _first_lines(table: TableOfReport) -> TableOfReport:
+    """Return a table of a profile as short as a terminal needs it; names of kernels are cut."""
+    chosen = table.lines[:_MAX_OPERATORS]
+    lines = ((replace(name, text=shorten(name.text, 2 * _NAME_WIDTH)), *rest) for name, *rest in chosen)
+    return replace(table, lines=tuple(lines))
 
 
 def terminal_table(report: Report) -> TerminalReport:

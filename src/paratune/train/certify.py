@@ -5,14 +5,13 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -23,6 +22,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.console import Display, set_up_logging
 from paratune.data.load import split_records
+from paratune.devices import has_fast_fp64
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_OK, ConfigError, ParatuneError, Stopped
@@ -30,6 +30,7 @@ from paratune.models.load import load_config, say_what_is_new
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import Place, place_from_environment
 from paratune.strategies.protocol import Strategy
+from paratune.train.gradients import Differences, compare_gradients
 from paratune.train.meet import met
 from paratune.train.prepare import (
     Prepared,
@@ -43,9 +44,8 @@ from paratune.train.prepare import (
 )
 from paratune.train.record import model_facts
 
-FLOORS = {torch.float64: 1e-6, torch.float32: 1e-2}
-"""The least by which a difference of gradients is divided, as a share of the largest entry of all. Some gradients are 0
-by construction (a bias before a softmax): what is computed of them is rounding, and rounding divided by itself."""
+_MAX_OVERFLOWS = 32
+"""Times that a step of fp16 is repeated: each overflow halves the loss scale (2^16 at first), no more."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,13 @@ class Job:
     """Its file."""
     num_steps: int
     exact: bool
-    """Whether the strategy can do fp64, which is taken on a CPU."""
+    """Whether the strategy can do fp64, which is taken where the device does it fast enough."""
     folder: str
     """Where it writes what it did."""
     reference: str | None
     """Folder of the reference, whose gradients are compared with; None in the reference itself."""
+    precision: str | None = None
+    """The precision that trains; None for fp64, or that of `values` where strategy or device cannot do it fast."""
 
 
 def run_job(path: Path, stop: StopRequest) -> int:
@@ -91,9 +93,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
         ParatuneError: The strategy cannot be run as it is configured, or a signal came.
     """
     config = Config.model_validate(job.values)
-    on_cpu = choose_device(config.device, place).type == "cpu"
-    # fp64 is what tells a mistake from rounding; most GPUs do it too slowly.
-    values = {**job.values, "precision": "fp64" if on_cpu and job.exact else "fp32"}
+    values = {**job.values, "precision": job.precision or _most_exact(choose_device(config.device, place), job)}
     loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
     display = Display(speaks=place.rank == 0)
     prepared = without_dropout(prepare(loaded, place, stop, display))
@@ -129,6 +129,16 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
     return outcome
 
 
+def _most_exact(device: torch.device, job: Job) -> str:
+    """Return fp64, which tells a mistake from rounding, where strategy and device can do it fast enough."""
+    is_fast = device.type == "cpu"
+    if device.type == "cuda":
+        # Of AMD's chips the capability says something else; those that are listed are known by their names.
+        capability = None if torch.version.hip else torch.cuda.get_device_capability(device)
+        is_fast = has_fast_fp64(torch.cuda.get_device_name(device), capability)
+    return "fp64" if job.exact and is_fast else str(job.values["precision"])
+
+
 def _step(
     prepared: Prepared,
     strategy: Strategy,
@@ -138,16 +148,19 @@ def _step(
     outcome: dict[str, Any],
 ) -> None:
     train = prepared.config.train
-    seed_step(prepared.config.run.seed, step, strategy.layout.rank)
-    loss = strategy.forward_backward(
-        [batch.to(prepared.device) for batch in micro_batches], lambda _phase: nullcontext()
-    )
-    optimizer.set_learning_rate(step)
-    # The first step is not clipped: clipping would hide a gradient of the right direction and the wrong length.
-    norm = strategy.optimizer_step(None if step == 0 else train.max_grad_norm)
+    for _ in range(_MAX_OVERFLOWS if prepared.precision.scales_loss else 1):
+        seed_step(prepared.config.run.seed, step, strategy.layout.rank)
+        loss = strategy.forward_backward(
+            [batch.to(prepared.device) for batch in micro_batches], lambda _phase: nullcontext()
+        )
+        optimizer.set_learning_rate(step)
+        # The first step is not clipped: clipping would hide a gradient of the right direction and the wrong length.
+        norm = float(strategy.optimizer_step(None if step == 0 else train.max_grad_norm))
+        if math.isfinite(norm):
+            break
     outcome["rows"].append([int(row) for batch in micro_batches for row in batch.index if row >= 0])
     outcome["losses"].append(float(strategy.reduce(loss.double().cpu().reshape(1), "sum")))
-    outcome["grad_norms"].append(float(norm))
+    outcome["grad_norms"].append(norm)
 
 
 def without_dropout(prepared: Prepared) -> Prepared:
@@ -206,55 +219,8 @@ def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
         kept = {key: tensor.contiguous() for key, tensor in moments if tensor is not None}
         largest = max(float(tensor.abs().max()) for tensor in kept.values())
         save_file(kept, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
-        return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+        return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}
     return compare_gradients(Path(job.reference) / "gradients.safetensors", moments, is_first=strategy.layout.rank == 0)
-
-
-def compare_gradients(
-    reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, is_first: bool
-) -> dict[str, Any]:
-    """Return the largest difference of a tensor to that of the same name in a file, over its largest entry there.
-
-    Args:
-        reference: A safetensors file.
-        tensors: Name and whole tensor, None on ranks other than the first.
-        is_first: Whether this is the first rank; the others only take part.
-    """
-    worst: tuple[float, str | None] = (0.0, None)
-    unexpected = []
-    with safe_open(reference, framework="pt") as file:
-        missing = dict.fromkeys(file.keys())
-        largest = float(file.metadata()["largest"])
-        for key, tensor in tensors:
-            if tensor is None:
-                continue
-            name = key.removeprefix("optimizer/").removesuffix("/exp_avg")
-            if key not in missing:
-                unexpected.append(name)
-                continue
-            del missing[key]
-            difference = relative_difference(tensor, file.get_tensor(key), largest)
-            if difference > worst[0]:
-                worst = (difference, name)
-    lacking = [key.removeprefix("optimizer/").removesuffix("/exp_avg") for key in missing] if is_first else []
-    return {"largest": worst[0], "tensor": worst[1], "missing": lacking, "unexpected": unexpected}
-
-
-def relative_difference(tensor: Tensor, expected: Tensor, largest: float) -> float:
-    """Return the largest entry of the difference over that of `expected`, or over a share of `largest` if more.
-
-    Args:
-        tensor: Of any shape.
-        expected: Of the same shape; infinity is returned otherwise, and where an entry is not a number.
-        largest: The largest entry of all tensors, which is what a tensor that is 0 but for rounding is measured by.
-    """
-    if tensor.shape != expected.shape:
-        return math.inf
-    scale = max(float(expected.abs().max()), FLOORS.get(tensor.dtype, 1e-2) * largest)
-    difference = float((tensor.double() - expected.double()).abs().max())
-    if math.isnan(difference):
-        return math.inf
-    return difference / scale if scale else difference
 
 
 def _about(prepared: Prepared, model: TaskModel, global_batch_size: int) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from paratune.strategies.protocol import Strategy
 from paratune.tasks.baseline import constant_baseline
 from paratune.train.evaluations import SplitEvaluations
 from paratune.train.flops import WorkCount, flops_record
-from paratune.train.measured import why_no_profile
+from paratune.train.measured import why_no_communication, why_no_profile
 from paratune.train.prediction import prediction_record
 from paratune.train.prepare import Prepared
 from paratune.train.record import device_name, gather_texts, kind_of, num_requeued, num_restarts, task_record
@@ -148,7 +148,8 @@ class Finish:
             memory_kind="cuda_allocated" if self.prepared.device.type == "cuda" else "rss",
             recorder={"cost_ms_per_step": cost_ms},
             noise_reason=self.noise_reason,
-            profile_reason=why_no_profile(self.prepared.config.measure, self.strategy.layout),
+            profile_reason=why_no_profile(self.prepared.config.measure),
+            communication_reason=why_no_communication(self.prepared.config.measure, self.strategy.layout),
             traits=self.prepared.traits,
             global_batch_size=self.sizes.global_batch_size,
         )

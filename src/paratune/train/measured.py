@@ -24,8 +24,11 @@ def why_no_noise(batch_layout: BatchLayout, batch: ResolvedBatch, layout: Layout
     )
 
 
-def why_no_profile(measure: Measure, layout: Layout) -> str | None:
+def why_no_profile(measure: Measure) -> str | None:
     """Return why no step is profiled; None where some are."""
-    if layout.world_size == 1:
-        return "one process exchanges nothing"
     return "no step was profiled; set measure.profile_steps" if measure.profile_steps == 0 else None
+
+
+def why_no_communication(measure: Measure, layout: Layout) -> str | None:
+    """Return why it is not measured how long ranks exchange data; None where it is."""
+    return "one process exchanges nothing" if layout.world_size == 1 else why_no_profile(measure)

@@ -355,8 +355,11 @@ class _Run:
                 noise=self._noise,
                 profiler=StepProfiler(
                     prepared.device,
-                    config.measure.profile_steps if strategy.layout.world_size > 1 else 0,
+                    config.measure.profile_steps,
                     warmup_steps=config.measure.warmup_steps,
+                    folder=self._folder,
+                    rank=strategy.layout.rank,
+                    exchanges=strategy.layout.world_size > 1,
                 ),
                 saves_when_stopped=not config.measure.probe,
                 shrink=self._memory.shrink,

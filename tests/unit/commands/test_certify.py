@@ -1,11 +1,18 @@
 """What `paratune certify` refuses at once, and what it says in the end."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paratune.commands.certify import _show, certify_command
+from paratune.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
+from paratune.commands import certify
+from paratune.commands.certify import _show, _trained_precision, certify_command
+from paratune.config.candidates import Candidate
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config
 from paratune.errors import ConfigError, LaunchError
 
 
@@ -49,8 +56,16 @@ FOUND: dict[str, Any] = {
 
 
 def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    cannot = {**FOUND, "strategy": "[red]mine:Class", "status": "cannot run", "reason": "it has \x1b[31mno card"}
+    monkeypatch.setenv("COLUMNS", "100")
+    same = dict.fromkeys(("same_samples", "same_order", "same_weights"))
+    cannot = {
+        **FOUND,
+        **same,
+        "strategy": "[red]mine:Class",
+        "status": "cannot run",
+        "reason": "it has \x1b[31mno card",
+    }
+    trained = asdict(Trained("bf16", "holds", gradient_difference=3e-3))
     other = {**FOUND, "strategy": "x:Y", "status": "differs", "same_order": False, "gradient_difference": float("inf")}
     record = {
         "run": "imdb",
@@ -58,17 +73,106 @@ def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: p
         "global_batch_size": 32,
         "device": "cpu",
         "notes": ["dropout off"],
-        "reference": {"precision": "fp64"},
+        "reference": {"precision": "fp64", "trained": asdict(Trained("bf16", "holds", gradient_difference=2.9e-3))},
         "tolerance": {"fp64": {"gradients": 1e-9, "losses": 1e-9}},
-        "strategies": [FOUND, cannot, {**other, "reason": "a step takes other samples"}],
+        "trained_tolerance": {"bf16": asdict(TRAINED_TOLERANCES["bf16"])},
+        "strategies": [FOUND | {"trained": trained}, cannot, {**other, "reason": "a step takes other samples"}],
         "verdict": "differs",
     }
     _show(record, Path("runs/imdb.certificate/certificate.json"))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "imdb: 4 steps of 32 samples on the CPU in fp64; dropout off." in lines
-    assert "zero3 2 same same same 1.2e-13 0.0e+00 holds" in lines
-    assert "[red]mine:Class 2 - - - - - cannot run" in lines
+    assert "zero3 2 same same same 1.2e-13 0.0e+00 3.0e-03 holds" in lines
+    assert "[red]mine:Class 2 - - - - - - cannot run" in lines
     assert "[red]mine:Class: cannot run: it has \\x1b[31mno card" in lines
-    assert "x:Y 2 same differ same inf 0.0e+00 differs" in lines
+    assert "x:Y 2 same differ same inf 0.0e+00 - differs" in lines
     assert "x:Y: differs: a step takes other samples" in lines
+    assert "one process itself: 2.9e-03, holds." in " ".join(lines)
     assert lines[-1] == "verdict: differs runs/imdb.certificate/certificate.json"
+
+
+@pytest.mark.parametrize(
+    ("configured", "exact", "device", "trained"),
+    [
+        ("fp32", "fp64", "cpu", None),  # the same kernels
+        ("bf16", "fp64", "cpu", "bf16"),
+        ("fp64", "fp64", "cpu", None),
+        ("fp32", "fp64", "cuda", "fp32"),  # attention has kernels of its own
+        ("fp32", "fp32", "cuda", None),  # a GPU without fast fp64: the certificate is of fp32 itself
+        ("tf32", "fp32", "cuda", "tf32"),
+        ("fp16", "fp64", "cuda", "fp16"),
+    ],
+)
+def test_the_precision_that_trains_is_certified_where_it_is_another(
+    configured: str, exact: str, device: str, trained: str | None
+):
+    assert _trained_precision(configured, exact, device) == trained
+
+
+@pytest.mark.parametrize(
+    ("status", "exact", "trained", "num_trained"),
+    [
+        ("holds", "fp64", "bf16", 1),
+        ("differs", "fp64", "bf16", 1),
+        ("cannot run", None, "bf16", 0),
+        ("holds", "fp64", None, 0),
+        ("holds", "bf16", "bf16", 0),  # it can compute in nothing else
+    ],
+)
+def test_a_strategy_runs_as_it_trains_where_that_is_something_else(
+    status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[str] = []
+    finding = Finding("ddp", "ddp", {}, 2, exact, status)
+
+    def noted(self: Any, each: Any, folder: str) -> Trained:
+        calls.append(folder)
+        return Trained("bf16", "differs", "it is too long")
+
+    monkeypatch.setattr(certify, "_try", lambda *arguments: finding)
+    monkeypatch.setattr(certify._Trial, "trained", noted)
+    trial = certify._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
+    found = trial.finding(None, "part0")  # type: ignore[arg-type]
+    assert calls == ["part0-trained"] * num_trained
+    assert found.status == ("differs" if num_trained else status)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
+    refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    norms = {"difference": 0.0, "length": 0.1, "worst_tensor": 0.0, "worst_name": None}
+    gradients = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **norms}
+    part = Part("fp64", ((0,),), (0.5,), (1.0,), {"w": "11"}, gradients)
+
+    def run(loaded: Any, each: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
+        if precision is not None and refused:
+            raise ConfigError("fp16 is for GPUs")
+        return part
+
+    about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "rank0000.json").write_text(json.dumps({"about": about}))
+    monkeypatch.setattr(certify, "_run", run)
+    monkeypatch.setattr(certify, "_check", lambda *arguments: None)
+    config = Config.model_validate(
+        {
+            "task": {"kind": "classification", "labels": ["a", "b"]},
+            "data": {"train": "x.csv"},
+            "model": {"name": "m"},
+            "precision": "fp16",
+            "train": {"learning_rate": 1e-3, "epochs": 1},
+            "batch": {"global": 4},
+        }
+    )
+    values = config.model_dump(mode="json", by_alias=True)
+    single = Candidate("single", config, values, 1)
+    record = certify._try_all(LoadedConfig(config, {}, values, Path("c.yaml")), single, [single], 3, tmp_path)
+    if refused:
+        assert any("fp16 is for GPUs" in note for note in record["notes"])
+        assert (record["verdict"], record["trained_tolerance"], record["reference"]["trained"]) == ("holds", {}, None)
+        assert record["strategies"][0]["trained"] is None
+    else:
+        # Of one process too: its gradients are 10% too long.
+        assert (record["verdict"], set(record["trained_tolerance"])) == ("differs", {"fp16"})
+        assert record["reference"]["trained"]["status"] == record["strategies"][0]["trained"]["status"] == "differs"

@@ -1,6 +1,7 @@
 """What is measured, kept and read again; probes that are so short that they only show that they run."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,11 +11,22 @@ import torch
 from paratune.errors import ConfigError
 from paratune.plan import anchors, calibration, probe_links, probes
 from paratune.plan.calibration import calibration_file, keep_refined, refined_by, store, stored_constants
+from paratune.plan.clock import HostClock, Measured, measure
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.machine import this_machine, unmeasured
-from paratune.plan.probes import Measured, curve_of, measure, single
+from paratune.plan.probes import curve_of, single
+from paratune.plan.target import ON_CPU, Target
 
 CPU = torch.device("cpu")
+SMALL = replace(
+    ON_CPU,
+    products=((8, 8, 8), (16, 16, 16)),
+    lengths=(8, 16),
+    numbers=(1 << 10, 1 << 12),
+    weights=(64, 64),
+    widths=(8, 16),
+)
+QUICK = Target(CPU, HostClock(least_s=1e-4), SMALL, is_cuda=False)
 
 
 @pytest.fixture(autouse=True)
@@ -72,20 +84,13 @@ def test_a_time_has_its_spread_above_it() -> None:
 
 
 def test_a_call_is_timed() -> None:
-    found = measure(lambda: torch.ones(10), CPU, repeats=3)
+    found = measure(lambda: torch.ones(10), HostClock(), repeats=3)
     assert 0 < found.fastest_s <= found.median_s < 0.1
     assert Measured(5.0, 6.0).without(Measured(2.0, 2.5)) == Measured(3.0, 4.0)
 
 
-def test_every_kernel_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_LEAST_S", 1e-4)
-    monkeypatch.setattr(probes, "REPEATS", 1)
-    monkeypatch.setattr(probes, "_PRODUCTS", ((8, 8, 8), (16, 16, 16)))
-    monkeypatch.setattr(probes, "_LENGTHS", (8, 16))
-    monkeypatch.setattr(probes, "_NUMBERS", (1 << 10, 1 << 12))
-    monkeypatch.setattr(probes, "_LARGE", (64, 64))
-    monkeypatch.setattr(probes, "_WIDTHS", (8, 16))
-    found = dict(probes.kernel_figures(CPU, ["fp32"]))
+def test_every_kernel_is_measured() -> None:
+    found = dict(probes.kernel_figures(QUICK, ["fp32"]))
     assert set(found) == {
         *("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random"),
         *("gather", "adamw", "adamw.tensor", "loader", "scores", "scores_backward", "rows", "rows_backward"),
@@ -98,26 +103,25 @@ def test_anchors_turn_to_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert anchors.factor_of([1.0, 4.0]).value == pytest.approx(2.0)
     assert anchors.factor_of([1.0, 4.0]).low == pytest.approx(1 / 1.1)
     assert anchors.factor_of([1.0, 4.0]).high == pytest.approx(4.4)
-    monkeypatch.setattr(probes, "_LEAST_S", 1e-4)
     small = (anchors.Anchor(64, 1, (8, 3)), anchors.Anchor(64, 1, (8, 3), "padded"))
     monkeypatch.setattr(anchors, "ANCHORS", small)
     rates = ("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random")
     names = (*rates, "gather", "scores", "scores_backward", "rows", "rows_backward")
     known = {name: Constant(1e10, 1e10, 1e10, "test") for name in names}
-    launches = dict(anchors.launch_figures(CPU))
+    launches = dict(anchors.launch_figures(QUICK))
     assert set(launches) == {"launch.forward", "launch.backward"}
-    found = dict(anchors.factor_figures(CPU, Constants({**known, **launches})))
+    found = dict(anchors.factor_figures(QUICK, Constants({**known, **launches})))
     assert set(found) == {"factor.forward", "factor.backward"}
     for factor in found.values():
         assert 0 < factor.low < factor.value < factor.high
 
 
 def test_a_machine_that_is_busy_at_the_wrong_moment_gives_factors_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, *_ = anchors._tried(anchors.Anchor(64, 1, (8, 3)), CPU)
+    found, *_ = anchors._tried(anchors.Anchor(64, 1, (8, 3)), QUICK)
     # Forward alone took longer than both passes: a fifth of both, 0.2 s, is counted for the backward pass.
-    monkeypatch.setattr(anchors, "_tried", lambda anchor, device: (found, Measured(1.0, 3.0), Measured(0.9, 1.0)))
+    monkeypatch.setattr(anchors, "_tried", lambda anchor, target: (found, Measured(1.0, 3.0), Measured(0.9, 1.0)))
     monkeypatch.setattr(anchors, "pass_time", lambda *args, **options: SimpleNamespace(total_s=2.0))
-    factors = dict(anchors.factor_figures(CPU, Constants({})))
+    factors = dict(anchors.factor_figures(QUICK, Constants({})))
     assert factors["factor.forward"].value == pytest.approx(3.0 / 2.0)
     assert factors["factor.backward"].value == pytest.approx(0.2 / 2.0)
 
@@ -134,7 +138,7 @@ def test_figures_of_a_link() -> None:
         "scatter": Measured(9.0, 9.0),
         "shards": Measured(100.0, 100.0),
     }
-    found = dict(probe_links.figures_of(times))
+    found = dict(probe_links.figures_of(times, probe_links.ON_CPU))
     assert found["link"].value == pytest.approx(2**24 / 2)
     assert found["link.latency"].value == 1.0
     # Half of 16 MiB in 5 - 1 and in 9 - 1 seconds; 100 s for 50 tensors.
@@ -144,7 +148,7 @@ def test_figures_of_a_link() -> None:
     assert found["together"].value == 1.5
     assert found["overlap"].value == 1.0
     times["beside"] = Measured(5.5, 5.5)
-    assert dict(probe_links.figures_of(times))["overlap"].value == 0.0
+    assert dict(probe_links.figures_of(times, probe_links.ON_CPU))["overlap"].value == 0.0
 
 
 @pytest.mark.slow
@@ -157,9 +161,9 @@ def test_two_processes_measure_what_is_between_them() -> None:
 def test_all_of_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Constant(2e9, 1e9, 3e9, "measured", curve=((1.0, 1e9), (2.0, 2e9)))
     monkeypatch.setattr(probe_links, "link_figures", lambda device, threads: [("link", figure)])
-    monkeypatch.setattr(probes, "kernel_figures", lambda device, arithmetics: [("elementwise", figure)])
-    monkeypatch.setattr(anchors, "launch_figures", lambda device: [("launch.forward", figure)])
-    monkeypatch.setattr(anchors, "factor_figures", lambda device, constants: [("factor.forward", figure)])
+    monkeypatch.setattr(probes, "kernel_figures", lambda target, arithmetics: [("elementwise", figure)])
+    monkeypatch.setattr(anchors, "launch_figures", lambda target: [("launch.forward", figure)])
+    monkeypatch.setattr(anchors, "factor_figures", lambda target, constants: [("factor.forward", figure)])
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     told: list[str] = []
     before = torch.get_num_threads()

@@ -38,8 +38,8 @@ def test_one_beside_the_run_is_in_every_format(tmp_path: Path):
     assert "Certificate (a): ddp (2 ranks) trained the same as one process; pipeline:8 cannot run: it has <b>8" in text
     assert "4 steps of 32 samples in fp64; allowed: gradients 1e-09, losses 1e-09." in text
     page, markdown = (tmp_path / "out" / "index.html").read_text(), (tmp_path / "out" / "report.md").read_text()
-    assert "| ddp | 2 | same | same | same | 1.2e-13 | 0.0e+00 | holds |" in markdown
-    assert "| pipeline:8 | 2 | - | - | - | - | - | cannot run |" in markdown
+    assert "| ddp | 2 | same | same | same | 1.2e-13 | 0.0e+00 | - | holds |" in markdown
+    assert "| pipeline:8 | 2 | - | - | - | - | - | - | cannot run |" in markdown
     for cell in ("1.2e-13", "cannot run", "it has &lt;b&gt;8&lt;/b&gt; stages"):
         assert cell in page
     (kept,) = json.loads((tmp_path / "out" / "report.json").read_text())["certificates"]
@@ -101,7 +101,7 @@ def test_one_that_differs_is_not_said_to_train_the_same(tmp_path: Path):
     made = report.make([run], tmp_path / "out")
     assert row_of(made) == ["differs"]
     assert "Certificate (a): ddp differs: losses differ." in shown(made)
-    assert "| inf | differs |" in (tmp_path / "out" / "report.md").read_text()
+    assert "| inf | - | differs |" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_one_of_another_training_is_left_out_with_a_note(tmp_path: Path):

@@ -1,6 +1,7 @@
 """One process's part of a certificate, in this process."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError
 from paratune.models.task_model import TaskModel
 from paratune.place import Place
+from paratune.precision import POLICIES
 from paratune.train import certify
-from paratune.train.certify import Job, compare_gradients, relative_difference, silence, take_part, tensor_hashes
+from paratune.train.certify import Job, silence, take_part, tensor_hashes
+from paratune.train.gradients import Differences, compare_gradients, relative_difference
 
 F64 = torch.float64
 
@@ -43,10 +46,41 @@ def test_gradients_are_compared_by_name(tmp_path: Path):
     own = {"a": 4.0, "b": 5.0, "z": 1.0}
     tensors = [(f"optimizer/{name}/exp_avg", torch.full((2,), value, dtype=F64)) for name, value in own.items()]
     found = compare_gradients(path, iter(tensors), is_first=True)
-    assert found == {"largest": 0.25, "tensor": "b", "missing": ["c"], "unexpected": ["z"]}
+    names = {"largest": 0.25, "tensor": "b", "missing": ["c"], "unexpected": ["z"]}
+    # Of a and b: |(0, 0, 1, 1)| over |(4, 4, 4, 4)|, and (2 * 16 + 2 * 20) / 64 - 1; b alone is a quarter off.
+    norms = {"difference": 2**0.5 / 8, "length": 0.125, "worst_tensor": 0.25, "worst_name": "b"}
+    assert {key: found[key] for key in names} == names
+    assert {key: found[key] for key in norms} == norms
     # The others take part in gathering and see nothing.
     nothing = compare_gradients(path, iter([(key, None) for key, _ in tensors]), is_first=False)
-    assert nothing == {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+    empty = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+    assert nothing == empty | {"difference": 0.0, "length": 0.0, "worst_tensor": 0.0, "worst_name": None}
+
+
+def test_rounding_of_many_entries_hides_no_gradient_that_is_too_long():
+    generator = torch.Generator().manual_seed(0)
+    expected = torch.randn(1000, generator=generator, dtype=F64)
+    rounded = (expected * (1 + 2**-8 * torch.randn(1000, generator=generator))).bfloat16()
+    for factor, length in ((1.0, 0.0), (1.05, 0.05)):
+        differences = Differences()
+        differences.add("a", rounded * factor, expected)
+        found = differences.as_dict()
+        # Of 1000 entries, rounding of 2^-8 each leaves about 2^-8 / 1000^0.5 of the length, 1e-4.
+        assert found["length"] == pytest.approx(length, abs=1e-3)
+        assert found["difference"] == pytest.approx((length**2 + 2**-16) ** 0.5, rel=0.2)
+
+
+def test_a_small_tensor_is_measured_by_the_norm_of_all():
+    differences = Differences()
+    differences.add("large", torch.tensor([100.0]), torch.tensor([100.0]))
+    differences.add("zero but for rounding", torch.tensor([1e-9]), torch.tensor([-1e-12]))
+    found = differences.as_dict()
+    assert found["worst_tensor"] == pytest.approx(1e-9)  # over 1% of 100
+    differences.add("shape", torch.ones(2), torch.ones(3))
+    assert differences.as_dict()["worst_name"] == "shape"
+    assert differences.as_dict()["difference"] == float("inf")
+    differences.add("not a number", torch.tensor([torch.nan]), torch.ones(1))
+    assert differences.as_dict()["length"] == float("inf")
 
 
 def test_a_gradient_that_is_not_a_number_is_the_worst(tmp_path: Path):
@@ -121,10 +155,60 @@ def test_one_process_twice_is_the_same_and_another_gradient_is_seen(job: Any):
     assert sorted(first["rows"][0] + first["rows"][1]) == list(range(6))
 
     again = take_part(job("b", reference="a"), Place(0, 0, 1), StopRequest())
-    assert again["gradients"] == {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
+    assert (again["gradients"]["largest"], again["gradients"]["difference"]) == (0.0, 0.0)
+    assert (again["gradients"]["missing"], again["gradients"]["unexpected"]) == ([], [])
     assert (again["losses"], again["weights"]) == (first["losses"], first["weights"])
 
     # AdamW's first moment is (1 - beta) times the gradient: with 0.8 in place of 0.9 it is twice as large.
     other = take_part(job("c", reference="a", betas=[0.8, 0.999]), Place(0, 0, 1), StopRequest())
     assert other["gradients"]["largest"] == pytest.approx(1.0)
+    assert other["gradients"]["length"] == pytest.approx(1.0)
     assert other["losses"][0] == first["losses"][0]
+
+
+@pytest.mark.parametrize(
+    ("device", "exact", "name", "capability", "precision"),
+    [
+        ("cpu", True, "", None, "fp64"),
+        ("cpu", False, "", None, "fp32"),
+        ("cuda", True, "NVIDIA H200", (9, 0), "fp64"),
+        ("cuda", True, "NVIDIA L40S", (8, 9), "fp32"),
+        ("cuda", False, "NVIDIA H200", (9, 0), "fp32"),
+    ],
+)
+def test_the_most_exact_arithmetic_is_one_that_the_device_does_fast(
+    device: str, exact: bool, name: str, capability: Any, precision: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    job = Job("ddp", {"precision": "fp32"}, "c.yaml", 3, exact, "folder", None)
+    assert certify._most_exact(torch.device(device), job) == precision
+
+
+@pytest.mark.parametrize(("precision", "tries", "norm"), [("fp16", 3, 2.0), ("bf16", 1, float("inf"))])
+def test_a_step_of_fp16_that_overflows_is_repeated(precision: str, tries: int, norm: float):
+    norms = iter([float("inf"), float("nan"), 2.0])
+    calls: list[str] = []
+
+    class Overflows:
+        layout = SimpleNamespace(rank=0)
+
+        def forward_backward(self, micro_batches: Any, phases: Any) -> torch.Tensor:
+            calls.append("forward")
+            return torch.tensor(0.5)
+
+        def optimizer_step(self, max_grad_norm: float | None) -> torch.Tensor:
+            assert max_grad_norm is None
+            return torch.tensor(next(norms))
+
+        def reduce(self, value: torch.Tensor, operation: str) -> torch.Tensor:
+            return value
+
+    config = SimpleNamespace(train=SimpleNamespace(max_grad_norm=1.0), run=SimpleNamespace(seed=1))
+    prepared = SimpleNamespace(config=config, precision=POLICIES[precision], device=torch.device("cpu"))
+    optimizer = SimpleNamespace(set_learning_rate=lambda step: 0.0)
+    outcome: dict[str, Any] = {"rows": [], "losses": [], "grad_norms": []}
+    certify._step(prepared, Overflows(), optimizer, [], 0, outcome)  # type: ignore[arg-type]
+    assert len(calls) == tries
+    # What is written down is of the last try alone.
+    assert outcome == {"rows": [[]], "losses": [0.5], "grad_norms": [norm]}

@@ -1,0 +1,117 @@
+"""What a calibration measures: a device, its clock, and the sizes that keep it busy for long enough.
+
+On a GPU sizes follow the device. What is measured has to be computing and moving, not launching, and has to come from
+its memory and not from its L2 cache: the largest operation of each kind takes 100 us or more on the fastest GPU that
+`devices` lists, and the largest tensors are several times the L2.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paratune.plan.clock import Clock, EventClock, HostClock
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of what is computed; each sequence is ascending."""
+
+    products: tuple[tuple[int, int, int], ...]
+    """Tokens, features in and out of linear layers."""
+    num_heads: int
+    """Of all rows together, each 64 wide."""
+    lengths: tuple[int, ...]
+    """Tokens of a row, in the products of attention."""
+    numbers: tuple[int, ...]
+    """Of tensors that are added, multiplied, ...; multiples of 256."""
+    num_ids: int
+    """Tokens that an embedding looks up."""
+    widths: tuple[int, ...]
+    """Of embeddings."""
+    weights: tuple[int, ...]
+    """Numbers of weights that are updated, one as many as an embedding has."""
+
+
+ON_CPU = Sizes(
+    products=(
+        (128, 128, 128),
+        (256, 256, 256),
+        (512, 256, 1024),
+        (512, 512, 2048),
+        (1024, 768, 768),
+        (1024, 768, 3072),
+    ),
+    num_heads=48,
+    lengths=(32, 64, 128, 256, 384),
+    numbers=(1 << 14, 1 << 16, 1 << 18, 1 << 21, 1 << 23),
+    num_ids=1024,
+    widths=(64, 256, 768),
+    weights=(1 << 23, *(1 << 18,) * 16),
+)
+_L2_MULTIPLE = 8
+"""The largest tensors are so many times the L2."""
+_LEAST_NUMBERS = 1 << 26
+"""256 MiB in float32, where the L2 is small or not known."""
+_MEMORY_SHARE = 1 / 16
+"""Of the free memory, the largest tensor at most: up to six are alive at a time."""
+
+
+def sizes_on_gpu(*, num_multiprocessors: int, l2_bytes: int, memory_bytes: int) -> Sizes:
+    """Return sizes for a GPU.
+
+    The largest linear layer has 128 tokens for each multiprocessor, 1024 features in and 4096 out: 3.2 GFLOP of its
+    three products, 200 us of a B200's dense peak in bf16 and more on all others.
+
+    Args:
+        num_multiprocessors: Of the device.
+        l2_bytes: Its L2 cache; 0 where it is not known.
+        memory_bytes: Of its memory, what is free; 1 GiB at least is needed.
+    """
+    tokens = 1024 * -(-128 * num_multiprocessors // 1024)
+    wanted = 1 << (max(_LEAST_NUMBERS, _L2_MULTIPLE * l2_bytes // 4) - 1).bit_length()
+    largest = min(wanted, 1 << ((int(memory_bytes * _MEMORY_SHARE) // 4).bit_length() - 1))
+    return Sizes(
+        products=(
+            *((tokens // part, 768, 768) for part in (16, 4)),
+            *((tokens // part, 768, 3072) for part in (4, 2)),
+            (tokens, 1024, 4096),
+        ),
+        num_heads=2 * num_multiprocessors,
+        lengths=(64, 128, 256, 512),
+        numbers=tuple(largest >> bits for bits in (10, 8, 6, 4, 2, 0)),
+        num_ids=8192,
+        widths=(256, 768, 2048),
+        weights=(largest // 2, *(largest // 64,) * 16),
+    )
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device with all that measuring it takes."""
+
+    device: torch.device
+    clock: Clock
+    sizes: Sizes
+    is_cuda: bool
+    """Whether calls are put into a queue, and the device has memory of its own."""
+    precision: str = "fp32"
+    """In which whole models are tried: what trains there."""
+
+
+def cpu_target() -> Target:
+    """Return this process's CPU."""
+    return Target(torch.device("cpu"), HostClock(), ON_CPU, is_cuda=False)
+
+
+def cuda_target() -> Target:
+    """Return the current CUDA device; its clock warms it up for a second."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    facts: Any = torch.cuda.get_device_properties(device)
+    sizes = sizes_on_gpu(
+        num_multiprocessors=facts.multi_processor_count,
+        l2_bytes=int(getattr(facts, "L2_cache_size", 0) or 0),
+        memory_bytes=torch.cuda.mem_get_info(device)[0],
+    )
+    precision = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return Target(device, EventClock(device), sizes, is_cuda=True, precision=precision)
