@@ -39,13 +39,14 @@ def find_entry(
     """Let a model take packed batches if it gives the same outputs and gradients for them, else note why not.
 
     Sets `entry`, `why_padded` and `head_takes_labelled`. The model is on the CPU, as it was loaded; it is tried without
-    dropout, and left in the mode it was in. No random number is drawn.
+    dropout, and left there in the mode it was in. No random number is drawn.
 
     Args:
         model: All of its parameters that will be trained want a gradient.
         packs: Whether packed batches are wanted; if not, only the head of a masked LM is tried.
-        device: Where it will compute, whose attention kernel is tried as well; the CPU when not given.
-        dtype: In which attention will be computed there; that of the weights when not given.
+        device: Where it will compute; the CPU when not given. Its attention kernel is tried as well, and on another
+            device than the CPU the model.
+        dtype: Of autocast there; none when not given. With it the model is tried on the CPU too.
     """
     register()
     model.entry, model.head_takes_labelled = None, False
