@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paratune.models.attention import cpu
+from paratune.models.dropout import keeps_factors
 from paratune.models.last_layer import attend_first, shorten_last_layer
 
 Count = Callable[[int, Sequence[Tensor], str], None]
@@ -21,7 +22,7 @@ Count = Callable[[int, Sequence[Tensor], str], None]
 
 
 class CountedDropout(nn.Dropout):
-    """Stands in for `CheapDropout`: keeps one bit an entry."""
+    """Stands in for `CheapDropout`: keeps one bit an entry, or the factors of a small tensor."""
 
     count: Count
 
@@ -71,7 +72,8 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: Count) -> Tensor:
         out = torch.empty_like(x)
-        ctx.save_for_backward(x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
+        is_small = keeps_factors(x)
+        ctx.save_for_backward(torch.empty_like(x) if is_small else x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
         ctx.count = count
         count(0, (out, x), "cheap_dropout")
         return out
