@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paratune.models.attention import cpu
+from paratune.models.attention.small_batches import Places
 from paratune.models.dropout import keeps_factors
 from paratune.models.last_layer import attend_first, shorten_last_layer
 
@@ -115,7 +116,8 @@ class PackedAttentionOnCpu:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
         rows = (x[0].transpose(0, 1) for x in (query, key, value))
         planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
-        out: Tensor = _Packed.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+        places = cpu.small_batch(self._lengths, query.shape[1], sliding_window)
+        out: Tensor = _Packed.apply(*rows, planned, places, dropout > 0, self._count)  # type: ignore[no-untyped-call]
         return out.unsqueeze(0), None
 
 
@@ -124,14 +126,25 @@ class _Packed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, planned: Any, is_dropped: bool, count: Count
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        planned: Any,
+        places: Places | None,
+        is_dropped: bool,
+        count: Count,
     ) -> Tensor:
         num_heads, width = query.shape[1:]
         ctx.width, ctx.count, saved = width, count, []
         ctx.tiles = [tile.shape for _, its_tiles in planned for tile in its_tiles]
+        if places is not None:  # values lie in places, and those of rows that are read as views where they were
+            saved = [x.new_empty(len(places.bias), width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
+            saved += [value] if places.views else []
         for block, its_tiles in planned:
-            size = len(block.lengths) * num_heads, block.padded
-            saved += [query.new_empty(*size, width + 2), key.new_empty(*size, width + 2), value.new_empty(*size, width)]
+            size = (len(block.lengths) * num_heads, block.padded)
+            if places is None:
+                saved += [x.new_empty(*size, width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
             if is_dropped:
                 entries = [g * i * j for g, i, j in (tile.shape for tile in its_tiles)]
                 saved += [query.new_empty(-(-each // 8), dtype=torch.uint8) for each in entries]
@@ -148,7 +161,7 @@ class _Packed(torch.autograd.Function):
         grads = tuple(torch.empty_like(grad) for _ in range(3))
         _count_tiles(ctx, grad, 5, "tile_scores_backward")
         ctx.count(0, (*grads, *grads, grad, grad), "tile_rows_backward")
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def _count_tiles(ctx: Any, like: Tensor, num_products: int, name: str) -> None:
