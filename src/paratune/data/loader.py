@@ -79,7 +79,7 @@ class Collator:
         num_samples = len(indices)
         num_filler = (how.get("num_rows") or max(1, num_samples)) - num_samples
         rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)])
-        starts, lengths = self.store.offsets[rows], self.store.lengths_of(rows)
+        starts, lengths = np.asarray(self.store.offsets)[rows], self.store.lengths_of(rows)
         lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
         length = how.get("length") or int(lengths.max())
         ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
@@ -105,6 +105,7 @@ class Collator:
     def _padded(
         flat: npt.NDArray[np.generic], starts: IntArray, lengths: IntArray, value: int, length: int
     ) -> npt.NDArray[np.int64]:
+        flat = np.asarray(flat)  # slices of a memmap are memmaps, each made in Python
         padded_BS = np.full((len(lengths), length), value, dtype=np.int64)
         lengths = np.minimum(lengths, length)
         for number, (start, count) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):

@@ -67,7 +67,8 @@ class TokenStore:
 
     def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the lengths of some samples, without looking at the others."""
-        lengths: npt.NDArray[np.int64] = self.offsets[indices + 1] - self.offsets[indices]
+        offsets = np.asarray(self.offsets)  # indexing a memmap makes another memmap, which takes longer than the copy
+        lengths: npt.NDArray[np.int64] = offsets[indices + 1] - offsets[indices]
         return lengths
 
     @property

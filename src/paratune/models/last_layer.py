@@ -9,10 +9,10 @@ D width, H heads, K head width.
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
-from torch.nn.utils.rnn import pad_sequence
 
 from paratune.models.attention import cuda, register
 
@@ -82,11 +82,16 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], 
     Returns:
         (B, H, K).
     """
-    # (B, H, L, K), L the longest row.
-    keys, values = (pad_sequence(list(torch.split(x, lengths)), batch_first=True).transpose(1, 2) for x in (key, value))
+    B, L = len(lengths), max(lengths)
+    shift_B = np.arange(0, B * L, L) - np.cumsum([0, *lengths[:-1]])
+    slots_T = torch.from_numpy(np.arange(len(key)) + np.repeat(shift_B, lengths)).to(key.device)
+    # (B, H, L, K)
+    keys, values = (
+        x.new_zeros(B * L, *x.shape[1:]).index_copy(0, slots_T, x).view(B, L, *x.shape[1:]).transpose(1, 2)
+        for x in (key, value)
+    )
     scores = (query.unsqueeze(2) @ keys.mT) * scale
-    at = torch.arange(keys.shape[2], device=keys.device)
-    padding = at >= torch.tensor(lengths, device=keys.device)[:, None]
+    padding = torch.arange(L, device=keys.device) >= torch.tensor(lengths, device=keys.device)[:, None]
     probabilities = scores.masked_fill(padding[:, None, None], float("-inf")).softmax(-1, dtype=_wide(scores.dtype))
     return (dropout(probabilities, p).to(values.dtype) @ values).squeeze(2)
 

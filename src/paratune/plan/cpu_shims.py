@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paratune.models.attention import cpu
+from paratune.models.attention.small_batches import Places
+from paratune.models.dropout import keeps_factors
 from paratune.models.last_layer import attend_first, shorten_last_layer
 
 Count = Callable[[int, Sequence[Tensor], str], None]
@@ -21,7 +23,7 @@ Count = Callable[[int, Sequence[Tensor], str], None]
 
 
 class CountedDropout(nn.Dropout):
-    """Stands in for `CheapDropout`: keeps one bit an entry."""
+    """Stands in for `CheapDropout`: keeps one bit an entry, or the factors of a small tensor."""
 
     count: Count
 
@@ -74,7 +76,8 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: Count) -> Tensor:
         out = torch.empty_like(x)
-        ctx.save_for_backward(x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
+        is_small = keeps_factors(x)
+        ctx.save_for_backward(torch.empty_like(x) if is_small else x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
         ctx.count = count
         count(0, (out, x), "cheap_dropout")
         return out
@@ -120,7 +123,8 @@ class PackedAttentionOnCpu:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
         rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
         planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
-        out: Tensor = _Packed.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+        places = cpu.small_batch(self._lengths, query.shape[1], sliding_window)
+        out: Tensor = _Packed.apply(*rows, planned, places, dropout > 0, self._count)  # type: ignore[no-untyped-call]
         return out.unsqueeze(0), None
 
 
@@ -129,14 +133,25 @@ class _Packed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, planned: Any, is_dropped: bool, count: Count
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        planned: Any,
+        places: Places | None,
+        is_dropped: bool,
+        count: Count,
     ) -> Tensor:
         num_heads, width = query.shape[1:]
         ctx.width, ctx.count, saved = width, count, []
         ctx.tiles = [tile.shape for _, its_tiles in planned for tile in its_tiles]
+        if places is not None:  # values lie in places, and those of rows that are read as views where they were
+            saved = [x.new_empty(len(places.bias), width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
+            saved += [value] if places.views else []
         for block, its_tiles in planned:
-            size = len(block.lengths) * num_heads, block.padded
-            saved += [query.new_empty(*size, width + 2), key.new_empty(*size, width + 2), value.new_empty(*size, width)]
+            size = (len(block.lengths) * num_heads, block.padded)
+            if places is None:
+                saved += [x.new_empty(*size, width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
             if is_dropped:
                 entries = [g * i * j for g, i, j in (tile.shape for tile in its_tiles)]
                 saved += [query.new_empty(-(-each // 8), dtype=torch.uint8) for each in entries]
@@ -153,7 +168,7 @@ class _Packed(torch.autograd.Function):
         grads = tuple(torch.empty_like(grad) for _ in range(3))
         _count_tiles(ctx, grad, 5, "tile_scores_backward")
         ctx.count(0, (*grads, *grads, grad, grad), "tile_rows_backward")
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def _count_tiles(ctx: Any, like: Tensor, num_products: int, name: str) -> None:

@@ -75,6 +75,21 @@ def test_values_and_gradients_are_dropped_alike_and_scaled(shape, dtype):
     torch.testing.assert_close(out, x * grad, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("p", [0.1, 1.0])
+def test_few_entries_get_the_bits_that_many_get(p, dtype, monkeypatch):
+    given, grad = torch.randn(2, 7, 5, 32, dtype=dtype)
+    results = []
+    for few in (0, given.numel()):
+        monkeypatch.setattr(dropout, "FEW", few)
+        torch.manual_seed(4)
+        x = given.clone().requires_grad_()
+        out = CheapDropout(p)(x)
+        out.backward(grad)
+        results.append((out.detach(), x.grad, torch.get_rng_state()))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 def test_strided_input_and_gradient():
     x = torch.rand(6, 4).add_(1).t().requires_grad_()
     out = CheapDropout(0.5)(x)

@@ -40,6 +40,12 @@ def both(bias: bool, dtype: torch.dtype = torch.float32) -> tuple[nn.Linear, nn.
     return plain, ours
 
 
+@pytest.fixture
+def onednn_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "SMALL", 0)
+
+
+@pytest.mark.usefixtures("onednn_always")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(24,), (7, 24), (1, 513, 24), (2, 3, 5, 24)])
 def test_outputs_and_gradients_are_those_of_a_plain_layer(shape: tuple[int, ...], bias: bool):
@@ -56,6 +62,27 @@ def test_outputs_and_gradients_are_those_of_a_plain_layer(shape: tuple[int, ...]
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "features_in", "features_out", "expected"),
+    [(150, 32, 64, 0), (2048, 128, 64, 1), (2047, 128, 64, 0), (4, 256, 2, 1), (4, 2, 256, 1), (4, 255, 2, 0)],
+)
+def test_small_products_of_narrow_layers_are_pytorchs_own(
+    num_tokens: int, features_in: int, features_out: int, expected: int, monkeypatch: pytest.MonkeyPatch
+):
+    # 2048 * 128 * 64 = 2^24 multiplications are not small; a layer with 256 features is not narrow.
+    num_calls = 0
+
+    def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        nonlocal num_calls
+        num_calls += 1
+        return nn.functional.linear(x, weight, bias)
+
+    monkeypatch.setattr(linear, "_product", product)
+    OneDnnLinear(features_in, features_out)(torch.zeros(num_tokens, features_in))
+    assert num_calls == expected
+
+
+@pytest.mark.usefixtures("onednn_always")
 def test_only_what_wants_a_gradient_gets_one():
     _, ours = both(bias=True)
     ours.weight.requires_grad_(False)
@@ -66,6 +93,7 @@ def test_only_what_wants_a_gradient_gets_one():
     torch.testing.assert_close(ours.bias.grad, torch.full((40,), 5.0))
 
 
+@pytest.mark.usefixtures("onednn_always")
 @pytest.mark.parametrize("rows", [0, 3])
 def test_without_gradients_and_without_rows(rows: int):
     plain, ours = both(bias=True)
@@ -75,6 +103,7 @@ def test_without_gradients_and_without_rows(rows: int):
     assert ours(x).shape == (1, rows, 40)
 
 
+@pytest.mark.usefixtures("onednn_always")
 def test_what_is_not_float32_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(linear, "_product", lambda *_: pytest.fail("oneDNN was called"))
     plain, ours = both(bias=True, dtype=torch.float64)

@@ -22,7 +22,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from paratune.models.attention import small_batches
 from paratune.models.attention.rows import attend_rows
+from paratune.models.attention.small_batches import Places, find_places
 from paratune.models.dropout import MaskSource
 
 LN_2 = math.log(2.0)
@@ -103,6 +105,24 @@ def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[t
     return [(block, list(tiles(block, num_heads, window))) for block in blocks(lengths)]
 
 
+def small_batch(lengths: tuple[int, ...], num_heads: int, window: int | None) -> Places | None:
+    """Return the places of a packed batch that `small_batches` computes: no window, one tile a block, few scores."""
+    padded = [-(-length // STEP) * STEP for length in lengths if length]
+    if window is not None or not padded or max(padded) > SHORT or sum(L * L for L in padded) * num_heads > TILE:
+        return None
+    return _places(lengths, num_heads)
+
+
+@lru_cache(maxsize=16)
+def _places(lengths: tuple[int, ...], num_heads: int) -> Places:
+    rows = [
+        (span.start, length, block.padded)
+        for block in blocks(lengths)
+        for span, length in zip(block.spans, block.lengths, strict=True)
+    ]
+    return find_places(rows, num_heads, -NEVER)
+
+
 def attend(
     query: Tensor,
     key: Tensor,
@@ -176,6 +196,18 @@ class _Attention(torch.autograd.Function):
         keep: bool,
     ) -> Tensor:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+        ctx.scale, ctx.keep_scale = scale, 1.0 if masks is None else masks.keep_scale
+        ctx.places = small_batch(lengths, query.shape[1], window)
+        if ctx.places is not None:
+            with torch.autocast("cpu", enabled=False):
+                found = small_batches.forward(
+                    (query, key, value), ctx.places, scale / LN_2, dtype, masks, is_safe=_safe
+                )
+            if found is not None:
+                if keep:
+                    ctx.save_for_backward(*found[1])
+                return found[0].to(query.dtype)
+            ctx.places = None
         planned = plan(lengths, query.shape[1], window)
         out = torch.empty_like(query, dtype=dtype, memory_format=torch.contiguous_format)
         scratch = _scratch(planned, out, 2)
@@ -192,25 +224,29 @@ class _Attention(torch.autograd.Function):
                     saved += [Q, N, V, *bits]
         if keep:
             ctx.save_for_backward(*saved)
-            ctx.planned, ctx.scale, ctx.window, ctx.dropped = planned, scale, window, masks is not None
-            ctx.keep_scale = 1.0 if masks is None else masks.keep_scale
+            ctx.planned, ctx.window, ctx.dropped = planned, window, masks is not None
         return out.to(query.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved = iter(ctx.saved_tensors)
         dtype = torch.float64 if grad.dtype == torch.float64 else torch.float32
+        c = ctx.keep_scale
+        factors = c * ctx.scale, c * LN_2, c
+        if ctx.places is not None:
+            with torch.autocast("cpu", enabled=False):
+                gradients = small_batches.backward(ctx.saved_tensors, ctx.places, grad, dtype, factors)
+            return (*(x.to(grad.dtype) for x in gradients), *[None] * 5)
+        saved = iter(ctx.saved_tensors)
         dQ, dN, dV = (torch.empty_like(grad, dtype=dtype, memory_format=torch.contiguous_format) for _ in range(3))
         scratch = _scratch(ctx.planned, dQ, 3)
-        c = ctx.keep_scale
         with torch.autocast("cpu", enabled=False):
             for block, its_tiles in ctx.planned:
                 QNV = next(saved), next(saved), next(saved)
                 bits = islice(saved, len(its_tiles)) if ctx.dropped else repeat(None)
                 dO = _rows(grad, block, dtype)
                 parts = _backward(its_tiles, QNV, dO, bits, ctx.window, scratch)
-                for part, factor, whole in zip(parts, (c * ctx.scale, c * LN_2, c), (dQ, dN, dV), strict=True):
+                for part, factor, whole in zip(parts, factors, (dQ, dN, dV), strict=True):
                     for span, length, row in zip(block.spans, block.lengths, _by_row(part, block), strict=True):
                         torch.mul(row[:, :length].transpose(0, 1), factor, out=whole[span])
         return (*(x.to(grad.dtype) for x in (dQ, dN, dV)), *[None] * 5)

@@ -1,6 +1,7 @@
 """Packed attention on the CPU against softmax(scale Q K^T) V written out row by row, and its dropout."""
 
 import random
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -114,12 +115,13 @@ def drawn(monkeypatch):
 def by_row(lengths, num_heads, window, drawn):
     """Return the masks of all tiles as one (H, L, L) for each row."""
     found = {}
-    drawn = iter(drawn)
+    entries = iter(np.concatenate(drawn).tolist())  # one tile after another, however many are drawn at a time
     starts = np.cumsum([0, *lengths]).tolist()
     for block, its_tiles in cpu.plan(tuple(lengths), num_heads, window):
         whole = torch.zeros(len(block.lengths) * num_heads, block.padded, block.padded, dtype=torch.bool)
         for tile in its_tiles:
-            whole[tile.g, tile.i, tile.j] = torch.from_numpy(next(drawn)).view(tile.shape)
+            mask = torch.tensor(list(islice(entries, int(np.prod(tile.shape)))))
+            whole[tile.g, tile.i, tile.j] = mask.view(tile.shape)
         for masks, span, length in zip(whole.unflatten(0, (-1, num_heads)), block.spans, block.lengths, strict=True):
             found[starts.index(span.start)] = masks[:, :length, :length]
     return [found[row] for row in range(len(lengths))]
@@ -139,6 +141,36 @@ def test_dropout_with_fixed_masks(drawn, lengths, window):
     grads = zip(torch.autograd.grad(got, ours, weights), torch.autograd.grad(want, exact, weights), strict=True)
     for one, other in grads:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1.0, 50.0])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [(1,), (8,), (7, 7, 7, 7), (5, 0, 17, 24, 16, 33, 1, 64)], ids=str)
+def test_small_batches_have_the_bits_of_tiles(lengths, dtype, dropout, size, monkeypatch):
+    # With scores of thousands a maximum has to be subtracted, which is left to the tiles.
+    assert cpu.small_batch(lengths, 3, None) is not None
+
+    def result():
+        torch.manual_seed(6)
+        ours = inputs(sum(lengths), dtype=dtype, size=size)
+        out = cpu.attend_tiles(*ours, lengths, scale=SCALE, dropout=dropout)
+        out.backward(torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out))
+        return out.detach(), *(x.grad for x in ours)
+
+    together = result()
+    monkeypatch.setattr(cpu, "small_batch", lambda *batch: None)
+    for one, other in zip(together, result(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_long_rows_windows_and_many_scores_are_not_small():
+    assert cpu.small_batch((193,), 3, None) is None
+    assert cpu.small_batch((8,), 3, 4) is None
+    assert cpu.small_batch((0,), 3, None) is None
+    # 12 heads of 64 x 64 scores: 5 rows are 245,760 scores, 6 are 294,912; a tile has 2^18 = 262,144.
+    assert cpu.small_batch((64,) * 5, 12, None) is not None
+    assert cpu.small_batch((64,) * 6, 12, None) is None
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
