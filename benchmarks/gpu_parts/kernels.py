@@ -1,7 +1,7 @@
 """Every kernel of packed attention, forward and backward, against softmax attention in float64 on the host."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -146,26 +146,39 @@ def backward_twice(setting: Setting, told: bool) -> Figures:
 @contextmanager
 def _deterministic(wanted: bool) -> Iterator[None]:
     """Switch on PyTorch's deterministic algorithms inside the block where wanted; what has none only warns."""
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     if wanted:
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # with NaN, which would be timed too
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 def step_cost(setting: Setting) -> Figures:
-    """Return the time of a training step of BERT-base as it is, and with PyTorch's deterministic algorithms."""
+    """Return the time of a training step of BERT-base: as it is, deterministic, and told that it need not be.
+
+    The last is known only where attention can be told so.
+    """
     steps = Steps(setting)
     batch = packed_batch(draw_lengths(_imdb(setting), 16), steps.vocab_size).to(setting.device)
-    found: dict[str, list[float]] = {"as it is": [], "told": []}
-    for told in (False, True) if setting.tiny else (False, True) * 3:
-        with _deterministic(told):
-            times = durations_ms(lambda: steps(batch), setting.device, repeats=2 if setting.tiny else 20)
-        found["told" if told else "as it is"] += times
-    usual, told_ms = spread(found["as it is"]), spread(found["told"])
-    return {"as_it_is_ms": usual, "told_ms": told_ms, "more": told_ms["median"] / usual["median"] - 1}
+    ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "as_it_is": nullcontext,
+        "deterministic": partial(_deterministic, True),
+    }
+    if hasattr(cuda, "switched"):
+        ways["not_deterministic"] = partial(cuda.switched, deterministic=False)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(1 if setting.tiny else 3):  # in turn, so that clocks and heat meet all of them alike
+        for name, way in ways.items():
+            with way():
+                times[name] += durations_ms(lambda: steps(batch), setting.device, repeats=2 if setting.tiny else 20)
+    found = {name: spread(values) for name, values in times.items()}
+    fastest = min(each["median"] for each in found.values())
+    costs = {f"{name}_over_fastest": each["median"] / fastest - 1 for name, each in found.items()}
+    return {**{f"{name}_ms": each for name, each in found.items()}, **costs}
 
 
 def _imdb(setting: Setting) -> Case:

@@ -160,7 +160,7 @@ def kernels(setting: Setting, case: Case) -> Figures:
     from torch.profiler import ProfilerActivity, profile
 
     activity = ProfilerActivity.CUDA if setting.on_gpu else ProfilerActivity.CPU
-    traced = profile(activities=[activity])
+    traced = profile(activities=[activity], acc_events=True)
     case = of_setting(case, setting)
     num = LAST - FIRST
     path = write_config(case, setting, "kernels", num_rows=1024, num_steps=LAST + 2, measure=PROBE)
