@@ -4,6 +4,7 @@ Expected values are arithmetic written out beside them, or the figures that `tex
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -202,6 +203,14 @@ def test_rows_and_configurations_are_those_of_a_seed(tmp_path: Path) -> None:
     row = json.loads(pages[0].splitlines()[0])
     (answer,), (begin,) = row["answers"]["text"], row["answers"]["answer_start"]
     assert row["context"][begin : begin + len(answer)] == answer
+
+
+def test_gpus_are_hidden_from_tests_and_from_their_processes() -> None:
+    if os.environ.get("PARATUNE_TEST_GPU") == "1":
+        pytest.skip("this run is one with GPUs")
+    code = "import torch; print(torch.cuda.device_count())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0\n"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.slow
