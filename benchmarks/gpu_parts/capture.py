@@ -18,7 +18,7 @@ from paratune.batch import Batch
 from .card import captured
 from .setting import Check, Figures, Setting, durations_ms, hold, spread
 from .texts import CASES, Case, draw_lengths, of_setting, packed_batch
-from .training import Steps, free
+from .training import free, make_model, precision_of
 
 NUM_COMPARED = 5
 
@@ -36,9 +36,10 @@ class Static:
 
     def __init__(self, setting: Setting, batch: Batch, dropout: float) -> None:
         changes = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-        self._steps = Steps(setting, **changes)
+        self._precision, self._device = precision_of(setting), setting.device
+        self._model = make_model(setting, self._precision, **changes).to(setting.device).train()
         self._batch = batch.to(setting.device)
-        self._parameters = [each for each in self._steps.model.parameters() if each.requires_grad]
+        self._parameters = [each for each in self._model.parameters() if each.requires_grad]
         rate = torch.tensor(1e-4, device=setting.device)
         self._optimizer = AdamW(self._parameters, lr=rate, fused=True, capturable=setting.on_gpu)
         self.loss = torch.zeros((), device=setting.device)
@@ -50,11 +51,10 @@ class Static:
                 target.copy_(getattr(batch, name), non_blocking=True)
 
     def __call__(self) -> None:
-        steps = self._steps
         self._optimizer.zero_grad(set_to_none=True)
-        with steps.precision.autocast(steps.setting.device):
-            outputs = steps.model(self._batch)
-        loss = steps.model.loss_sum(outputs, self._batch) / self._batch.loss_denominator
+        with self._precision.autocast(self._device):
+            outputs = self._model(self._batch)
+        loss = self._model.loss_sum(outputs, self._batch) / self._batch.loss_denominator
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0, foreach=True)
         self._optimizer.step()

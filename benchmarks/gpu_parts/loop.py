@@ -80,32 +80,30 @@ def clock(setting: Setting) -> Figures:
     In the third step the host takes long to get the batch while the device still works: nothing stands still then.
     """
     delay_ms = 20 if setting.tiny else 60
-    ours, outer = make_clock(setting.device), []
+    ours, outer, planted = make_clock(setting.device), [], []
     _delay(setting, 5.0)
     wait(setting.device)
     ours.restart()
     begin = time.perf_counter()
     for step in range(3):
+        delays = {}
         with ours("get_batch"):
-            time.sleep(delay_ms / 1000)
-        with ours("forward"):
-            _delay(setting, delay_ms)
-        with ours("backward"):
-            _delay(setting, 2 * delay_ms)
-        with ours("optimizer"):
-            _delay(setting, delay_ms / 2)
+            delays["get_batch"] = _sleep_ms(delay_ms)
+        for phase, share in (("forward", 1.0), ("backward", 2.0), ("optimizer", 0.5)):
+            with ours(phase):
+                delays[phase] = _delay(setting, share * delay_ms)
         if step != 1:  # before the third step the device has work left
             wait(setting.device)
         ours.end_step()
+        planted.append(delays)
         if step != 1:
             now = time.perf_counter()
             outer.append(1000 * (now - begin))
             begin = now
     taken = ours.take()
-    planted = {"get_batch": delay_ms, "forward": delay_ms, "backward": 2 * delay_ms, "optimizer": delay_ms / 2}
-    first = {name: taken[0].phases_ms[name] / planted[name] for name in planted}
+    first = {name: taken[0].phases_ms[name] / planted[0][name] for name in planted[0]}
     sums = [taken[0].wall_ms / outer[0], (taken[1].wall_ms + taken[2].wall_ms) / outer[1]]
-    overlapped = taken[2].phases_ms["get_batch"] / delay_ms
+    overlapped = taken[2].phases_ms["get_batch"] / planted[2]["get_batch"]
     figures = {**{f"{name} of planted": share for name, share in first.items()}, "wall of outer": sums}
     figures["get_batch while the device works"] = overlapped
     slack = 0.5 if setting.tiny else 0.1
@@ -115,12 +113,19 @@ def clock(setting: Setting) -> Figures:
     return hold(right, "the clock's phases are not the planted delays", figures)
 
 
-def _delay(setting: Setting, milliseconds: float) -> None:
-    """Keep the device busy, without waiting for it; the host sleeps where it is the device."""
+def _sleep_ms(milliseconds: float) -> float:
+    """Sleep, and return how long it was: a busy machine wakes up late."""
+    begin = time.perf_counter()
+    time.sleep(milliseconds / 1000)
+    return 1000 * (time.perf_counter() - begin)
+
+
+def _delay(setting: Setting, milliseconds: float) -> float:
+    """Keep the device busy, without waiting for it, and return for how long; the host sleeps where it is the device."""
     if not setting.on_gpu:
-        time.sleep(milliseconds / 1000)
-        return
+        return _sleep_ms(milliseconds)
     torch.cuda._sleep(int(milliseconds * _cycles_per_ms()))
+    return milliseconds
 
 
 _rate: list[float] = []
@@ -175,7 +180,7 @@ def kernels(setting: Setting, case: Case) -> Figures:
     train_here(path, on_step=on_step)
     wall_s = marks[LAST] - marks[FIRST]
     kind = torch.autograd.DeviceType.CUDA if setting.on_gpu else torch.autograd.DeviceType.CPU
-    events = [event for event in traced.events() if event.device_type == kind]
+    events = [event for event in traced.events() if event.device_type == kind and not event.is_user_annotation]
     spans = [(event.time_range.start, event.time_range.end) for event in events]
     by_name: Counter[str] = Counter()
     for event, (begin, end) in zip(events, spans, strict=True):

@@ -22,9 +22,9 @@ TESTS = Path(__file__).parents[2] / "tests"
 if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))
 LENGTHS = [1, 200, 30, 2, 67]
-TOLERANCE = {None: 1e-3, torch.bfloat16: 6e-2, torch.float16: 1e-2}
-"""Largest difference as a share of a tensor's largest number, by the dtype of autocast. Two layers of width 32 in bf16
-on a CPU are off by 2% at most; wrong rows, positions or dtypes make differences of 30% and more."""
+TOLERANCE = {None: 1e-3, torch.bfloat16: 6e-2, torch.float16: 4e-2}
+"""Largest difference as a share of a tensor's largest number, by the dtype of autocast. Two layers of width 32 on
+a CPU are off by 3% at most in bf16 and by 1.4% in fp16; wrong rows, positions or dtypes make 30% and more."""
 
 
 def checks(setting: Setting) -> Iterator[Check]:

@@ -95,6 +95,25 @@ def repeatable(seed: int = 0) -> Iterator[None]:
         yield
 
 
+def make_model(setting: Setting, precision: Precision, **changes: Any) -> TaskModel:
+    """Return a BERT for classification on the host as a training prepares it, always with the same weights.
+
+    Raises:
+        RuntimeError: It is refused packed rows.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    with repeatable():
+        model = TaskModel(
+            AutoModelForSequenceClassification.from_config(bert_config(setting, **changes)), "classification"
+        )
+    use_cheap_dropout(model)
+    find_entry(model, device=setting.device, dtype=precision.autocast_dtype)
+    if model.entry is None:
+        raise RuntimeError(f"packed rows are refused: {model.why_padded}")
+    return model
+
+
 class Steps:
     """A BERT for classification on the device that takes optimizer steps of given batches, without a loop around it."""
 
@@ -114,18 +133,10 @@ class Steps:
             make: Makes the strategy; `SingleStrategy` when not given.
             **changes: Of the model's configuration.
         """
-        from transformers import AutoModelForSequenceClassification
-
         self.setting = setting
         self.precision = precision or precision_of(setting)
-        with repeatable():
-            hf = AutoModelForSequenceClassification.from_config(bert_config(setting, **changes))
-        self.model = TaskModel(hf, "classification")
-        use_cheap_dropout(self.model)
-        find_entry(self.model, device=setting.device, dtype=self.precision.autocast_dtype)
-        if self.model.entry is None:
-            raise RuntimeError(f"packed rows are refused: {self.model.why_padded}")
-        self.vocab_size: int = hf.config.vocab_size
+        self.model = make_model(setting, self.precision, **changes)
+        self.vocab_size: int = self.model.hf.config.vocab_size
         self.entry = self.model.entry
         self.optimizer = OptimizerFactory(Train(max_steps=1000, learning_rate=1e-5, schedule="constant"), 1000)
         device = setting.device
