@@ -6,11 +6,12 @@
     python benchmarks/gpu.py --write FOLDER/results.json            # the page benchmarks/gpu_<card>_<yyyymm>.md
 
 Each part is a process with a time limit of its own. `results.json` and `summary.md` in FOLDER are replaced after each
-part. docs/gpu.md has the parts and how to read the page.
+part, and what it printed is added to `log.txt`. docs/gpu.md has the parts and how to read the page.
 """
 
 import argparse
 import re
+import shutil
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ sys.path.insert(1, str(HERE.parent / "src"))
 from gpu_parts.runner import PARTS, run_parts, start_part  # noqa: E402
 
 SCHEMA_VERSION = 1
+WORK = "work"
+"""Folder beside the results while parts run."""
 REHEARSAL_S = 600.0
 """That a part of a rehearsal may take."""
 
@@ -66,20 +69,32 @@ def run_all(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     names = options.parts.split(",") if options.parts else [part.name for part in PARTS]
     if unknown := set(names) - {part.name for part in PARTS}:
         parser.error(f"--parts: {', '.join(sorted(unknown))}: there is {', '.join(part.name for part in PARTS)}")
-    options.out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(options.out / WORK, ignore_errors=True)
+    (options.out / WORK).mkdir(parents=True)
+    (options.out / "log.txt").unlink(missing_ok=True)
     given = ["--device", options.device, "--tokenizer", str(options.tokenizer), *(["--tiny"] * options.tiny)]
     results = new_results(options)
 
     def done(name: str, found: dict[str, Any]) -> None:
         results["parts"][name] = found
+        keep_log(options.out / WORK / f"{name}.log", options.out / "log.txt")
+        shutil.rmtree(options.out / WORK / name, ignore_errors=True)  # runs with their checkpoints: gigabytes
         print(f"{name}: {found['status']} ({found['seconds']:.0f} s)", flush=True)
         write_results(results, options.out)
 
     chosen = [replace(part, most_s=REHEARSAL_S) if options.tiny else part for part in PARTS if part.name in names]
-    start = partial(start_part, Path(__file__).absolute(), options=given, out=options.out)
+    start = partial(start_part, Path(__file__).absolute(), options=given, out=options.out / WORK)
     run_parts(chosen, start, seconds=60 * options.minutes, done=done)
+    shutil.rmtree(options.out / WORK, ignore_errors=True)
     print(options.out / "summary.md")
     return int(any(part["status"] != "ok" for part in results["parts"].values()))
+
+
+def keep_log(source: Path, target: Path) -> None:
+    """Add what a part printed to the log of all parts."""
+    if source.exists():
+        with target.open("a", encoding="utf-8") as log:
+            log.write(f"== {source.stem}\n{source.read_text(encoding='utf-8', errors='replace')}\n")
 
 
 def new_results(options: argparse.Namespace) -> dict[str, Any]:
