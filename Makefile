@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install chromium slurm quickstart test test-slow test-slurm test-all lint format clean
+.PHONY: install chromium slurm quickstart test test-slow test-slurm test-gpu test-oldest test-all gpu lint format clean
 
 install: $(STAMP)
 
@@ -45,13 +45,24 @@ slurm:
 	fi
 
 test: install
-	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal
 
 test-slow: install
-	$(BIN)/python -m pytest -m 'slow and not slurm' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal
 
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm
+
+# One process: tests share the GPU's memory.
+test-gpu: install
+	PARATUNE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
+
+# The oldest torch and transformers that are supported, in an environment of their own (3 GB): minutes of one core.
+test-oldest: install
+	PYTHON=$(PYTHON) tests/oldest.sh
+
+gpu: install
+	$(BIN)/python benchmarks/gpu.py --minutes 9 --out report/gpu
 
 test-all: test test-slow test-slurm
 

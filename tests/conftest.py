@@ -1,4 +1,4 @@
-"""Lets every test import the helpers that lie in this folder (`from tiny import tiny_model`)."""
+"""Lets every test import the helpers that lie in this folder (`from tiny import tiny_model`), and hides GPUs."""
 
 import os
 import sys
@@ -8,6 +8,10 @@ import hypothesis
 
 # Before torch is imported: the models of the tests are so small that threads only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests are written for CPUs: with one GPU in sight, `device: auto` would take it, and two processes would be refused.
+# `make test-gpu` runs those that need one.
+if os.environ.get("PARATUNE_TEST_GPU") != "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 sys.path.insert(0, str(Path(__file__).parent))
 
 # A busy machine is slow, and that is no fault of the code.

@@ -77,7 +77,7 @@ class StepProfiler:
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would say on stderr that it began
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])]
         self._running = ExitStack()
-        # acc_events: before PyTorch 2.12 the profiler warns that events of several cycles are lost; here is one cycle.
+        # There is one cycle, so nothing accumulates; without acc_events PyTorch 2.11 warns that it drops other cycles.
         self._profile = self._running.enter_context(profile(activities=activities, acc_events=True))
         self._wait_for_device()
         self._running.enter_context(record_function(_WINDOW))

@@ -1,0 +1,155 @@
+"""All proofs on one GPU, in parts that may fail: what is wrong, what is slow, and what is as it should be.
+
+    python benchmarks/gpu.py --minutes 9 --out FOLDER               # needs the demo model's package, or --tokenizer
+    python benchmarks/gpu.py --device cpu --tiny --out FOLDER       # a rehearsal of everything on a CPU
+    python benchmarks/gpu.py --pack FOLDER                          # one folder to take to a bare machine
+    python benchmarks/gpu.py --write FOLDER/results.json            # the page benchmarks/gpu_<card>_<yyyymm>.md
+
+Each part is a process with a time limit of its own. `results.json` and `summary.md` in FOLDER are replaced after each
+part, and what it printed is added to `log.txt`. docs/gpu.md has the parts and how to read the page.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(1, str(HERE.parent / "src"))
+
+from gpu_parts.runner import PARTS, run_parts, start_part  # noqa: E402
+
+SCHEMA_VERSION = 1
+WORK = "work"
+"""Folder beside the results while parts run."""
+REHEARSAL_S = 600.0
+"""That a part of a rehearsal may take."""
+
+
+def main() -> int:
+    """Run what the command line asks for; return 1 where a check was wrong or could not be run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, few steps: a rehearsal")
+    parser.add_argument("--parts", help=f"comma-separated; of {', '.join(part.name for part in PARTS)}")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer; the demo model's when not given")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make a folder for a bare machine; run nothing")
+    parser.add_argument("--write", type=Path, metavar="JSON", help="write the page of results; run nothing")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.pack:
+        from gpu_parts.pack import pack
+
+        return pack(options.pack.absolute())
+    if options.write:
+        return write_page(options.write)
+    if options.out is None:
+        parser.error("--out is missing")
+    options.out = options.out.absolute()
+    options.tokenizer = (options.tokenizer or find_tokenizer()).absolute()
+    if options.child:
+        from gpu_parts.part import run
+
+        where = {"folder": options.out / options.child, "tokenizer": options.tokenizer}
+        run(options.child, device=options.device, tiny=options.tiny, **where)
+        return 0
+    return run_all(options, parser)
+
+
+def run_all(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Run the parts and write results after each of them."""
+    names = options.parts.split(",") if options.parts else [part.name for part in PARTS]
+    if unknown := set(names) - {part.name for part in PARTS}:
+        parser.error(f"--parts: {', '.join(sorted(unknown))}: there is {', '.join(part.name for part in PARTS)}")
+    shutil.rmtree(options.out / WORK, ignore_errors=True)
+    (options.out / WORK).mkdir(parents=True)
+    (options.out / "log.txt").unlink(missing_ok=True)
+    given = ["--device", options.device, "--tokenizer", str(options.tokenizer), *(["--tiny"] * options.tiny)]
+    results = new_results(options)
+
+    def done(name: str, found: dict[str, Any]) -> None:
+        results["parts"][name] = found
+        keep_log(options.out / WORK / f"{name}.log", options.out / "log.txt")
+        shutil.rmtree(options.out / WORK / name, ignore_errors=True)  # runs with their checkpoints: gigabytes
+        print(f"{name}: {found['status']} ({found['seconds']:.0f} s)", flush=True)
+        write_results(results, options.out)
+
+    chosen = [replace(part, most_s=REHEARSAL_S) if options.tiny else part for part in PARTS if part.name in names]
+    start = partial(start_part, Path(__file__).absolute(), options=given, out=options.out / WORK)
+    run_parts(chosen, start, seconds=60 * options.minutes, done=done)
+    shutil.rmtree(options.out / WORK, ignore_errors=True)
+    print(options.out / "summary.md")
+    return int(any(part["status"] != "ok" for part in results["parts"].values()))
+
+
+def keep_log(source: Path, target: Path) -> None:
+    """Add what a part printed to the log of all parts."""
+    if source.exists():
+        with target.open("a", encoding="utf-8") as log:
+            log.write(f"== {source.stem}\n{source.read_text(encoding='utf-8', errors='replace')}\n")
+
+
+def new_results(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what is known before the first part."""
+    rehearsal = ["rehearsal with tiny shapes: durations mean nothing"] if options.tiny else []
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "minutes": options.minutes,
+        "tiny": options.tiny,
+        "card": options.device,
+        "about": [f"command: `python {' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}`", *rehearsal],
+        "parts": {},
+    }
+
+
+def write_results(results: dict[str, Any], out: Path) -> None:
+    """Replace `results.json` and `summary.md`."""
+    from gpu_parts.summary import lines
+
+    from paratune.records import write_json
+
+    rows = results["parts"].get("card", {}).get("rows", [])
+    about = next((row["figures"] for row in rows if row["name"] == "device"), {})
+    results["card"] = about.get("name") or results["card"]
+    write_json(out / "results.json", results)
+    page = out / "summary.md.new"
+    page.write_text("\n".join(lines(results)) + "\n", encoding="utf-8")
+    page.replace(out / "summary.md")
+
+
+def find_tokenizer() -> Path:
+    """Return the tokenizer beside a packed copy, or that of the demo model."""
+    packed = HERE.parent.parent / "tokenizer"
+    if packed.exists():
+        return packed
+    from paratune.models.load import locate
+
+    return Path(locate("demo:minilm"))
+
+
+def write_page(path: Path) -> int:
+    """Write the page of results beside this script, named after the card and the month."""
+    from gpu_parts.summary import lines
+
+    from paratune.records import read_json
+
+    results = read_json(path)
+    card = re.sub(r"[^a-z0-9]+", "_", str(results["card"]).lower().removeprefix("nvidia ")).strip("_")
+    page = HERE / f"gpu_{card}_{results['created'][:7].replace('-', '')}.md"
+    page.write_text("\n".join(lines(results)) + "\n", encoding="utf-8")
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""The processes of the parts, one after the other, and the division of the time among them.
+
+The process of the next part is started while a part runs: it imports its modules and then waits for its turn, so that
+imports take no time of the GPU's. A part that hangs or crashes is killed with all of its children.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paratune.records import read_json
+
+LOG_LINES = 15
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module of this package that is run, and the seconds that it may take."""
+
+    name: str
+    title: str
+    least_s: float
+    """Kept for it by the parts before it."""
+    most_s: float
+    """Not counted in a rehearsal, whose machine may be slow."""
+
+
+PARTS = (
+    Part("card", "Facts of the card", 10, 25),
+    Part("dtypes", "Dtypes at the attention kernel", 10, 30),
+    Part("kernels", "Attention kernels", 20, 45),
+    Part("models", "Architectures", 20, 60),
+    Part("loop", "Training loop", 25, 60),
+    Part("speed", "Speed", 110, 240),
+    Part("resume", "Resuming", 30, 60),
+    Part("capture", "Captured steps", 20, 60),
+    Part("plan", "Plan", 40, 90),
+    Part("certify", "Certificates", 25, 60),
+    Part("oom", "Running out of memory", 15, 40),
+    Part("ranks", "Several ranks", 25, 70),
+)
+"""In the order of what one would regret most not to know."""
+
+
+@dataclass
+class Started:
+    """A process of a part."""
+
+    part: Part
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_suffix(".log")
+
+    def kill(self) -> None:
+        """End it and what it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def limit_of(left_s: float, part: Part, later: Sequence[Part]) -> float | None:
+    """Return the seconds that a part may take, or None where there is too little time for it.
+
+    Later parts keep their least; where there is less than that in all, a part takes its own least and later ones are
+    left out.
+    """
+    free_s = left_s - sum(each.least_s for each in later)
+    limit_s = min(part.most_s, max(free_s, part.least_s))
+    return limit_s if limit_s <= left_s else None
+
+
+def run_parts(
+    parts: Sequence[Part], start: Callable[[Part], Started], *, seconds: float, done: Callable[[str, Any], None]
+) -> None:
+    """Run parts within a time.
+
+    Args:
+        parts: In their order.
+        start: Starts the process of a part, which waits for its limit on standard input.
+        seconds: For all parts together.
+        done: Called with the name and the result of each part when it has ended.
+    """
+    end = time.monotonic() + seconds
+    waiting: Started | None = None
+    try:
+        for number, part in enumerate(parts):
+            later = parts[number + 1 :]
+            limit_s = limit_of(end - time.monotonic(), part, later)
+            if limit_s is None:
+                done(part.name, {"status": "not run", "rows": [], "reason": "no time was left", "seconds": 0.0})
+                continue
+            started = waiting if waiting is not None and waiting.part is part else start(part)
+            waiting = start(later[0]) if later else None
+            done(part.name, _run(started, limit_s))
+    finally:
+        if waiting is not None:
+            waiting.kill()
+
+
+def _run(started: Started, limit_s: float) -> dict[str, Any]:
+    """Give a part its turn, and return what it wrote."""
+    begin = time.monotonic()
+    reason = None
+    assert started.process.stdin is not None
+    try:
+        started.process.stdin.write(f"{limit_s:.1f}\n".encode())
+        started.process.stdin.close()
+        started.process.wait(limit_s)
+        if started.process.returncode != 0:
+            reason = f"its process ended with {started.process.returncode}"
+    except subprocess.TimeoutExpired:
+        reason = f"it was killed after {limit_s:.0f} s"
+    except BrokenPipeError:
+        started.process.wait()
+        reason = f"its process ended with {started.process.returncode} before its turn"
+    started.kill()  # its children, where it has left any
+    path = started.folder / "rows.json"
+    written = read_json(path) if path.exists() else {"is_done": False, "rows": []}
+    rows = written["rows"]
+    status = _status(rows) if written["is_done"] else "stopped"
+    found = {"status": status, "seconds": time.monotonic() - begin, "limit_s": limit_s, "rows": rows}
+    if found["status"] != "ok":
+        lines = started.log.read_text(errors="replace").splitlines() if started.log.exists() else []
+        found |= {"reason": reason, "log": lines[-LOG_LINES:]}
+    return found
+
+
+def _status(rows: Any) -> str:
+    """Return the worst of what came of the checks."""
+    found = {row["status"] for row in rows}
+    return next((status for status in ("wrong", "error") if status in found), "ok")
+
+
+def start_part(script: Path, part: Part, options: Sequence[str], out: Path) -> Started:
+    """Start the process of a part; what it prints goes to `out/NAME.log`."""
+    folder = out / part.name
+    with folder.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(script), "--child", part.name, "--out", str(out), *options],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return Started(part, process, folder)

@@ -1,0 +1,158 @@
+"""Samples a second and MFU: packed, padded and compiled training, beside Hugging Face Trainer, on the same rows.
+
+All sides do 15 warm-up and 100 measured steps in bf16 with their own dropout; the end of each step is a CUDA event, so
+that nothing waits inside. Texts are synthetic (see `texts`); weights are random.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from paratune.devices import find_device
+from paratune.models.attention import cuda
+
+from .peer import step_marks, train_with_trainer
+from .setting import Check, Figures, Setting, spread, wait
+from .texts import CASES, Case, of_setting, write_config, write_model, write_rows
+from .training import free, train_here
+
+WARMUP, MEASURED = 15, 100
+NUM_ROWS = 2048
+"""Rows of a file: a batch of 128 sees them several times."""
+
+
+@dataclass
+class Work:
+    """What the sides of a case have in common, known when packed training is done."""
+
+    flops_per_sample: dict[str, float] = field(default_factory=dict)
+
+
+def checks(setting: Setting) -> Iterator[Check]:
+    """Yield packed training of all cases, then the others, those last that take longest."""
+    work = Work()
+    cases = CASES[::2] if setting.tiny else CASES
+
+    def of(case: Case, side: str, run: Any) -> Check:
+        return Check(f"{case.label}, {side}", partial(_freed, run), "Samples a second", proves=False)
+
+    for case in cases:
+        yield of(case, "packed", partial(ours, setting, case, work, "packed"))
+    for case in cases:
+        yield of(case, "Trainer, grouped", partial(trainer, setting, case, work, True, True))
+    yield of(cases[0], "Trainer, padded", partial(trainer, setting, cases[0], work, False, True))
+    yield of(cases[0], "Trainer, grouped, no cuDNN", partial(trainer, setting, cases[0], work, True, False))
+    yield of(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
+    yield of(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
+    yield of(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
+    if not hasattr(cuda, "switched"):  # else a run switches cuDNN's attention off by itself
+        yield of(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
+    for case in cases[1:]:
+        yield of(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))
+    for case in cases[1:]:
+        yield of(case, "packed, compiled", partial(ours, setting, case, work, "packed", compiled=True))
+
+
+def _freed(run: Any) -> Figures:
+    free()
+    try:
+        return run()  # type: ignore[no-any-return]
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        torch.compiler.reset()
+        free()
+
+
+def counts(setting: Setting) -> tuple[int, int]:
+    """Return warm-up and measured steps."""
+    return (2, 4) if setting.tiny else (WARMUP, MEASURED)
+
+
+def ours(
+    setting: Setting, case: Case, work: Work, layout: str, *, compiled: bool = False, cudnn: bool = True
+) -> Figures:
+    """Train with paratune."""
+    if compiled and setting.tiny:
+        compiled = False  # a C++ compiler is not at hand everywhere, and compiling takes a minute
+    setting.need(45 if compiled else 12)
+    label, case = case.label, of_setting(case, setting)
+    warmup, measured = counts(setting)
+    torch.backends.cuda.enable_cudnn_sdp(cudnn)
+    path = write_config(
+        case,
+        setting,
+        f"speed-{case.name}-{case.batch_size}",
+        num_rows=_num_rows(setting),
+        num_steps=warmup + measured,
+        measure={"probe": True, "warmup_steps": warmup},
+        train={"compile": compiled},
+        batch={"layout": layout},
+    )
+    on_step, marks = step_marks(setting.on_gpu)
+    summary = train_here(path, on_step=on_step)
+    figures = _rates(setting, marks, case.batch_size)
+    throughput = summary["throughput"]
+    per_token = summary["flops"]["model_flops_per_token"]
+    if per_token is not None:
+        tokens = throughput["tokens_per_s"] / throughput["samples_per_s"]
+        work.flops_per_sample[label] = per_token * tokens
+    return {
+        **figures,
+        "mfu": _mfu(setting, work, label, figures["samples_per_s"]),
+        "tokens_per_s": throughput["tokens_per_s"],
+        "memory_bytes": summary["memory"]["largest_bytes"],
+    }
+
+
+def trainer(setting: Setting, case: Case, work: Work, grouped: bool, cudnn: bool) -> Figures:
+    """Train with Hugging Face Trainer."""
+    setting.need(20)
+    label, case = case.label, of_setting(case, setting)
+    warmup, measured = counts(setting)
+    torch.backends.cuda.enable_cudnn_sdp(cudnn)
+    on_step, marks = step_marks(setting.on_gpu)
+    if setting.on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    train_with_trainer(
+        write_rows(case, setting, _num_rows(setting)),
+        write_model(setting),
+        kind=case.kind,
+        max_length=case.max_length,
+        batch_size=case.batch_size,
+        num_steps=warmup + measured,
+        grouped=grouped,
+        on_gpu=setting.on_gpu,
+        folder=setting.folder / "trainer",
+        on_step=on_step,
+    )
+    figures = _rates(setting, marks, case.batch_size)
+    peak = torch.cuda.max_memory_allocated() if setting.on_gpu else None
+    mfu = _mfu(setting, work, label, figures["samples_per_s"])
+    return {**figures, "mfu": mfu, "tokens_per_s": None, "memory_bytes": peak}
+
+
+def _num_rows(setting: Setting) -> int:
+    return 64 if setting.tiny else NUM_ROWS
+
+
+def _rates(setting: Setting, marks: list[Any], batch_size: int) -> dict[str, Any]:
+    """Return samples a second over the measured steps, and the spread of the steps."""
+    wait(setting.device)
+    warmup, measured = counts(setting)
+    marks = marks[warmup - 1 : warmup + measured]
+    between = itertools.pairwise(marks)
+    times = [a.elapsed_time(b) if setting.on_gpu else 1000 * (b - a) for a, b in between]
+    return {"samples_per_s": 1000 * batch_size * len(times) / sum(times), "step_ms": spread(times)}
+
+
+def _mfu(setting: Setting, work: Work, label: str, samples_per_s: float) -> float | None:
+    """Return model FLOPs a second over the card's peak in bf16; None where one of them is not known."""
+    if not setting.on_gpu or label not in work.flops_per_sample:
+        return None
+    device = find_device(torch.cuda.get_device_name(setting.device))
+    peak = None if device is None else device.peak_flops_per_s("bf16")
+    return None if peak is None else work.flops_per_sample[label] * samples_per_s / peak

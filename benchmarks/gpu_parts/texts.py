@@ -1,0 +1,216 @@
+"""Texts, models and configurations of the GPU proofs, made from a tokenizer and a fixed seed: no data set travels.
+
+Lengths of the texts are drawn from distributions like those of the data sets they are named after (WordPiece tokens):
+IMDB log-normal of median 233 and mean 316, 15% above 512; MRPC pairs normal around 53; SQuAD questions of about 13
+tokens with contexts of median 150; documents for masked LM of median 560.
+"""
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from paratune.batch import Batch
+from paratune.packing import pack, round_up
+
+from .setting import Setting
+
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+"""Width of BERT-base (Devlin et al. 2019)."""
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SEED = 20_261_101
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training: its task, longest row and batch."""
+
+    name: str
+    kind: str
+    """classification, qa or mlm."""
+    max_length: int
+    batch_size: int
+    draw: Callable[[random.Random], tuple[int, int]]
+    """Words of the text, and of the second text or 0."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.max_length} x {self.batch_size}"
+
+
+def _log_normal(median: float, sigma: float) -> Callable[[random.Random], int]:
+    return lambda draw: max(4, round(median * math.exp(sigma * draw.gauss(0, 1))))
+
+
+def _around(mean: float, deviation: float) -> Callable[[random.Random], int]:
+    return lambda draw: max(4, round(draw.gauss(mean, deviation)))
+
+
+def _one(words: Callable[[random.Random], int]) -> Callable[[random.Random], tuple[int, int]]:
+    return lambda draw: (words(draw), 0)
+
+
+def _two(
+    first: Callable[[random.Random], int], second: Callable[[random.Random], int]
+) -> Callable[[random.Random], tuple[int, int]]:
+    return lambda draw: (first(draw), second(draw))
+
+
+IMDB = _one(_log_normal(231, 0.78))
+CASES = (
+    Case("imdb", "classification", 512, 16, IMDB),
+    Case("imdb", "classification", 512, 128, IMDB),
+    Case("mrpc", "classification", 128, 32, _two(_around(25, 6), _around(25, 6))),
+    Case("squad", "qa", 384, 16, _two(_around(11, 3), _log_normal(150, 0.4))),
+    Case("mlm", "mlm", 512, 16, _one(_log_normal(560, 0.7))),
+)
+
+
+def of_setting(case: Case, setting: Setting) -> Case:
+    """Return a case as it is, or small for a rehearsal."""
+    if not setting.tiny:
+        return case
+    return Case(case.name, case.kind, 32, min(case.batch_size, 8), lambda draw: _small(case.draw(draw)))
+
+
+def _small(words: tuple[int, int]) -> tuple[int, int]:
+    first, second = words
+    return 4 + first % 20, 4 + second % 8 if second else 0
+
+
+@cache
+def words_of(tokenizer: Path) -> tuple[str, ...]:
+    """Return the words of a vocabulary that are one token each, in the order of the alphabet."""
+    from transformers import AutoTokenizer
+
+    vocabulary = AutoTokenizer.from_pretrained(tokenizer).get_vocab()
+    return tuple(sorted(word for word in vocabulary if word.isascii() and word.isalpha() and len(word) > 2))
+
+
+def write_rows(case: Case, setting: Setting, num_rows: int) -> Path:
+    """Write rows of a case as JSON lines and return the file; the same rows for the same tokenizer and number."""
+    path = setting.folder / f"{case.name}-{num_rows}.jsonl"
+    if path.exists():
+        return path
+    words, draw = words_of(setting.tokenizer), random.Random(f"{SEED} {case.name}")
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(num_rows):
+            file.write(json.dumps(_row(case, words, draw, number)) + "\n")
+    return path
+
+
+def _row(case: Case, words: tuple[str, ...], draw: random.Random, number: int) -> dict[str, Any]:
+    first, second = (draw.choices(words, k=count) if count else [] for count in case.draw(draw))
+    if case.kind != "qa":
+        return {"text": " ".join(first), "pair": " ".join(second), "label": number % 2}
+    at = draw.randrange(len(second))
+    answer = {"text": [second[at]], "answer_start": [sum(len(word) + 1 for word in second[:at])]}
+    return {"id": str(number), "question": " ".join(first), "context": " ".join(second), "answers": answer}
+
+
+def write_model(setting: Setting, **changes: Any) -> Path:
+    """Write a folder with the configuration of a BERT and the tokenizer; weights are drawn when it is trained."""
+    from transformers import AutoTokenizer
+
+    folder = setting.folder / "model"
+    if not (folder / "config.json").exists() or changes:
+        tokenizer = AutoTokenizer.from_pretrained(setting.tokenizer)
+        tokenizer.model_max_length = 512
+        bert_config(setting, vocab_size=len(tokenizer), **changes).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+def bert_config(setting: Setting, *, vocab_size: int = 30_522, **changes: Any) -> Any:
+    """Return the configuration of BERT-base, or of a small BERT in a rehearsal."""
+    from transformers import BertConfig
+
+    return BertConfig(vocab_size=vocab_size, **{**(TINY if setting.tiny else BASE), **changes})
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "classification": {"kind": "classification", "labels": [0, 1]},
+    "qa": {"kind": "qa", "stride": 128},
+    "mlm": {"kind": "mlm", "windows": "documents"},
+}
+
+
+def write_config(case: Case, setting: Setting, name: str, *, num_rows: int, num_steps: int, **sections: Any) -> Path:
+    """Write the configuration of a training and return the file.
+
+    Args:
+        case: What is trained.
+        setting: Where.
+        name: Of the run.
+        num_rows: Rows of the file.
+        num_steps: Optimizer steps.
+        **sections: Sections or single values, laid over the others.
+    """
+    columns: dict[str, Any] = {"text": "text"}
+    if case.kind == "classification":
+        columns |= {"label": "label"} | ({"text_pair": "pair"} if case.draw(random.Random(0))[1] else {})
+    task = {**TASKS[case.kind], **({"stride": 8} if case.kind == "qa" and setting.tiny else {})}
+    config: dict[str, Any] = {
+        "run": {"name": name, "folder": str(setting.folder / "runs")},
+        "task": task,
+        "data": {
+            "train": str(write_rows(case, setting, num_rows)),
+            "max_length": case.max_length,
+            "cache_dir": str(setting.folder / "tokens"),
+        },
+        "model": {"name": str(write_model(setting)), "from_scratch": True},
+        "train": {"max_steps": num_steps, "learning_rate": 1e-5},
+        "batch": {"global": case.batch_size},
+        "evaluate": {"every": "never"},
+        "checkpoint": {"every": "never"},
+        "measure": {"warmup_steps": 2, "plan": False, "noise_scale_every": None},
+        "precision": "bf16" if setting.on_gpu else "fp32",
+        "device": setting.device.type,
+    }
+    if case.kind != "qa":
+        config["data"]["columns"] = columns
+    for key, value in sections.items():
+        config[key] = {**config[key], **value} if isinstance(value, dict) else value
+    path = setting.folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def draw_lengths(case: Case, num_rows: int, *, seed: int = SEED) -> list[int]:
+    """Return tokens of rows of a case, special tokens included, cut at its longest row."""
+    draw = random.Random(seed)
+    drawn = (case.draw(draw) for _ in range(num_rows))
+    return [min(case.max_length, first + second + (3 if second else 2)) for first, second in drawn]
+
+
+def packed_batch(lengths: list[int], vocab_size: int, *, seed: int = 0) -> Batch:
+    """Return a packed batch for classification on the host, of random tokens, with a rounded number of them."""
+    return round_up(pack(padded_batch(lengths, vocab_size, seed=seed)))
+
+
+def padded_batch(lengths: list[int], vocab_size: int, *, seed: int = 0) -> Batch:
+    """Return a padded batch for classification on the host, of random tokens."""
+    longest, rows = max(lengths), len(lengths)
+    generator = torch.Generator().manual_seed(seed)
+    mask_BS = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+    ids_BS = torch.randint(5, vocab_size, (rows, longest), generator=generator)
+    return Batch(
+        input_ids=ids_BS.where(mask_BS > 0, 0),
+        row_weight=torch.ones(rows),
+        index=torch.arange(rows),
+        num_samples=rows,
+        num_tokens=sum(lengths),
+        num_padded_tokens=rows * longest,
+        loss_denominator=float(rows),
+        attention_mask=mask_BS,
+        token_type_ids=torch.zeros_like(mask_BS),
+        max_seqlen=longest,
+        labels=torch.arange(rows) % 2,
+    )

