@@ -41,7 +41,7 @@ PARTS = (
     Part("speed", "Speed", 110, 240),
     Part("resume", "Resuming", 45, 90),
     Part("capture", "Captured steps", 20, 60),
-    Part("plan", "Plan", 40, 90),
+    Part("plan", "Plan", 60, 100),
     Part("certify", "Certificates", 25, 60),
     Part("oom", "Running out of memory", 15, 40),
     Part("ranks", "Several ranks", 25, 70),
