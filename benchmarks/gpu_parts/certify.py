@@ -16,7 +16,7 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 def certificate(setting: Setting, names: str) -> Figures:
     """Run the command and return what it found."""
-    setting.need(25)
+    setting.need(20)
     write_model(setting, num_hidden_layers=2)
     case = of_setting(CASES[2], setting)
     path = write_config(case, setting, names.replace(",", "-"), num_rows=128, num_steps=4)

@@ -10,9 +10,9 @@ from .training import free, run_command, train_here
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield the comparison without calibration, the calibration, and the comparison with it."""
+    """Yield a comparison without calibration, the calibration, and comparisons with it."""
     cases = CASES[:1] if setting.tiny else CASES
-    for case in cases:
+    for case in cases[:1]:
         yield Check(
             f"{case.label}, by data sheet", partial(predicted, setting, case), "Predicted and measured", proves=False
         )
