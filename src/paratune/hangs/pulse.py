@@ -2,8 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -52,14 +50,7 @@ class Pulse:
             self.detail = detail
             self.num_beats += 1
 
-    @contextmanager
-    def in_phase(self, phase: str) -> Iterator[None]:
-        """Note that a phase of the step lasts as long as the block."""
-        before = self.phase
+    def enter(self, phase: str | None) -> None:
+        """Note that a phase of the step begins; None: that it ends, and no other one goes on."""
         self.phase, self.since = phase, time.time()
         self.num_beats += 1
-        try:
-            yield
-        finally:
-            self.phase, self.since = before, time.time()
-            self.num_beats += 1

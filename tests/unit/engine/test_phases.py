@@ -5,6 +5,7 @@ On a busy machine anything may be held up for any time: so all but lower bounds 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,8 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.engine import phases
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import CudaClock, HostClock, make_clock
+from paratune.engine.phases import CudaClock, HostClock, WatchedClock, make_clock
+from paratune.hangs.pulse import Pulse
 from paratune.records import PHASES
 
 PAUSE_MS = 50.0
@@ -318,3 +320,20 @@ def test_cuda_events_are_waited_for_once_when_they_are_read(timeline: Timeline):
 
 def test_a_cpu_gets_the_host_clock():
     assert isinstance(make_clock(torch.device("cpu")), HostClock)
+
+
+def test_the_pulse_is_in_the_phase_that_the_clock_times_also_after_an_error():
+    pulse = Pulse()
+    clock = WatchedClock(HostClock(), pulse)
+    with clock("schedule"):
+        with suppress(ZeroDivisionError), clock("forward"):
+            assert pulse.phase == "forward"
+            raise ZeroDivisionError
+        assert pulse.phase == "schedule"
+    assert pulse.phase is None
+    assert pulse.num_beats == 4
+    clock.end_step()
+    (times,) = clock.take()
+    assert times.phases_ms["forward"] > 0
+    assert times.schedule_ms is not None
+    assert times.schedule_ms >= times.phases_ms["forward"]

@@ -146,15 +146,6 @@ def test_the_same_figures_twice_are_no_progress():
     assert pulse.num_beats == before + 1
 
 
-def test_a_phase_ends_where_it_began():
-    pulse = Pulse()
-    with pulse.in_phase("schedule"):
-        with pulse.in_phase("forward"):
-            assert pulse.phase == "forward"
-        assert pulse.phase == "schedule"
-    assert pulse.phase is None
-
-
 def test_a_beat_comes_back_from_its_file(tmp_path):
     beat = beat_now(Pulse(), 1, 2, 7, as_evidence=True)
     write_beat(tmp_path / "b.json", beat)
