@@ -3,6 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/overhead.py
     OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 3      # a try
 
+This is the engine's loop alone: batches are padded and ready, dropout is off, layers are PyTorch's own. What a step of
+`paratune train` costs a user, with packing, attention of packed rows and dropout, is what `loop_cost.py` measures.
+
 Four loops take turns, in blocks of steps and in an order that rotates from round to round, so that what else the
 machine does meets them all alike: `plain` (peers/plain_loop.py), `paratune` (engine.loop with the single strategy, the
 recorder and the stop flag), `sampled` (the same with a sample of utilisation every second, as in a run) and

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -190,3 +191,48 @@ def test_gradients_of_two_sides_are_told_apart(bench):
     assert abs(draws._z_of_means(one, other)).max() < 4
     # A mean that is 1 off, with standard errors of sqrt(1/400 + 1/400): a z of 14.
     assert draws._z_of_means(one + 1, other).min() > 10
+
+
+def test_sides_take_turns_block_by_block_and_may_end_early(bench):
+    paired = bench("loop_cost_paired")
+    turns = paired.Turns(["a", "b", "c"], block=2)
+    order: list[str] = []
+
+    def run(name: str, num_steps: int) -> None:
+        turns.start(name)
+        for _ in range(num_steps):
+            order.append(name)
+            turns.step(name)
+        turns.leave(name)
+
+    threads = [threading.Thread(target=run, args=args) for args in (("a", 4), ("b", 2), ("c", 4))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert "".join(order) == "aabbccaacc"
+    assert {name: len(blocks) for name, blocks in turns.cpu_ms.items()} == {"a": 2, "b": 1, "c": 2}
+
+
+def test_the_innermost_part_gets_the_time(bench, monkeypatch):
+    parts = bench("loop_cost_parts")
+    now = [0.0]
+    monkeypatch.setattr(parts.time, "thread_time", lambda: now[0])
+
+    def takes(seconds: float) -> None:
+        now[0] += seconds
+
+    account = parts.Account()
+    inner = account.timed("inner", lambda: takes(2.0))
+
+    def work() -> None:
+        takes(1.0)
+        inner()
+        takes(4.0)
+
+    account.timed("outer", work)()
+    takes(8.0)
+    account.end_step()
+    takes(16.0)
+    account.end_step()
+    assert account.steps == [{"outer": 5.0, "inner": 2.0, parts.REST: 8.0}, {parts.REST: 16.0}]
