@@ -9,7 +9,7 @@ K features in, N out; `*` any dimensions.
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 class OneDnnLinear(nn.Linear):
     """`nn.Linear` whose products of float32 tensors on the CPU are oneDNN's; under autocast it is PyTorch's own."""
+
+    is_plain_under_autocast: ClassVar = True
+    """Says to `paratune.working_weights` that nothing is lost there by computing it otherwise."""
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.weight

@@ -4,6 +4,7 @@ Each rank may hold all of a weight, or, under FSDP2, a shard of it (a `DTensor`)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
+from paratune.working_weights import WorkingWeights
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW and LAMB keep for each parameter; ranks without them know the names from here."""
@@ -35,6 +37,11 @@ def set_training(model: nn.Module, training: bool) -> None:
         model.train(training)
 
 
+def using(working: WorkingWeights | None) -> AbstractContextManager[None]:
+    """Return the context of passes that use the working copies of the weights, where there are some."""
+    return nullcontext() if working is None else working.use()
+
+
 def forward(model: nn.Module, batch: Batch, precision: Precision, device: torch.device) -> Tensor:
     """Return the outputs of `model` under the policy's autocast."""
     with precision.autocast(device):
@@ -52,6 +59,7 @@ def forward_backward_one(
     device: torch.device,
     gradient_scale: float = 1.0,
     scaler: LossScaler | None = None,
+    working: WorkingWeights | None = None,
 ) -> Tensor:
     """Run forward and backward of one micro-batch.
 
@@ -64,17 +72,19 @@ def forward_backward_one(
         device: Where it computes.
         gradient_scale: Multiplies the gradients, not the returned loss.
         scaler: Multiplies them once more, by its scale, until `clip_and_step`.
+        working: Copies of the weights in the dtype of autocast; without, autocast casts them.
 
     Returns:
         The batch's part of the step's loss, detached.
     """
     if scaler is not None:
         gradient_scale *= scaler.scale
-    with phases("forward"):
-        loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
-    with phases("backward"):
-        scaled = loss * gradient_scale if gradient_scale != 1.0 else loss
-        scaled.backward()  # type: ignore[no-untyped-call]
+    with using(working):
+        with phases("forward"):
+            loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
+        with phases("backward"):
+            scaled = loss * gradient_scale if gradient_scale != 1.0 else loss
+            scaled.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
 
 
@@ -85,6 +95,7 @@ def clip_and_step(
     scaler: LossScaler | None = None,
     *,
     norm: Tensor | None = None,
+    working: WorkingWeights | None = None,
 ) -> Tensor:
     """Scale gradients down to `max_grad_norm`, update, clear; return their norm before.
 
@@ -95,7 +106,10 @@ def clip_and_step(
         scaler: With whose scale they come. The returned norm is free of it; when that is not finite, weights stay as
             they are: on every rank, because the norm is the same on every rank.
         norm: Of the whole model's gradient as it comes, where `parameters` are only some of the model's.
+        working: Copies of the weights, which have to be made again after this.
     """
+    if working is not None:
+        working.mark_changed()
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     if norm is None:
         norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
