@@ -40,7 +40,7 @@ class DDPStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
-        self.scaler = make_scaler(precision, rank=rank)
+        self.scaler = make_scaler(precision)
         self._bucket_cap_mb = bucket_cap_mb
         self._find_unused_parameters = find_unused_parameters
         self._model: Any
@@ -49,7 +49,7 @@ class DDPStrategy:
         self._working: WorkingWeights | None = None
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self.scaler is None else self.scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:

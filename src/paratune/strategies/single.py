@@ -26,13 +26,13 @@ class SingleStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
-        self._scaler = make_scaler(precision, rank=rank)
+        self._scaler = make_scaler(precision)
         self._model: Any
         self._optimizer: Optimizer
         self._working: WorkingWeights | None = None
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
