@@ -101,49 +101,60 @@ class _Unit:
         if self.product is not None:
             self.product.copies = given
         else:
-            self.layers[0].copies = given
+            vars(self.layers[0])["copies"] = given  # nn.Module looks through all its dictionaries first
 
     def take(self) -> None:
         """Let the layers compute with their parameters."""
         if self.product is not None:
             self.product.clear()
         else:
-            self.layers[0].copies = None
+            vars(self.layers[0])["copies"] = None
+
+
+class _Part:
+    """Units with one autograd function."""
+
+    def __init__(self, units: Sequence[_Unit]) -> None:
+        self.units = tuple(units)
+        self._copies = list(dict.fromkeys(copy for unit in units for copy in unit.copies))
+        self._masters = [master for copy in self._copies for master in copy.masters]
+        self._tensors = [copy.tensor for copy in self._copies]
+
+    def begin(self) -> None:
+        """Give the layers their copies, as functions of the parameters where gradients are wanted."""
+        tensors: Sequence[Tensor] = self._tensors
+        if torch.is_grad_enabled():
+            tensors = _Working.apply(self._copies, *self._masters)  # type: ignore[no-untyped-call]
+        tensor_of = dict(zip(self._copies, tensors, strict=True))
+        for unit in self.units:
+            unit.give(tensor_of.__getitem__)
 
 
 class _Group:
-    """Units whose gradients are cast together, when the backward pass of the module that owns them is done."""
+    """Parts whose gradients are cast when the backward pass of the module that owns them is done."""
 
-    def __init__(self, owner: nn.Module, units: list[list[_Unit]], is_compiled: bool) -> None:
+    def __init__(self, owner: nn.Module, parts: list[_Part], is_compiled: bool) -> None:
         self.owner = owner
-        self.units = units
-        """In lists with one autograd function each."""
+        self.parts = parts
         self.is_compiled = is_compiled
         self.has_begun = False
 
     @property
-    def all_units(self) -> list[_Unit]:
-        return [unit for units in self.units for unit in units]
+    def units(self) -> list[_Unit]:
+        return [unit for part in self.parts for unit in part.units]
 
     def begin(self) -> None:
-        """Give the layers their copies for this pass. A block may run several times in it, with the same ones."""
-        if self.has_begun:
-            return
-        self.has_begun = True
-        for units in self.units:
-            copies = list(dict.fromkeys(copy for unit in units for copy in unit.copies))
-            tensors: Sequence[Tensor] = [copy.tensor for copy in copies]
-            if torch.is_grad_enabled():
-                masters = [master for copy in copies for master in copy.masters]
-                tensors = _Working.apply(copies, *masters)  # type: ignore[no-untyped-call]
-            tensor_of = dict(zip(copies, tensors, strict=True))
-            for unit in units:
-                unit.give(tensor_of.__getitem__)
+        """Begin a pass of the owner; it may run several times in a pass of the model, with the same copies."""
+        if not self.has_begun:
+            self.has_begun = True
+            for part in self.parts:
+                part.begin()
 
     def end(self) -> None:
         self.has_begun = False
-        for unit in self.all_units:
-            unit.take()
+        for part in self.parts:
+            for unit in part.units:
+                unit.take()
 
 
 class _Working(torch.autograd.Function):
@@ -165,7 +176,8 @@ class _Working(torch.autograd.Function):
             if grad is None:
                 results += [None] * len(copy.masters)
                 continue
-            for master, part in zip(copy.masters, torch.split(grad, copy.sizes), strict=True):
+            parts = (grad,) if len(copy.masters) == 1 else torch.split(grad, copy.sizes)
+            for master, part in zip(copy.masters, parts, strict=True):
                 if not master.requires_grad:
                     results.append(None)
                     continue
@@ -203,7 +215,7 @@ class WorkingWeights:
             layer.register_forward_pre_hook(self._see)
             for group in self._groups
             if not group.is_compiled
-            for unit in group.all_units
+            for unit in group.units
             for layer in unit.layers
         ]
 
@@ -259,11 +271,11 @@ class WorkingWeights:
         partners = _partners(self._runs)
         self._copies.clear()
         for group in self._groups:
-            layers = [layer for unit in group.all_units for layer in unit.layers]
+            layers = [layer for unit in group.units for layer in unit.layers]
             used = [layer for layer in layers if is_used(layer)]
             together = [self._unit(each) for each in _divided(used, partners)]
             alone = [[self._unit([layer])] for layer in layers if layer not in used]
-            group.units = [*([together] if together else []), *alone]
+            group.parts = [_Part(units) for units in ([together] if together else []) + alone]
         self._is_settled = self._is_changed = True
 
     def _grouped(self, model: nn.Module, blocks: Sequence[nn.Module]) -> list[_Group]:
@@ -280,7 +292,7 @@ class WorkingWeights:
             layer.__class__ = WorkingLinear
             by_owner.setdefault(owners[layer], []).append(layer)
         return [
-            _Group(owner, [[self._unit([layer])] for layer in layers], _is_compiled(owner))
+            _Group(owner, [_Part([self._unit([layer])]) for layer in layers], _is_compiled(owner))
             for owner, layers in by_owner.items()
         ]
 
