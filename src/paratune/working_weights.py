@@ -58,7 +58,9 @@ class _SharedProduct:
         if not is_known or number not in self._outputs:
             assert self.copies is not None
             self._input = input, input._version
-            self._outputs = dict(enumerate(torch.split(functional.linear(input, *self.copies), self._sizes, dim=-1)))
+            whole = functional.linear(input, *self.copies)
+            # Views that may be changed in place, as outputs of layers may: nobody has the whole.
+            self._outputs = dict(enumerate(torch.unsafe_split_with_sizes(whole, self._sizes, dim=-1)))
         output = self._outputs.pop(number)
         if not self._outputs:
             self._input = None

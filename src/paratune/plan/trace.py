@@ -23,7 +23,12 @@ from paratune.plan.timeline import Mark, Timeline, rounded
 
 CUDA_ROUNDING = 512
 """Bytes to a multiple of which PyTorch's allocator of CUDA memory rounds every request (kMinBlockSize)."""
-_NO_KERNEL = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"})
+_NO_KERNEL = frozenset(
+    {
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"),
+        "unsafe_split_with_sizes",
+    }
+)
 """Operators beside views that launch nothing."""
 
 
