@@ -5,9 +5,10 @@ the way back: for BERT-base about 300 of 1,070 kernels of a step. Here one `torc
 copies, and one per block casts the gradients of a backward pass. The copies have the bits of autocast's casts, and each
 gradient the bits of autocast's: it is rounded to the lower dtype by the product, cast to float32, then accumulated.
 
-The model keeps its float32 parameters, which optimizers, checkpoints and hooks of DDP see. Layers that are given the
-same input one after another (query, key and value; gate and up) become one product, whose results are equal to
-rounding.
+The model keeps its float32 parameters, which optimizers, checkpoints and hooks of DDP see. From the second micro-batch
+on, layers that are given the same input one after another (query, key and value; gate and up) become one product, whose
+results are equal to rounding. What a norm or a dropout returns to such a layer is cast where it is made, so that its
+two gradients are added by one kernel, with the same bits.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,56 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from paratune.precision import Precision
-
-
-class WorkingLinear(nn.Linear):
-    """`nn.Linear` that multiplies by copies of its parameters during `WorkingWeights.use`; else PyTorch's own."""
-
-    copies: tuple[Tensor, Tensor | None] | None = None
-    """Of weight and bias."""
-    product: "_SharedProduct | None" = None
-    """Computes this layer together with others, in place of `copies`."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if self.product is not None and self.product.copies is not None:
-            return self.product.output(self, input)
-        if self.copies is not None:
-            return functional.linear(input, *self.copies)
-        return super().forward(input)
-
-
-class _SharedProduct:
-    """The outputs of several layers for one input, computed by one product when the first of them is called."""
-
-    def __init__(self, layers: Sequence[WorkingLinear]) -> None:
-        self.layers = tuple(layers)
-        self.copies: tuple[Tensor, Tensor | None] | None = None
-        """Of the weights, one below the other, and of the biases."""
-        self._sizes = [layer.out_features for layer in layers]
-        self._numbers = {id(layer): number for number, layer in enumerate(layers)}
-        self._input: tuple[Tensor, int] | None = None
-        self._outputs: dict[int, Tensor] = {}
-
-    def output(self, layer: WorkingLinear, input: Tensor) -> Tensor:
-        """Return what `layer` makes of `input`."""
-        number = self._numbers[id(layer)]
-        is_known = self._input is not None and self._input[0] is input and self._input[1] == input._version
-        if not is_known or number not in self._outputs:
-            assert self.copies is not None
-            self._input = input, input._version
-            whole = functional.linear(input, *self.copies)
-            # Views that may be changed in place, as outputs of layers may: nobody has the whole.
-            self._outputs = dict(enumerate(torch.unsafe_split_with_sizes(whole, self._sizes, dim=-1)))
-        output = self._outputs.pop(number)
-        if not self._outputs:
-            self._input = None
-        return output
-
-    def clear(self) -> None:
-        self.copies, self._input, self._outputs = None, None, {}
+from paratune.working_linear import LoweredOutput, SharedProduct, WorkingLinear
 
 
 class _Copy:
@@ -86,7 +40,7 @@ class _Unit:
 
     def __init__(self, layers: Sequence[WorkingLinear], copy_of: Callable[[Sequence[nn.Parameter]], _Copy]) -> None:
         self.layers = tuple(layers)
-        self.product = _SharedProduct(layers) if len(layers) > 1 else None
+        self.product = SharedProduct(layers) if len(layers) > 1 else None
         for layer in layers:
             layer.product = self.product
         parameters = [dict(layer.named_parameters()) for layer in layers]
@@ -212,7 +166,11 @@ class WorkingWeights:
         self._runs: list[list[WorkingLinear]] = []
         self._groups = self._grouped(model, blocks)
         self._hooks = [group.owner.register_forward_pre_hook(partial(self._enter, group)) for group in self._groups]
+        self._lowered = LoweredOutput(dtype)
         self._last: tuple[Tensor, int] | None = None
+        self._made: tuple[Tensor, nn.Module] | None = None
+        self._readers: dict[nn.Module, WorkingLinear] = {}
+        """Modules whose output is the input of the layer that is called next."""
         self._watching = [
             layer.register_forward_pre_hook(self._see)
             for group in self._groups
@@ -220,6 +178,7 @@ class WorkingWeights:
             for unit in group.units
             for layer in unit.layers
         ]
+        self._watching += [module.register_forward_hook(self._note_output) for module in self._leaves(model)]
 
     @property
     def num_bytes(self) -> int:
@@ -240,6 +199,7 @@ class WorkingWeights:
             yield
         finally:
             self._is_active = False
+            self._lowered.clear()
             for group in self._groups:
                 group.end()
         if not self._is_settled and torch.is_grad_enabled():
@@ -269,7 +229,10 @@ class WorkingWeights:
         """
         for hook in self._watching:
             hook.remove()
-        self._watching, self._last = [], None
+        self._watching, self._last, self._made = [], None, None
+        for module, layer in self._readers.items():
+            self._hooks.append(module.register_forward_hook(self._lower))
+            layer.lowered = self._lowered
         partners = _partners(self._runs)
         self._copies.clear()
         for group in self._groups:
@@ -313,14 +276,36 @@ class WorkingWeights:
             group.begin()
 
     def _see(self, layer: Any, args: tuple[Any, ...]) -> None:
-        """Note a layer that is called with the same input as the one before."""
+        """Note a layer that is called with the same input as the one before, or with what was made just then."""
         if not self._is_active or not args:
             return
+        if self._made is not None and self._made[0] is args[0]:
+            self._readers.setdefault(self._made[1], layer)
+        self._made = None
         if self._last is not None and self._last[0] is args[0] and self._last[1] == args[0]._version:
             self._runs[-1].append(layer)
         else:
             self._runs.append([layer])
             self._last = args[0], args[0]._version
+
+    def _leaves(self, model: nn.Module) -> list[nn.Module]:
+        """Return modules without parts that are no linear layers, outside of compiled blocks."""
+        compiled = {each for group in self._groups if group.is_compiled for each in group.owner.modules()}
+        return [
+            each
+            for each in model.modules()
+            if each not in compiled and not isinstance(each, WorkingLinear) and not list(each.children())
+        ]
+
+    def _note_output(self, module: nn.Module, _args: Any, output: Any) -> None:
+        if self._is_active and isinstance(output, Tensor) and output.dtype == torch.float32:
+            self._made = output, module
+
+    def _lower(self, _module: nn.Module, _args: Any, output: Tensor) -> Tensor | None:
+        """Make what the next layer reads in the lower dtype, where gradients are wanted."""
+        if not self._is_active or not output.requires_grad or output.dtype != torch.float32:
+            return None
+        return self._lowered.give(output)
 
 
 def make_working_weights(model: nn.Module, blocks: Sequence[nn.Module], precision: Precision) -> WorkingWeights | None:

@@ -21,7 +21,8 @@ from paratune.place import Place
 from paratune.precision import POLICIES
 from paratune.strategies import ddp, single
 from paratune.strategies.process_group import close_process_group, open_process_group
-from paratune.working_weights import WorkingLinear, WorkingWeights
+from paratune.working_linear import LoweredOutput, WorkingLinear
+from paratune.working_weights import WorkingWeights
 
 CPU = torch.device("cpu")
 LENGTHS = [5, 1, 20, 12]
@@ -194,6 +195,28 @@ def test_a_step_copies_once_and_casts_gradients_once_per_block():
     assert seen.names.count("_foreach_copy_") == 1 + 2 * 4
     # Of each of 2 micro-batches and 2 blocks: query, key and value are one, and three more; pooler and classifier.
     assert seen.names.count("addmm") == 2 * (2 * 4 + 2)
+
+
+def test_gradients_of_what_norms_return_are_added_without_a_cast(monkeypatch: pytest.MonkeyPatch):
+    def casts(*, gives: bool) -> tuple[int, list[Tensor]]:
+        with monkeypatch.context() as patch:
+            if not gives:
+                patch.setattr(LoweredOutput, "give", lambda self, output: output)
+            model, _ = prepared("bert", "classification")
+            batch = rows(LENGTHS, "classification")
+            strategy = single.SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
+            strategy.prepare(model, find_blocks(model), _sgd)
+            torch.manual_seed(0)
+            strategy.forward_backward([batch], no_clock)
+            with torch.autograd.set_multithreading_enabled(False), Operators() as seen:
+                strategy.forward_backward([batch], no_clock)
+        return seen.names.count("_to_copy"), [each.grad for each in model.parameters() if each.grad is not None]
+
+    (with_it, gradients), (without, expected) = casts(gives=True), casts(gives=False)
+    # To query, key and value of 2 blocks: from the embeddings' dropout, and the first block's last norm; to the
+    # feed-forward parts of both: from the norm before them.
+    assert without - with_it == 4
+    assert same(gradients, expected)
 
 
 def test_the_model_keeps_its_float32_parameters_and_other_callers_get_them():

@@ -26,7 +26,7 @@ CUDA_ROUNDING = 512
 _NO_KERNEL = frozenset(
     {
         *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"),
-        "unsafe_split_with_sizes",
+        *("unsafe_split_with_sizes", "_unsafe_view"),
     }
 )
 """Operators beside views that launch nothing."""

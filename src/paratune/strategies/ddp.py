@@ -71,7 +71,7 @@ class DDPStrategy:
             # The gradients of all micro-batches travel once, with the last one.
             with self._ddp.no_sync() if early else nullcontext():
                 parts = [self._forward_backward_one(batch, phases) for batch in early]
-            return torch.stack([*parts, self._forward_backward_one(last, phases)]).sum()
+            return whole.total([*parts, self._forward_backward_one(last, phases)])
         except RuntimeError as error:
             if "Expected to have finished reduction" not in str(error):
                 raise

@@ -55,7 +55,7 @@ class SingleStrategy:
             )
             for batch in micro_batches
         ]
-        return torch.stack(parts).sum()
+        return whole.total(parts)
 
     def watch_gradients(self) -> GradientWatch:
         return GradientWatch(self._model.parameters(), scale=scale_of(self._scaler))

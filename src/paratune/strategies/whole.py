@@ -88,6 +88,11 @@ def forward_backward_one(
     return loss.detach()
 
 
+def total(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum of the losses of micro-batches, scalars; nothing is launched for one alone."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
+
+
 def clip_and_step(
     optimizer: Optimizer,
     parameters: Iterable[nn.Parameter],
