@@ -5,10 +5,10 @@ the way back: for BERT-base about 300 of 1,070 kernels of a step. Here one `torc
 copies, and one per block casts the gradients of a backward pass. The copies have the bits of autocast's casts, and each
 gradient the bits of autocast's: it is rounded to the lower dtype by the product, cast to float32, then accumulated.
 
-The model keeps its float32 parameters, which optimizers, checkpoints and hooks of DDP see. From the second micro-batch
-on, layers that are given the same input one after another (query, key and value; gate and up) become one product, whose
-results are equal to rounding. What a norm or a dropout returns to such a layer is cast where it is made, so that its
-two gradients are added by one kernel, with the same bits.
+The model keeps its float32 parameters, which optimizers, checkpoints and hooks of DDP see. A pass before the first one
+finds more: layers that are given the same input one after another (query, key and value; gate and up) become one
+product, whose results are equal to rounding. What a norm or a dropout returns to such a layer is cast where it is made,
+so that its two gradients are added by one kernel, with the same bits.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -161,6 +161,8 @@ class WorkingWeights:
         self._copies: dict[tuple[int, ...], _Copy] = {}
         self._is_active = False
         self._is_settled = False
+        self.has_looked = False
+        """Whether `look` has found what is computed together."""
         self._is_changed = True
         self._versions = 0
         self._runs: list[list[WorkingLinear]] = []
@@ -219,14 +221,22 @@ class WorkingWeights:
             torch._foreach_copy_(targets, [master for copy in copies for master in copy.masters])
             self._is_changed, self._versions = False, versions
 
-    def settle(self, is_used: Callable[[WorkingLinear], bool]) -> None:
-        """Cast the gradients of a block together, and compute layers with the same input together.
+    def look(self, run: Callable[[], object]) -> None:
+        """Find the layers that can be computed together, in a pass without gradients, before any that counts.
 
-        Layers that are not used keep a function of their own: DDP must see that their parameters get no gradient.
+        So all passes of a run compute alike, also those of one that is resumed.
 
         Args:
-            is_used: Whether the loss depends on a layer.
+            run: Runs the model, without dropout.
         """
+        self.refresh()
+        self._is_active = True
+        try:
+            run()
+        finally:
+            self._is_active = False
+            for group in self._groups:
+                group.end()
         for hook in self._watching:
             hook.remove()
         self._watching, self._last, self._made = [], None, None
@@ -237,11 +247,22 @@ class WorkingWeights:
         self._copies.clear()
         for group in self._groups:
             layers = [layer for unit in group.units for layer in unit.layers]
-            used = [layer for layer in layers if is_used(layer)]
-            together = [self._unit(each) for each in _divided(used, partners)]
-            alone = [[self._unit([layer])] for layer in layers if layer not in used]
-            group.parts = [_Part(units) for units in ([together] if together else []) + alone]
-        self._is_settled = self._is_changed = True
+            group.parts = [_Part([self._unit(each)]) for each in _divided(layers, partners)]
+        self.has_looked = self._is_changed = True
+
+    def settle(self, is_used: Callable[[WorkingLinear], bool]) -> None:
+        """Cast the gradients of a block together.
+
+        Layers that are not used keep a function of their own: DDP must see that their parameters get no gradient.
+
+        Args:
+            is_used: Whether the loss depends on a layer.
+        """
+        for group in self._groups:
+            used = [unit for unit in group.units if all(map(is_used, unit.layers))]
+            alone = [[unit] for unit in group.units if unit not in used]
+            group.parts = [_Part(units) for units in ([used] if used else []) + alone]
+        self._is_settled = True
 
     def _grouped(self, model: nn.Module, blocks: Sequence[nn.Module]) -> list[_Group]:
         owners: dict[nn.Module, nn.Module] = {}

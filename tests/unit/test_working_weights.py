@@ -219,6 +219,28 @@ def test_gradients_of_what_norms_return_are_added_without_a_cast(monkeypatch: py
     assert same(gradients, expected)
 
 
+def test_a_run_that_is_resumed_computes_as_one_that_is_not():
+    """Layers that share a product are found before the first pass, in which they share it already."""
+
+    def begun() -> tuple[single.SingleStrategy, Batch]:
+        model, batch = prepared("bert", "classification")
+        strategy = single.SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
+        strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=0.01), 10))
+        return strategy, batch
+
+    def step(strategy: single.SingleStrategy, batch: Batch) -> list[Tensor]:
+        torch.manual_seed(1)
+        seen = [strategy.forward_backward([batch], no_clock), strategy.optimizer_step(1.0), strategy.predict(batch)]
+        return [*seen, *(value.clone() for _, value in strategy.state().tensors() if value is not None)]
+
+    first, batch = begun()
+    step(first, batch)
+    kept = {key: value.clone() for key, value in first.state().tensors() if value is not None}
+    other, _ = begun()
+    other.state().load(kept.__getitem__, kept)
+    assert same(step(other, batch), step(first, batch))
+
+
 def test_the_model_keeps_its_float32_parameters_and_other_callers_get_them():
     model, batch = prepared("bert", "mlm")
     names = [name for name, _ in model.named_parameters()]

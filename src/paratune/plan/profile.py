@@ -221,8 +221,7 @@ def profile(
 @torch.no_grad()
 def _settled(working: WorkingWeights, model: TaskModel, batch: Batch) -> list[Tensor]:
     """Run the model once for the copies to be as they are from the second micro-batch of a training on; return them."""
-    with working.use():
-        model(batch)
+    working.look(lambda: model(batch))
     working.settle(lambda layer: True)
     working.refresh()
     return working.tensors

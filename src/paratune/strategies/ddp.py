@@ -92,7 +92,7 @@ class DDPStrategy:
     def predict(self, batch: Batch) -> Tensor:
         # Not through DDP: its forward would broadcast buffers, and nothing is to be synchronised here.
         whole.set_training(self._model, False)
-        with whole.using(self._working):
+        with whole.using(self._working, self._model, batch, self._precision, self._device):
             return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:

@@ -68,7 +68,7 @@ class SingleStrategy:
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         whole.set_training(self._model, False)
-        with whole.using(self._working):
+        with whole.using(self._working, self._model, batch, self._precision, self._device):
             return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:

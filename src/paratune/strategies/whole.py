@@ -38,9 +38,24 @@ def set_training(model: nn.Module, training: bool) -> None:
         model.train(training)
 
 
-def using(working: WorkingWeights | None) -> AbstractContextManager[None]:
-    """Return the context of passes that use the working copies of the weights, where there are some."""
-    return nullcontext() if working is None else working.use()
+def using(
+    working: WorkingWeights | None, model: nn.Module, batch: Batch, precision: Precision, device: torch.device
+) -> AbstractContextManager[None]:
+    """Return the context of passes that use the working copies of the weights, where there are some.
+
+    Before the first of them the model runs once, without gradients and dropout, to show what is computed together.
+    """
+    if working is None:
+        return nullcontext()
+    if not working.has_looked:
+        training = model.training
+        set_training(model, False)
+        try:
+            with torch.no_grad():
+                working.look(lambda: forward(model, batch, precision, device))
+        finally:
+            set_training(model, training)
+    return working.use()
 
 
 def forward(model: nn.Module, batch: Batch, precision: Precision, device: torch.device) -> Tensor:
@@ -79,7 +94,8 @@ def forward_backward_one(
         The batch's part of the step's loss, detached.
     """
     scale = gradient_scale if scaler is None else gradient_scale * scaler.scale
-    with using(working):
+    inner: Any = model  # a module as well
+    with using(working, inner, batch, precision, device):
         with phases("forward"):
             loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
         with phases("backward"):

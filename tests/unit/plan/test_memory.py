@@ -85,6 +85,8 @@ def test_working_copies_of_weights_are_there_all_along() -> None:
         optimizer.zero_grad()
         working.mark_changed()
 
+    with torch.no_grad(), Kernels(on_cuda=False, autocast=torch.bfloat16):
+        working.look(lambda: hf(input_ids=ids))
     step()
     tracker = MemTracker()
     tracker.track_external(model, optimizer, ids, *working.tensors)
