@@ -229,6 +229,7 @@ def reduce_all(rank: int, world_size: int, folder: Path) -> None:
     outcome["nobody stops"] = stop.agreed(strategy)
     stop.signal = "SIGTERM" if rank == 1 else None
     outcome["one stops"] = stop.agreed(strategy)
+    outcome["one stops, asked twice"] = [stop.was_agreed(strategy), stop.was_agreed(strategy), stop.settle()]
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
 
 

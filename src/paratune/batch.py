@@ -3,8 +3,9 @@
 Floor 2. Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch, `C` classes.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -75,19 +76,86 @@ class Batch:
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
         """Return the batch with its tensors on `device`; counts are unchanged.
 
-        A copy to a GPU that is not waited for starts from page-locked memory: from any other the driver waits for it.
+        To a GPU that is not waited for, all of them go in one copy (see `send_together`).
         """
-        pins = non_blocking and torch.device(device).type == "cuda"
+        tensors = {name: value for name, value in self._tensors() if value.device.type == "cpu"}
+        if non_blocking and torch.device(device).type == "cuda" and tensors:
+            sent = send_together(
+                list(tensors.values()), _pinned, lambda buffer: buffer.to(device, non_blocking=non_blocking)
+            )
+            values: dict[str, Any] = dict(zip(tensors, sent, strict=True))
+            return replace(self, **values)
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-        def move(tensor: Tensor) -> Tensor:
-            source = tensor.pin_memory() if pins and tensor.device.type == "cpu" else tensor
-            return source.to(device, non_blocking=non_blocking)
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                yield field.name, value
 
-        return self._map(move)
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        values: dict[str, Any] = {name: change(value) for name, value in self._tensors()}
+        return replace(self, **values)
 
-    def _map(self, change) -> "Batch":  # type: ignore[no-untyped-def]
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: change(value) for name, value in values.items() if isinstance(value, Tensor)})
+
+ALIGNMENT = 16
+"""Bytes to a multiple of which tensors begin in a buffer: what kernels read with one instruction at most."""
+
+
+def send_together(
+    tensors: Sequence[Tensor], make_buffer: Callable[[int], Tensor], send: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """Move tensors by one copy: they are written into one buffer, and are views of what arrives.
+
+    A copy that is not waited for starts from page-locked memory; from any other the driver waits for it. To get such
+    memory and to issue a copy costs the host several microseconds, whatever the size: a batch has 7 or 8 small tensors.
+
+    Args:
+        tensors: Of any dtypes and shapes, on the CPU.
+        make_buffer: Returns a uint8 tensor of so many bytes.
+        send: Returns it on another device.
+
+    Returns:
+        Tensors of the same shapes, dtypes and values, contiguous.
+    """
+    found = _in_one_buffer(tensors)
+    if found is not None:
+        buffer, starts = found
+        return _views(send(buffer), tensors, starts)
+    starts, size = [], 0
+    for tensor in tensors:
+        starts.append(size)
+        size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+    buffer = make_buffer(size)
+    for target, tensor in zip(_views(buffer, tensors, starts), tensors, strict=True):
+        target.copy_(tensor)
+    return _views(send(buffer), tensors, starts)
+
+
+def _views(buffer: Tensor, tensors: Sequence[Tensor], starts: Sequence[int]) -> list[Tensor]:
+    return [
+        buffer[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for tensor, start in zip(tensors, starts, strict=True)
+    ]
+
+
+def _in_one_buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[int]] | None:
+    """Return the page-locked bytes in which tensors lie together already, and where; loader workers send them so."""
+    storage = tensors[0].untyped_storage()
+    if any(each.untyped_storage().data_ptr() != storage.data_ptr() or not each.is_contiguous() for each in tensors):
+        return None
+    places = [int(each.storage_offset()) * each.element_size() for each in tensors]
+    first, end = min(places), max(place + each.nbytes for place, each in zip(places, tensors, strict=True))
+    starts = [place - first for place in places]
+    if any(start % ALIGNMENT for start in starts) or not tensors[0].is_pinned():
+        return None
+    buffer: Tensor = torch.empty(0, dtype=torch.uint8).set_(storage, first, (end - first,), (1,))
+    return buffer, starts
+
+
+def _pinned(num_bytes: int) -> Tensor:
+    # PyTorch keeps such memory for the next batch, and gives it out again when the copy from it is done.
+    return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
 
 @runtime_checkable

@@ -395,6 +395,7 @@ def test_values_are_combined_over_ranks(folder: Path):
         assert outcome["rows"] == [[0, 1], [2, 3], [4, 5], [100, 101]]
         assert outcome["one is empty"] == [[100, 101]]
         assert (outcome["nobody stops"], outcome["one stops"]) == (False, True)
+        assert outcome["one stops, asked twice"] == [False, True, False]
 
 
 def test_the_strategy_of_the_documentation_is_short():

@@ -5,7 +5,7 @@
 5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
-2  batch, packing, precision, stages torch
+2  batch, packing, precision, stages, working_linear, working_weights torch
 1  config, devices, records, hardware no torch at import; beside them, resting on them: place, console, ...
 0  atomic, errors, imports, text, ...   standard library only
 side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, tokenizer, watch (and
@@ -44,7 +44,7 @@ BESIDE_1 = {
     *("run_folder", "sweep_record"),
 }
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
-FLOOR_2 = {"batch", "packing", "precision", "stages"}
+FLOOR_2 = {"batch", "packing", "precision", "stages", "working_linear", "working_weights"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {
@@ -63,6 +63,7 @@ ALLOWED: dict[str, Set[str]] = {
     "hangs": FLOOR_0 | FLOOR_1 | {"place"},
     **dict.fromkeys(FLOOR_2, LOW),
     **dict.fromkeys(("packing", "stages"), LOW | {"batch"}),
+    "working_weights": LOW | {"precision", "working_linear"},
     **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),
     **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
     "tasks": LOW | FLOOR_2 | FLOOR_3,

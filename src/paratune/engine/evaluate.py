@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,12 @@ from torch import Tensor
 
 from paratune.batch import Batch, BatchModel
 from paratune.strategies.protocol import Layout, ReduceOp
+from paratune.units import MIB
+
+FLUSH_BATCHES: Final = 100
+"""Batches after which outputs come to the host: so far it may be ahead of the device."""
+FLUSH_BYTES: Final = 64 * MIB
+"""Of outputs on the device, after which they come to the host."""
 
 
 class Predictor(Protocol):
@@ -62,21 +68,51 @@ def evaluate(
     Raises:
         Interrupted: `should_stop` said so.
     """
-    index, outputs = [], []
-    loss: Tensor | None = None
+    index, results = [], _Results()
     for done, batch in enumerate(batches, start=1):
         if should_stop():
             raise Interrupted
         moved = batch.to(device, non_blocking=True)
         predicted = strategy.predict(moved)
         kept = model.row_outputs(predicted, moved)
-        if batch.labels is not None:
-            part = model.loss_sum(predicted, moved, kept).detach().double().cpu() / batch.loss_denominator
-            loss = part if loss is None else loss + part
+        loss = None if batch.labels is None else model.loss_sum(predicted, moved, kept)
+        results.add(kept, loss, batch.loss_denominator)
         index.append(batch.index)
-        outputs.append(kept.to("cpu", torch.float64 if kept.dtype == torch.float64 else torch.float32))
         on_batch(done)
-    return _bring_together(strategy, torch.cat(index), torch.cat(outputs), loss)
+    results.flush()
+    return _bring_together(strategy, torch.cat(index), torch.cat(results.outputs), results.loss)
+
+
+class _Results:
+    """Outputs and losses of batches: kept on the device, and brought to the host together, which waits for it."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Tensor] = []
+        """On the host, float32 or float64."""
+        self.loss: Tensor | None = None
+        """Sum so far, a float64 scalar on the host; None without labels."""
+        self._held: list[Tensor] = []
+        self._losses: list[Tensor] = []
+        self._denominators: list[float] = []
+
+    def add(self, kept: Tensor, loss: Tensor | None, loss_denominator: float) -> None:
+        """Take what is kept of a batch, (B, K), and the sum of its losses, which is divided by the denominator."""
+        self._held.append(kept.detach())
+        if loss is not None:
+            self._losses.append(loss.detach().double())
+            self._denominators.append(loss_denominator)
+        if len(self._held) >= FLUSH_BATCHES or sum(each.nbytes for each in self._held) >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring everything to the host."""
+        if self._held:
+            outputs = torch.cat(self._held)
+            self.outputs.append(outputs.to("cpu", torch.float64 if outputs.dtype == torch.float64 else torch.float32))
+        if self._losses:
+            for part, denominator in zip(torch.stack(self._losses).cpu(), self._denominators, strict=True):
+                self.loss = part / denominator if self.loss is None else self.loss + part / denominator
+        self._held, self._losses, self._denominators = [], [], []
 
 
 def _bring_together(strategy: Predictor, index: Tensor, outputs: Tensor, loss: Tensor | None) -> Evaluation:

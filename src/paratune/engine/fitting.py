@@ -19,6 +19,7 @@ from paratune import hardware
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
 from paratune.engine.memory import is_out_of_memory
+from paratune.engine.recorder import check_loss_scale
 from paratune.precision import Precision
 from paratune.strategies.protocol import Strategy
 from paratune.units import format_bytes
@@ -187,8 +188,9 @@ class Prober:
         """Take one step with the smallest batches, so that optimizer states exist from here on. Collective."""
         num_micro_batches = min(self.share, self.traits.num_micro_batches)
         norm = self._run_together(1, num_micro_batches)
-        # In fp16 the first steps may be left out, and then there are no states yet; each one halves the scale.
-        while getattr(self.strategy, "loss_scale", None) is not None and not bool(torch.isfinite(norm)):
+        # In fp16 the first steps may be left out, and then LAMB has no states yet; each one halves the scale.
+        while (scale := getattr(self.strategy, "loss_scale", None)) is not None and not bool(torch.isfinite(norm)):
+            check_loss_scale(float(scale))
             norm = self._run_together(1, num_micro_batches)
         self.meter.begin()
         self._idle = self.meter.now()

@@ -123,9 +123,10 @@ class RunKeeper:
                 self._model,
                 batches,
                 device=self._device,
-                should_stop=lambda: self._stop.agreed(self._strategy),
+                should_stop=lambda: self._stop.was_agreed(self._strategy),
                 on_batch=bar.update,
             )
+        self._stop.settle()  # a signal that came in the last batch is asked for again
         return evaluation, self._score(split, evaluation)
 
     def evaluation_at(self, step: int) -> Evaluation | None:

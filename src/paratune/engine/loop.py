@@ -126,6 +126,8 @@ def _run(loop: Loop, progress: Progress) -> None:
     while True:
         _pause(loop, progress)
         if progress.step >= loop.num_steps or progress.is_stopped_early:
+            if loop.stop.settle():
+                save_and_stop(loop, progress)
             return
         if loop.profiler.begin_step(loop.recorder):
             loop.clock.restart()
@@ -134,7 +136,7 @@ def _run(loop: Loop, progress: Progress) -> None:
         except NotFiniteError:
             loop.recorder.flush()  # the steps that led to it; all ranks come here alike
             raise
-        if loop.stop.agreed(loop.strategy):
+        if loop.stop.was_agreed(loop.strategy):
             save_and_stop(loop, progress)
         if loop.profiler.end_step():
             loop.recorder.pause()

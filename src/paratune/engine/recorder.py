@@ -32,7 +32,7 @@ class _Step:
     num_tokens: int
     num_padded_tokens: int
     warmup: bool
-    loss_scale: float | None
+    loss_scale: Tensor | float | None
     noise: NoiseSample | None
     profiled: bool
 
@@ -64,6 +64,7 @@ class Recorder:
         self._sampler = sampler
         self._sampler_facts: dict[str, Any] | None = None
         self._steps: list[_Step] = []
+        self._has_overflowed = False
         self.cost_s = 0.0
         """Host seconds spent in here."""
         self.num_steps = 0
@@ -157,8 +158,11 @@ class Recorder:
         sums = self._strategy.reduce(torch.tensor(own, dtype=torch.float64), "sum").tolist()
         losses = [loss for loss, *_ in sums]
         norms = figures[:, 1].tolist()
+        scales = _scales(steps)
         memory_bytes = self._peak_memory()
-        for entry, times, (loss, *noise), norm in zip(steps, self._clock.take(), sums, norms, strict=True):
+        for entry, times, (loss, *noise), norm, scale in zip(
+            steps, self._clock.take(), sums, norms, scales, strict=True
+        ):
             values = {
                 "step": entry.step,
                 "epoch": round(entry.epoch, 6),
@@ -176,8 +180,9 @@ class Recorder:
                 "memory_bytes": memory_bytes,
                 "warmup": entry.warmup,
             }
-            if entry.loss_scale is not None:
-                values |= {"loss_scale": entry.loss_scale, "skipped": _is_skipped(entry, norm)}
+            if scale is not None:
+                values |= {"loss_scale": scale, "skipped": _is_skipped(entry, norm)}
+                self._note_overflow(values)
             if entry.noise is not None:
                 values["noise_scale"] = noise_event(noise, norm)
             if entry.profiled:
@@ -185,7 +190,22 @@ class Recorder:
             self._events.add("step", **values)
         self._events.flush()
         _check_finite(steps, losses, norms)
+        _check_scales(scales, norms)
         self._on_log(values)
+
+    def _note_overflow(self, values: dict[str, Any]) -> None:
+        """Log the first step that was left out, on rank 0."""
+        if not values["skipped"] or self._has_overflowed:
+            return
+        self._has_overflowed = True
+        if self._strategy.layout.rank == 0:
+            log.info(
+                "step %d: gradients overflowed in fp16 with a loss scale of %g: this step is skipped, the next one "
+                "takes a smaller one. That is usual in the first steps; further ones are marked `skipped` in the event "
+                "log",
+                values["step"],
+                values["loss_scale"],
+            )
 
 
 def _noise_parts(entry: _Step) -> list[float]:
@@ -196,6 +216,12 @@ def _pipeline(times: StepTimes) -> dict[str, float]:
     if times.schedule_ms is None or times.bubble_ms is None:
         return {}
     return {"schedule_ms": round(times.schedule_ms, 4), "bubble_ms": round(times.bubble_ms, 4)}
+
+
+def _scales(steps: Sequence[_Step]) -> list[float] | list[None]:
+    """Return the loss scale of each step, by one copy from the device; None where the strategy has none."""
+    scales = [torch.as_tensor(entry.loss_scale) for entry in steps if entry.loss_scale is not None]
+    return torch.stack(scales).tolist() if scales else [None] * len(steps)
 
 
 def _is_skipped(entry: _Step, norm: float) -> bool:
@@ -214,3 +240,23 @@ def _check_finite(steps: Sequence[_Step], losses: Sequence[float], norms: Sequen
                 f"{entry.learning_rate:g}. Nothing of it was saved. Try a smaller train.learning_rate, more warm-up, "
                 "train.max_grad_norm: 1.0 or precision: fp32, and look for broken rows with: paratune data CONFIG"
             )
+
+
+def _check_scales(scales: Sequence[float | None], norms: Sequence[float]) -> None:
+    for scale, norm in zip(scales, norms, strict=True):
+        if scale is not None and not math.isfinite(norm):
+            check_loss_scale(scale)
+
+
+def check_loss_scale(scale: float) -> None:
+    """Refuse to go on after a step whose gradients overflowed with this loss scale.
+
+    Raises:
+        NotFiniteError: It is 1 or less, below which scaling is of no use.
+    """
+    if scale <= 1:
+        raise NotFiniteError(
+            f"precision: fp16: the gradients are not finite even with a loss scale of {scale:g}: what overflows is the "
+            "forward pass, or the weights have diverged. Use precision: bf16 or fp32 (docs/precision.md#fp16), or a "
+            "smaller train.learning_rate"
+        )

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paratune.elastic import note_stop
 from paratune.errors import EXIT_STOPPED, Stopped
@@ -17,6 +17,8 @@ from paratune.place import note_exit_code
 from paratune.stop_signals import ENDED_BY_TORCHRUN, STOP_SIGNALS, handled_signals
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from paratune.strategies.protocol import Strategy
 
 
@@ -25,6 +27,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: str | None = None
+        self._begun: tuple[Tensor, Any] | None = None
+        """The flag that is being reduced over ranks, and what is waited for."""
 
     def install(self) -> "StopRequest":
         """Take over the signals. Only the main thread may call it."""
@@ -84,10 +88,37 @@ class StopRequest:
         """Return whether any rank was asked to stop; the same answer on every rank. Collective."""
         import torch
 
-        flag = torch.tensor([float(self.came())])
         if strategy.layout.world_size == 1:
-            return bool(flag)
-        return bool(strategy.reduce(flag, "max"))
+            return self.came()
+        return bool(strategy.reduce(torch.tensor([float(self.came())]), "max"))
+
+    def was_agreed(self, strategy: "Strategy") -> bool:
+        """Return whether any rank was asked to stop before the last call of this method; the same on every rank.
+
+        Collective. It begins to reduce the flag of now, which runs beside the step or batch that follows, so that no
+        step waits for the slowest connection between ranks: a signal is answered one call later than by `agreed`. In
+        one process it is answered at once.
+        """
+        import torch
+        import torch.distributed as dist
+
+        if not dist.is_initialized() or dist.get_world_size() != strategy.layout.world_size:
+            return self.agreed(strategy)
+        if strategy.layout.world_size == 1:
+            return self.came()
+        if self.settle():
+            return True
+        flag = torch.tensor([float(self.came())])
+        self._begun = flag, dist.all_reduce(flag, op=dist.ReduceOp.MAX, async_op=True)
+        return False
+
+    def settle(self) -> bool:
+        """Wait for what `was_agreed` has begun, and return what it would have returned. Nothing is begun after it."""
+        if self._begun is None:
+            return False
+        (flag, work), self._begun = self._begun, None
+        work.wait()
+        return bool(flag)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name

@@ -9,7 +9,7 @@ K features in, N out; `*` any dimensions.
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ packed batch of a narrow model has a new number of tokens in nearly every step; 
 
 class OneDnnLinear(nn.Linear):
     """`nn.Linear` whose float32 products on the CPU are oneDNN's, but for small ones; under autocast PyTorch's own."""
+
+    is_plain_under_autocast: ClassVar = True
+    """Says to `paratune.working_weights` that nothing is lost there by computing it otherwise."""
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.weight

@@ -17,6 +17,7 @@ from paratune.plan.timeline import Delta, rounded
 from paratune.units import MIB
 
 GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
+CAST_WEIGHTS = "cast_weights"
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,11 @@ def replicated(view: View) -> Course:
         `gradient_as_bucket_view`.
     """
     is_single = view.setup.strategy.kind == "single"
+    copies = {CAST_WEIGHTS: view.profile.working_bytes}
     if is_single and not view.accumulates:
-        return Course(deltas=tuple(view.gradients()))
+        return Course(copies, tuple(view.gradients()))
     twice = () if is_single or not view.accumulates else tuple(view.earlier_gradients())
-    return Course({GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
+    return Course({**copies, GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from paratune.plan.shims import Kernels, PackedAttention
 from paratune.plan.timeline import Timeline
 from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
 from paratune.precision import Precision
+from paratune.working_weights import WorkingWeights, make_working_weights
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ class Profile:
     hidden_bytes: int = 0
     """What a block hands on to the next."""
     timeline: Timeline = field(default_factory=Timeline, repr=False)
+    working_bytes: int = 0
+    """Of copies of weights in the dtype of autocast, which are there all along; see `paratune.working_weights`."""
     why_approximate: str | None = None
     """Why this is a formula's and not a trace's: what the model says when it runs on the meta device."""
     division: Division | None = None
@@ -158,6 +161,7 @@ def profile(
     activation_checkpointing: int | None = None,
     frozen_encoder: bool = False,
     attention: str | None = None,
+    with_working_weights: bool = False,
     with_division: bool = False,
 ) -> Profile:
     """Trace one forward and backward pass of a micro-batch.
@@ -172,6 +176,7 @@ def profile(
         activation_checkpointing: As `train.activation_checkpointing`.
         frozen_encoder: As `train.freeze_encoder`.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
+        with_working_weights: Under autocast, compute with copies of the weights that are made once per step.
         with_division: Find out how a pipeline would cut the model too.
 
     Raises:
@@ -197,11 +202,30 @@ def profile(
         attend = attention_of(shape.lengths, trace.count)
         if entry is not None and entry.shortens and activation_checkpointing is None:
             count_first_tokens(find_blocks(model)[-1], attend.first)
-        with _packed_by(attend), kernels() as calls:
-            return _traced(model, batch, held, trace, calls)
+        working = make_working_weights(model, find_blocks(model), precision) if with_working_weights else None
+        with _packed_by(attend):
+            if working is None:
+                with kernels() as calls:
+                    return _traced(model, batch, held, trace, calls)
+            with kernels():
+                copies = _settled(working, model, batch)
+            for tensor in copies:
+                trace.hold(tensor, is_base=True)
+            with kernels() as calls, working.use():
+                found = _traced(model, batch, [*held, *copies], trace, calls)
+            return replace(found, working_bytes=working.num_bytes)
 
     found = on_meta(run)
     return replace(found, division=divide(hf_config, task, precision, attention)) if with_division else found
+
+
+@torch.no_grad()
+def _settled(working: WorkingWeights, model: TaskModel, batch: Batch) -> list[Tensor]:
+    """Run the model once for the copies to be as they are from the second micro-batch of a training on; return them."""
+    working.look(lambda: model(batch))
+    working.settle(lambda layer: True)
+    working.refresh()
+    return working.tensors
 
 
 def _traced(model: TaskModel, batch: Batch, held: Sequence[Tensor], trace: Trace, kernels: Kernels) -> Profile:

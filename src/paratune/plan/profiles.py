@@ -15,6 +15,8 @@ from paratune.plan.setup import Setup
 ANCHORS = (2, 6)
 """Rows of the two traces from which those of more rows follow; a single one may take other ways through the model. The
 further apart, the less the labelled tokens of a masked LM are off, whose number is rounded."""
+KEEP_COPIES = frozenset({"single", "ddp", "zero1"})
+"""Strategies that hold whole weights in float32, and compute with copies of them under autocast."""
 
 
 class Profiles:
@@ -29,7 +31,7 @@ class Profiles:
     def of(self, shape: Shape, setup: Setup) -> Profile:
         """Return the profile of a micro-batch under a setup."""
         is_cut = isinstance(setup.strategy, PipelineStrategy)
-        key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut)
+        key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
         if key not in self._known:
             found = self._followed(shape, setup) or self._traced(shape, setup)
             self._known[key] = self._divided(found, setup) if is_cut else found
@@ -65,11 +67,23 @@ class Profiles:
         }
         model = job.hf_config, job.task, shape, setup.precision
         try:
-            return profile(*model, on_cuda=self._is_cuda, entry=job.entry, attention=setup.attention, **options)
+            return profile(
+                *model,
+                on_cuda=self._is_cuda,
+                entry=job.entry,
+                attention=setup.attention,
+                with_working_weights=_keeps_copies(setup),
+                **options,
+            )
         except ParatuneError:
             raise
         except Exception as error:  # whatever code of a model makes of tensors without numbers
             return approximate(*model, why=_said(error), **options)
+
+
+def _keeps_copies(setup: Setup) -> bool:
+    """Say whether the strategy holds copies of its weights in the dtype of autocast."""
+    return setup.strategy.kind in KEEP_COPIES and setup.precision.autocast_dtype is not None
 
 
 def _said(error: Exception) -> str:

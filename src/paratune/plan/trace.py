@@ -23,7 +23,12 @@ from paratune.plan.timeline import Mark, Timeline, rounded
 
 CUDA_ROUNDING = 512
 """Bytes to a multiple of which PyTorch's allocator of CUDA memory rounds every request (kMinBlockSize)."""
-_NO_KERNEL = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"})
+_NO_KERNEL = frozenset(
+    {
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"),
+        *("unsafe_split_with_sizes", "_unsafe_view"),
+    }
+)
 """Operators beside views that launch nothing."""
 
 
@@ -148,10 +153,12 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors:
             self.hold(tensor)
         packet = func._overloadpacket
-        if tensors and not func.is_view and packet.__name__ not in _NO_KERNEL:
+        inputs = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
+        # Operators on lists, such as _foreach_copy_, return nothing: they change their inputs.
+        touches = tensors or (inputs and func._schema.is_mutable)
+        if touches and not func.is_view and packet.__name__ not in _NO_KERNEL:
             count = flop_registry.get(packet)
             flops = int(count(*args, **kwargs, out_val=outputs)) if count is not None else 0
-            inputs = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
             self.count(flops, [*tensors, *inputs], packet.__name__)
         return outputs
 

@@ -129,6 +129,8 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
         work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.grads / constants["adamw"].value
     )
     each = constants.value("adamw.tensor", 0.0)
+    # Copies in half precision are made of float32 weights: three times their own bytes are read and written.
+    moving += work.moved_s(3 * work.profile.working_bytes)
     calling = work.slower * work.num_tensors * (constants.value("adamw.shard", each) if is_sharded else each)
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 

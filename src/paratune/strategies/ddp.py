@@ -19,6 +19,7 @@ from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+from paratune.working_weights import WorkingWeights, make_working_weights
 
 
 class DDPStrategy:
@@ -39,19 +40,21 @@ class DDPStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
-        self.scaler = make_scaler(precision, rank=rank)
+        self.scaler = make_scaler(precision)
         self._bucket_cap_mb = bucket_cap_mb
         self._find_unused_parameters = find_unused_parameters
         self._model: Any
         self._ddp: DistributedDataParallel
         self._optimizer: Optimizer
+        self._working: WorkingWeights | None = None
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self.scaler is None else self.scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
+        self._working = make_working_weights(model, blocks, self._precision)
         self._ddp = DistributedDataParallel(
             self._model,
             bucket_cap_mb=self._bucket_cap_mb,
@@ -68,7 +71,7 @@ class DDPStrategy:
             # The gradients of all micro-batches travel once, with the last one.
             with self._ddp.no_sync() if early else nullcontext():
                 parts = [self._forward_backward_one(batch, phases) for batch in early]
-            return torch.stack([*parts, self._forward_backward_one(last, phases)]).sum()
+            return whole.total([*parts, self._forward_backward_one(last, phases)])
         except RuntimeError as error:
             if "Expected to have finished reduction" not in str(error):
                 raise
@@ -81,13 +84,16 @@ class DDPStrategy:
         return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale_of(self.scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self.scaler)
+        return whole.clip_and_step(
+            self._optimizer, self._model.parameters(), max_grad_norm, self.scaler, working=self._working
+        )
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         # Not through DDP: its forward would broadcast buffers, and nothing is to be synchronised here.
         whole.set_training(self._model, False)
-        return whole.forward(self._model, batch, self._precision, self._device)
+        with whole.using(self._working, self._model, batch, self._precision, self._device):
+            return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
         return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self.scaler)
@@ -96,7 +102,7 @@ class DDPStrategy:
         return reduce_over_ranks(value, op)
 
     def close(self) -> None:
-        del self._ddp, self._model, self._optimizer
+        del self._ddp, self._model, self._optimizer, self._working
 
     def _forward_backward_one(self, batch: Batch, phases: Phases) -> Tensor:
         return whole.forward_backward_one(
@@ -109,6 +115,7 @@ class DDPStrategy:
             # DDP averages gradients over ranks; the step's loss is a sum over them, so the mean is scaled back.
             gradient_scale=self.layout.world_size,
             scaler=self.scaler,
+            working=self._working,
         )
 
 

@@ -22,7 +22,7 @@ from paratune.strategies import whole
 from paratune.strategies.deepspeed_build import make_cpu_adam
 from paratune.strategies.deepspeed_state import ShardedState
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import make_scaler, scale_of
+from paratune.strategies.loss_scale import make_scaler, overflow_of, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
 
@@ -58,7 +58,7 @@ class DeepSpeedStrategy:
         )
         self._device = device
         self._precision = precision
-        self._scaler = make_scaler(precision, rank=rank)
+        self._scaler = make_scaler(precision)
         index = device.index if device.index is not None else rank
         self._local_rank = int(os.environ.get("LOCAL_RANK", index))
         self._until_close = ExitStack()
@@ -67,7 +67,7 @@ class DeepSpeedStrategy:
         self._engine: Any
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
@@ -91,11 +91,11 @@ class DeepSpeedStrategy:
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         whole.set_training(self._runner, True)
         # DeepSpeed averages gradients over ranks; the step's loss is a sum over them.
-        gradient_scale = float(self.layout.world_size)
+        gradient_scale: float | Tensor = float(self.layout.world_size)
         if self._scaler is not None and self._options.stage == 0:
-            gradient_scale *= self._scaler.scale
+            gradient_scale = gradient_scale * self._scaler.scale
         elif self._scaler is not None:  # the engine multiplies by it, and divides the norm and the gradients again
-            self._engine.optimizer.override_loss_scale(self._scaler.scale)
+            self._engine.optimizer.override_loss_scale(float(self._scaler.scale))
         parts = []
         for number, batch in enumerate(micro_batches, start=1):
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
@@ -117,7 +117,7 @@ class DeepSpeedStrategy:
         self._engine.step()  # not taken when the norm is not finite
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), device=self._device)
         if self._scaler is not None:
-            self._scaler.update(norm)
+            self._scaler.update(overflow_of(norm))
         return norm
 
     @torch.no_grad()

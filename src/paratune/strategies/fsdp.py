@@ -44,12 +44,12 @@ class Zero3Strategy:
         self._device = device
         self._precision = precision
         self._cpu_offload = cpu_offload
-        self._scaler = make_scaler(precision, rank=rank)
+        self._scaler = make_scaler(precision)
         self._model: Any
         self._optimizer: Optimizer
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self._scaler is None else self._scaler.last_scale
 
     def mesh(self) -> DeviceMesh:

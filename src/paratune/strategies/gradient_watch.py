@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 class GradientWatch:
     """Adds up |g_i|^2 over what it watches while it is entered; nothing waits for the device."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], *, scale: float = 1.0) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], *, scale: float | Tensor = 1.0) -> None:
         """Watch, once entered, the parameters that are trained.
 
         Args:
@@ -51,7 +51,7 @@ class GradientWatch:
 class UnshardedWatch(GradientWatch):
     """The same under FSDP2, where the leaves are the gathered weights, which are there when a unit has begun to run."""
 
-    def __init__(self, model: nn.Module, *, scale: float = 1.0) -> None:
+    def __init__(self, model: nn.Module, *, scale: float | Tensor = 1.0) -> None:
         super().__init__([], scale=scale)
         self._model = model
         self._seen: dict[int, nn.Parameter] = {}

@@ -64,7 +64,8 @@ class Strategy(Protocol):
     """How one training job is spread over devices. Constructed inside each process, with the process group up.
 
     A strategy that scales the loss (`Precision.scales_loss`) has a property `loss_scale` besides: the scale of the last
-    step. Its gradient norms need not be finite, because it skips such steps; of others that is an error.
+    step, a number or a scalar on the device. Its gradient norms need not be finite, because it skips such steps; of
+    others that is an error.
 
     A strategy whose gradients can be seen micro-batch by micro-batch has a method `watch_gradients()` besides: it
     returns a `gradient_watch.GradientWatch`, to be entered around one `forward_backward`, or raises NotImplementedError

@@ -14,6 +14,7 @@ from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+from paratune.working_weights import WorkingWeights, make_working_weights
 
 
 class SingleStrategy:
@@ -25,16 +26,18 @@ class SingleStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
-        self._scaler = make_scaler(precision, rank=rank)
+        self._scaler = make_scaler(precision)
         self._model: Any
         self._optimizer: Optimizer
+        self._working: WorkingWeights | None = None
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
+        self._working = make_working_weights(model, blocks, self._precision)
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -48,21 +51,25 @@ class SingleStrategy:
                 precision=self._precision,
                 device=self._device,
                 scaler=self._scaler,
+                working=self._working,
             )
             for batch in micro_batches
         ]
-        return torch.stack(parts).sum()
+        return whole.total(parts)
 
     def watch_gradients(self) -> GradientWatch:
         return GradientWatch(self._model.parameters(), scale=scale_of(self._scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)
+        return whole.clip_and_step(
+            self._optimizer, self._model.parameters(), max_grad_norm, self._scaler, working=self._working
+        )
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         whole.set_training(self._model, False)
-        return whole.forward(self._model, batch, self._precision, self._device)
+        with whole.using(self._working, self._model, batch, self._precision, self._device):
+            return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
         return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
@@ -71,4 +78,4 @@ class SingleStrategy:
         return value
 
     def close(self) -> None:
-        del self._model, self._optimizer
+        del self._model, self._optimizer, self._working

@@ -4,6 +4,8 @@ Each rank may hold all of a weight, or, under FSDP2, a shard of it (a `DTensor`)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +17,7 @@ from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
+from paratune.working_weights import WorkingWeights
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW and LAMB keep for each parameter; ranks without them know the names from here."""
@@ -35,6 +38,26 @@ def set_training(model: nn.Module, training: bool) -> None:
         model.train(training)
 
 
+def using(
+    working: WorkingWeights | None, model: nn.Module, batch: Batch, precision: Precision, device: torch.device
+) -> AbstractContextManager[None]:
+    """Return the context of passes that use the working copies of the weights, where there are some.
+
+    Before the first of them the model runs once, without gradients and dropout, to show what is computed together.
+    """
+    if working is None:
+        return nullcontext()
+    if not working.has_looked:
+        training = model.training
+        set_training(model, False)
+        try:
+            with torch.no_grad():
+                working.look(lambda: forward(model, batch, precision, device))
+        finally:
+            set_training(model, training)
+    return working.use()
+
+
 def forward(model: nn.Module, batch: Batch, precision: Precision, device: torch.device) -> Tensor:
     """Return the outputs of `model` under the policy's autocast."""
     with precision.autocast(device):
@@ -52,6 +75,7 @@ def forward_backward_one(
     device: torch.device,
     gradient_scale: float = 1.0,
     scaler: LossScaler | None = None,
+    working: WorkingWeights | None = None,
 ) -> Tensor:
     """Run forward and backward of one micro-batch.
 
@@ -64,18 +88,25 @@ def forward_backward_one(
         device: Where it computes.
         gradient_scale: Multiplies the gradients, not the returned loss.
         scaler: Multiplies them once more, by its scale, until `clip_and_step`.
+        working: Copies of the weights in the dtype of autocast; without, autocast casts them.
 
     Returns:
         The batch's part of the step's loss, detached.
     """
-    if scaler is not None:
-        gradient_scale *= scaler.scale
-    with phases("forward"):
-        loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
-    with phases("backward"):
-        scaled = loss * gradient_scale if gradient_scale != 1.0 else loss
-        scaled.backward()  # type: ignore[no-untyped-call]
+    scale = gradient_scale if scaler is None else gradient_scale * scaler.scale
+    inner: Any = model  # a module as well
+    with using(working, inner, batch, precision, device):
+        with phases("forward"):
+            loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
+        with phases("backward"):
+            scaled = loss if scaler is None and gradient_scale == 1.0 else loss * scale
+            scaled.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
+
+
+def total(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum of the losses of micro-batches, scalars; nothing is launched for one alone."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
 
 
 def clip_and_step(
@@ -85,6 +116,7 @@ def clip_and_step(
     scaler: LossScaler | None = None,
     *,
     norm: Tensor | None = None,
+    working: WorkingWeights | None = None,
 ) -> Tensor:
     """Scale gradients down to `max_grad_norm`, update, clear; return their norm before.
 
@@ -93,46 +125,69 @@ def clip_and_step(
         parameters: Those that this rank holds, whole or as shards.
         max_grad_norm: None leaves gradients as they are.
         scaler: With whose scale they come. The returned norm is free of it; when that is not finite, weights stay as
-            they are: on every rank, because the norm is the same on every rank.
+            they are: on every rank, because the norm is the same on every rank. A fused optimizer decides that on the
+            device; others (LAMB) wait for it.
         norm: Of the whole model's gradient as it comes, where `parameters` are only some of the model's.
+        working: Copies of the weights, which have to be made again after this.
     """
+    if working is not None:
+        working.mark_changed()
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     if norm is None:
         norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
-    scale = 1.0 if scaler is None else scaler.scale
-    norm = norm if scaler is None else _gathered(norm) / scale
-    if scaler is None or scaler.update(norm):
-        divisor = scale * _clip_divisor(norm, max_grad_norm)
-        if scaler is None and max_grad_norm is None:
-            optimizer.step()
-        elif _divides_gradients(optimizer, with_gradient):
-            _step_divided(optimizer, divisor)
-        else:
-            _divide_gradients(with_gradient, divisor)
-            optimizer.step()
+    overflow, divisor = None, None
+    if scaler is not None:
+        norm, overflow = scaler.unscale(_gathered(norm))
+        divisor = scaler.scale * _clip_divisor(norm, max_grad_norm)
+        scaler.update(overflow)
+    elif max_grad_norm is not None:
+        divisor = _clip_divisor(norm, max_grad_norm)
+    _step(optimizer, with_gradient, divisor, overflow)
     optimizer.zero_grad(set_to_none=True)
     return _gathered(norm)
 
 
-def _divides_gradients(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
-    """Say whether the optimizer's own kernel can scale gradients while it reads them: PyTorch's fused AdamW does.
+def _step(
+    optimizer: Optimizer, parameters: Sequence[nn.Parameter], divisor: Tensor | None, overflow: Tensor | None
+) -> None:
+    """Update with gradients divided by `divisor`, a scalar; leave weights as they are where `overflow` is 1."""
+    fused = _fused_adamw(optimizer)
+    if fused is None and overflow is not None and bool(overflow):
+        return
+    if divisor is not None and (fused is not optimizer or not _divides_gradients(parameters)):
+        _divide_gradients(parameters, divisor)
+        divisor = None
+    if fused is None:
+        optimizer.step()
+    else:
+        _step_fused(optimizer, fused, divisor, overflow)
+
+
+def _fused_adamw(optimizer: Optimizer) -> AdamW | None:
+    """Return the optimizer, or the one that ZeroRedundancyOptimizer wraps, if it is PyTorch's fused AdamW."""
+    inner = getattr(optimizer, "optim", optimizer)
+    return inner if type(inner) is AdamW and inner.defaults.get("fused") else None
+
+
+def _divides_gradients(parameters: Sequence[nn.Parameter]) -> bool:
+    """Say whether fused AdamW can scale these gradients while it reads them.
 
     Its scale is a float32, which in float64 would be too coarse.
     """
-    is_fused = type(optimizer) is AdamW and bool(optimizer.defaults.get("fused"))
-    return is_fused and not any(isinstance(each, DTensor) or each.dtype == torch.float64 for each in parameters)
+    return not any(isinstance(each, DTensor) or each.dtype == torch.float64 for each in parameters)
 
 
-def _step_divided(optimizer: Optimizer, divisor: Tensor) -> None:
-    """Update with the gradients divided by `divisor`, a scalar, in the pass over them that the update makes anyhow.
+def _step_fused(optimizer: Optimizer, fused: AdamW, divisor: Tensor | None, overflow: Tensor | None) -> None:
+    """Update; the kernel divides gradients in the pass over them that it makes anyhow, and skips an overflow.
 
-    Source: the attribute by which `torch.amp.GradScaler` hands fused optimizers its scale.
+    Source: the attributes by which `torch.amp.GradScaler` hands fused optimizers its scale and what it has found.
     """
-    optimizer.grad_scale, optimizer.found_inf = divisor.detach().float(), None  # type: ignore[attr-defined]
+    given: Any = fused
+    given.grad_scale, given.found_inf = None if divisor is None else divisor.detach().float(), overflow
     try:
         optimizer.step()
     finally:
-        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+        del given.grad_scale, given.found_inf
 
 
 def _clip_divisor(norm: Tensor, max_grad_norm: float | None) -> Tensor:

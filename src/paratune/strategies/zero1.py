@@ -51,7 +51,7 @@ class Zero1Strategy:
         self._optimizer: ZeroRedundancyOptimizer
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return self._ddp.loss_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:

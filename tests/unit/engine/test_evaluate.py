@@ -10,9 +10,11 @@ from looping import CPU, single
 from tiny import tiny_model
 from tiny_data import tiny_collator
 from torch import Tensor
+from waits import watched_for_waits
 
 from paratune.batch import Batch
 from paratune.data.loader import eval_batches
+from paratune.engine import evaluate as module
 from paratune.engine.evaluate import Evaluation, Interrupted, evaluate
 from paratune.models.task_model import TaskModel
 from paratune.strategies.protocol import Layout
@@ -50,6 +52,34 @@ def test_outputs_and_loss_are_those_of_each_sample_alone(batch_size: int, num_cl
     losses = [float(model.loss_sum(out, collator(np.asarray([row]), 1))) for row, out in enumerate(alone)]
     assert result.loss == pytest.approx(sum(losses) / 23, rel=1e-5)
     assert done == list(range(1, len(done) + 1))
+
+
+@pytest.mark.parametrize(
+    ("flush_batches", "flush_bytes", "num_waits"),
+    [(100, 2**20, 2), (1, 2**20, 2 * 8), (100, 100, 2 * 3)],
+    ids=["at the end", "each batch", "bytes"],
+)
+def test_outputs_come_to_the_host_together(
+    monkeypatch: pytest.MonkeyPatch, flush_batches: int, flush_bytes: int, num_waits: int
+):
+    collator = tiny_collator(23, num_classes=3)
+    model, strategy = prepared(3, "classification")
+    # 8 batches, of 36 bytes of outputs: three of them are over 100.
+    batches = [collator(np.arange(start, min(start + 3, 23)), 23) for start in range(0, 23, 3)]
+    # As it was computed before: each batch by itself.
+    parts = [strategy.predict(batch) for batch in batches]
+    losses = [
+        model.loss_sum(part, batch).double() / batch.loss_denominator
+        for part, batch in zip(parts, batches, strict=True)
+    ]
+    monkeypatch.setattr(module, "FLUSH_BATCHES", flush_batches)
+    monkeypatch.setattr(module, "FLUSH_BYTES", flush_bytes)
+    monkeypatch.setattr(module, "_bring_together", lambda *found: found)
+    with watched_for_waits() as seen:
+        _, _, outputs, loss = evaluate(strategy, model, batches, device=torch.device("cpu", 0), should_stop=never)
+    assert torch.equal(outputs, torch.cat(parts))
+    assert torch.equal(loss, sum(losses[1:], start=losses[0]))
+    assert [each for each in seen.found if "cpu" in each] == ["to('cpu')", "cpu()"] * (num_waits // 2)
 
 
 def test_a_split_without_labels_has_outputs_and_no_loss():

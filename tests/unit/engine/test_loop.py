@@ -272,20 +272,27 @@ def test_a_loss_that_is_not_finite_is_not_saved_by_a_signal_either(tmp_path: Pat
     assert bench.calls == []
 
 
-def test_a_loss_scale_that_is_used_up_ends_the_run_with_all_steps_before_it_in_the_log(tmp_path: Path):
+@pytest.mark.parametrize(("log_every", "num_logged"), [(1, 22), (4, 24), (100, 40)])
+def test_a_loss_scale_that_is_used_up_ends_the_run_with_all_steps_before_it_in_the_log(
+    tmp_path: Path, log_every: int, num_logged: int
+):
     scaled = SingleStrategy(
         device=torch.device("cpu"), precision=replace(POLICIES["fp32"], scales_loss=True), rank=0, world_size=1
     )
-    bench = Bench(tmp_path, num_steps=40, log_every=100, strategy=scaled)
-    # From the sixth step on all losses are infinite: 17 steps, with scales of 2**16 to 2**0.
+    bench = Bench(tmp_path, num_steps=40, log_every=log_every, strategy=scaled)
+    # From the sixth step on all losses are infinite: 17 steps, with scales of 2**16 to 2**0, end the run when the log
+    # is written next. Until then nothing is trained.
     good = row_steps(40)
     bench.batches = [*good[:5], *([replace(batch, row_weight=batch.row_weight * math.inf)] for (batch,) in good[5:])]
     with pytest.raises(NotFiniteError, match="not finite even with a loss scale of 1"):
         bench.run()
     steps = bench.steps()
-    assert [step["skipped"] for step in steps] == [False] * 5 + [True] * 16
-    assert [step["loss_scale"] for step in steps] == [65536] * 5 + [2.0**power for power in range(16, 0, -1)]
-    assert [step["learning_rate"] for step in steps] == pytest.approx([0.01 * (1 - step / 40) for step in range(21)])
+    assert [step["skipped"] for step in steps] == [False] * 5 + [True] * (num_logged - 5)
+    scales = [2.0 ** (16 - step) for step in range(num_logged - 5)]
+    assert [step["loss_scale"] for step in steps] == [65536] * 5 + scales
+    rates = [0.01 * (1 - step / 40) for step in range(num_logged)]
+    assert [step["learning_rate"] for step in steps] == pytest.approx(rates)
+    assert bench.calls == []
 
 
 def test_what_the_loop_knows_goes_through_json_and_back():

@@ -1,7 +1,9 @@
 """What the recorder costs and when it waits; what it writes is in test_loop."""
 
+import logging
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,7 +106,32 @@ def test_all_steps_are_written_before_one_that_is_not_finite_ends_the_run(tmp_pa
 class Scaled(Counted):
     """A strategy that scales the loss, in its last step by `loss_scale`."""
 
-    loss_scale: float | None = 1024.0
+    loss_scale: torch.Tensor | float | None = 1024.0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_overflow_is_logged_once_and_by_one_rank(
+    events: EventLog, rank: int, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    counted = Scaled()
+    counted.layout = replace(counted.layout, rank=rank)
+    recorder = make(events, counted, log_every=2)
+    for number in range(1, 5):
+        counted.loss_scale = torch.tensor(65536.0 / number)
+        step(recorder, counted, number, grad_norm=math.inf if number > 1 else 1.0)
+    assert len(caplog.records) == (rank == 0)
+    for record in caplog.records:
+        assert record.args == (2, 32768.0)
+
+
+@pytest.mark.parametrize(("scale", "ends"), [(2.0, False), (1.0, True), (0.5, True)])
+def test_an_overflow_with_a_scale_of_1_ends_the_run(events: EventLog, scale: float, ends: bool):
+    counted = Scaled()
+    counted.loss_scale = torch.tensor(scale)
+    recorder = make(events, counted, log_every=1)
+    with pytest.raises(NotFiniteError, match="loss scale of") if ends else nullcontext():
+        step(recorder, counted, 1, grad_norm=math.inf)
 
 
 def test_a_step_without_loss_scale_says_nothing_of_one(tmp_path: Path, events: EventLog):

@@ -4,12 +4,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from looping import single
+import torch.distributed as dist
+from exact import row_steps
+from looping import Bench, single
 from patience import PATIENCE_S
 
+from paratune.batch import Batch
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_STOPPED, Stopped
 from paratune.stop_signals import STOP_SIGNALS
@@ -77,6 +81,87 @@ def test_what_one_rank_was_told_all_ranks_know():
     assert asked == [(0.0, "max")]
 
 
+class Ranks:
+    """Stands in for `torch.distributed` of two ranks; what is reduced is known when it is waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.other_came = False
+        self.calls: list[tuple[str, float]] = []
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+        monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+        monkeypatch.setattr(dist, "all_reduce", self.all_reduce)
+        self.strategy = single()
+        self.strategy.layout = Layout(rank=0, world_size=2, data_rank=0, data_world_size=2)
+
+    def all_reduce(self, flag: torch.Tensor, op: object, async_op: bool) -> "Ranks":
+        assert op == dist.ReduceOp.MAX
+        assert async_op
+        self.calls.append(("begun", float(flag)))
+        self._flag = flag.fill_(max(float(flag), float(self.other_came)))
+        return self
+
+    def wait(self) -> None:
+        self.calls.append(("waited for", float(self._flag)))
+
+
+def test_a_flag_that_runs_beside_a_step_is_read_one_call_later(monkeypatch: pytest.MonkeyPatch):
+    ranks, stop = Ranks(monkeypatch), StopRequest()
+    assert not stop.was_agreed(ranks.strategy)
+    assert ranks.calls == [("begun", 0.0)], "nothing is waited for in the first call"
+    assert not stop.was_agreed(ranks.strategy)
+    ranks.other_came = True
+    assert not stop.was_agreed(ranks.strategy)
+    assert stop.was_agreed(ranks.strategy)
+    assert ranks.calls[1:] == [
+        ("waited for", 0.0),
+        ("begun", 0.0),
+        ("waited for", 0.0),
+        ("begun", 0.0),
+        ("waited for", 1.0),
+    ]
+    assert not stop.settle(), "after a yes nothing is left under way"
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_what_is_under_way_at_the_end_is_settled_once(monkeypatch: pytest.MonkeyPatch, came: bool):
+    ranks, stop = Ranks(monkeypatch), StopRequest()
+    assert not stop.settle()
+    ranks.other_came = came
+    assert not stop.was_agreed(ranks.strategy)
+    assert stop.settle() == came
+    assert not stop.settle()
+    assert [name for name, _ in ranks.calls] == ["begun", "waited for"]
+
+
+@pytest.mark.parametrize(("signal_in", "ends_after", "num_steps"), [(3, 4, 9), (8, 9, 9), (9, 9, 9)])
+def test_the_loop_of_several_ranks_stops_one_step_later_and_leaves_nothing_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_in: int, ends_after: int, num_steps: int
+):
+    ranks = Ranks(monkeypatch)
+    ranks.strategy.reduce = lambda value, op: value
+
+    def steps() -> Iterator[list[Batch]]:
+        for number, batches in enumerate(row_steps(num_steps), start=1):
+            ranks.other_came = number >= signal_in
+            yield batches
+
+    bench = Bench(tmp_path, num_steps=num_steps, strategy=ranks.strategy, batches=steps())
+    with pytest.raises(Stopped, match=rf"a signal on another rank after step {ends_after};"):
+        bench.run()
+    assert bench.calls == [("save", ends_after, "signal")]
+    names = [name for name, _ in ranks.calls]
+    assert names.count("begun") == names.count("waited for") == signal_in
+
+
+def test_in_one_process_no_tensor_is_made(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "tensor", lambda *_: pytest.fail("a tensor"))
+    stop = StopRequest()
+    assert not stop.was_agreed(single())
+    stop.signal = "SIGTERM"
+    assert stop.was_agreed(single())
+    assert stop.agreed(single())
+
+
 def test_a_signal_that_came_before_a_wait_stops_there(stop: StopRequest):
     with stop.ends_at_once("meeting"):
         pass
@@ -89,6 +174,7 @@ def test_a_signal_that_came_before_a_wait_stops_there(stop: StopRequest):
 
 WAITS = """
 import ctypes
+from paratune.batch import Batch
 from paratune.engine.stop import StopRequest
 stop = StopRequest().install()
 libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)

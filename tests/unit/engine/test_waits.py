@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from architectures import CONFIGS, PAIRS, model_of, rows
-from looping import Bench
+from looping import CPU, Bench, single
 from torch import Tensor
 from waits import attend_as_on_a_gpu, watched_for_waits
 
@@ -19,6 +19,10 @@ from paratune.engine import loop
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
 from paratune.packing import pack, round_up
+from paratune.place import Place
+from paratune.precision import POLICIES
+from paratune.strategies import strategy_class
+from paratune.strategies.process_group import close_process_group, open_process_group
 
 LENGTHS = [5, 1, 40, 12]
 NOT_ON_A_GPU = ("deberta-v2", "deberta-v3")
@@ -39,9 +43,9 @@ def steps(name: str, kind: str, layout: str) -> tuple[TaskModel, list[list[Batch
     return model, [[batch, batch], [batch, batch]]
 
 
-def waits_of(folder: Path, model: TaskModel, batches: list[list[Batch]]) -> list[str]:
+def waits_of(folder: Path, model: TaskModel, batches: list[list[Batch]], **options: Any) -> list[str]:
     """Return what waits in the second step of the real loop; the first one allocates."""
-    bench = Bench(folder, num_steps=2, model=model, batches=batches, log_every=10)
+    bench = Bench(folder, num_steps=2, model=model, batches=batches, log_every=10, **options)
     progress = loop.Progress()
     built = bench.build(progress)
     try:
@@ -72,6 +76,33 @@ def test_nothing_in_a_padded_step_waits(tmp_path: Path, monkeypatch: pytest.Monk
     model, batches = steps(name, kind, "padded")
     attend_as_on_a_gpu(monkeypatch)
     assert waits_of(tmp_path, model, batches) == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("kind", ["classification", "mlm", "qa"])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_nothing_waits_in_any_precision_with_the_noise_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, kind: str, layout: str
+):
+    model, batches = steps("bert", kind, layout)
+    attend_as_on_a_gpu(monkeypatch)
+    assert waits_of(tmp_path, model, batches, strategy=single(precision), noise_scale_every=1) == []
+
+
+@pytest.mark.parametrize("kind", ["ddp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_nothing_waits_in_strategies_of_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, precision: str
+):
+    """In one process: what several do beside each other is not asked for on the host either."""
+    model, batches = steps("bert", "classification", "packed")
+    attend_as_on_a_gpu(monkeypatch)
+    open_process_group(Place(0, 0, 1), CPU)
+    try:
+        strategy = strategy_class(kind)(device=CPU, precision=POLICIES[precision], rank=0, world_size=1)
+        assert waits_of(tmp_path, model, batches, strategy=strategy) == []
+    finally:
+        close_process_group()
 
 
 OTHERS = {

@@ -15,21 +15,23 @@ from paratune.config.traits import traits_of
 from paratune.engine import lamb
 from paratune.engine.lamb import Lamb
 from paratune.models.dropout import use_cheap_dropout
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.plan.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, peak
 from paratune.plan.profile import Shape, profile
 from paratune.plan.setup import Setup
+from paratune.plan.shims import Kernels
 from paratune.plan.stage_memory import in_flight
 from paratune.plan.timeline import Delta, Timeline, fullest
 from paratune.precision import POLICIES
+from paratune.working_weights import WorkingWeights
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
 ROWS, LENGTH = 4, 32
 
 
-def config() -> BertConfig:
+def config(**options: Any) -> BertConfig:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    return BertConfig(vocab_size=1000, max_position_embeddings=64, num_labels=2, pad_token_id=0, **sizes)
+    return BertConfig(vocab_size=1000, max_position_embeddings=64, num_labels=2, pad_token_id=0, **sizes, **options)
 
 
 def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> Setup:
@@ -61,6 +63,43 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
     )
     assert found.total == pytest.approx(expected, rel=0.01)
     assert found.at == "backward"
+
+
+def test_working_copies_of_weights_are_there_all_along() -> None:
+    torch.manual_seed(0)
+    # Attention that drops something is written out on a CPU, in other dtypes than on the meta device.
+    small = config(attention_probs_dropout_prob=0.0)
+    hf = transformers.AutoModelForSequenceClassification.from_config(small)
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(5, 1000, (ROWS, LENGTH))
+    working = WorkingWeights(model, find_blocks(model), torch.bfloat16)
+
+    def step() -> None:
+        with working.use():
+            with Kernels(on_cuda=False, autocast=torch.bfloat16):  # computes in float32 what autocast on CUDA does
+                loss = hf(input_ids=ids).logits.float().log_softmax(-1)[:, 0].mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        working.mark_changed()
+
+    with torch.no_grad(), Kernels(on_cuda=False, autocast=torch.bfloat16):
+        working.look(lambda: hf(input_ids=ids))
+    step()
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, ids, *working.tensors)
+    with tracker:
+        step()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    options = {"on_cuda": False, "with_working_weights": True}
+    traced = profile(small, TASK, Shape((LENGTH,) * ROWS), POLICIES["bf16"], **options)
+    found = peak(traced, setup_of(SingleStrategy(kind="single")), on_cuda=False)
+    linear = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    num_bytes = sum(2 * parameter.numel() for layer in linear for parameter in layer.parameters())
+    assert traced.working_bytes == working.num_bytes == num_bytes == found.terms["cast_weights"]
+    assert found.total == pytest.approx(expected, rel=0.01)
 
 
 def test_lamb_takes_the_denominators_of_a_part_besides() -> None:

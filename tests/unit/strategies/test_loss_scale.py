@@ -1,6 +1,5 @@
 """The loss scale: when it changes, what a step without it would have done, and that it survives a checkpoint."""
 
-import logging
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +9,18 @@ from exact import RowModel, no_clock, row_batch
 from tiny import tiny_model
 from tiny_data import tiny_collator
 from torch import Tensor, nn
+from waits import watched_for_waits
 
+from paratune.batch import Batch
 from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
-from paratune.errors import NotFiniteError
 from paratune.models.task_model import TaskModel
+from paratune.place import Place
 from paratune.precision import POLICIES, Precision
-from paratune.strategies import loss_scale, whole
-from paratune.strategies.loss_scale import LossScaler, make_scaler
+from paratune.strategies import loss_scale, strategy_class, whole
+from paratune.strategies.loss_scale import LossScaler, make_scaler, overflow_of
+from paratune.strategies.process_group import close_process_group, open_process_group
 from paratune.strategies.single import SingleStrategy
 
 CPU = torch.device("cpu")
@@ -35,11 +37,19 @@ def test_the_constants_are_those_of_pytorchs_scaler():
     assert theirs.get_growth_interval() == loss_scale.GROWTH_INTERVAL
 
 
+def note(scaler: LossScaler, norm: Tensor) -> bool:
+    """Take note of a step with this norm, times the scale; return whether it can be taken."""
+    unscaled, overflow = scaler.unscale(norm * scaler.scale)
+    assert torch.equal(unscaled, norm) or not bool(norm.isfinite())
+    scaler.update(overflow)
+    return not bool(overflow)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_scale_goes_as_pytorchs_own(monkeypatch: pytest.MonkeyPatch, seed: int):
     monkeypatch.setattr(loss_scale, "GROWTH_INTERVAL", 4)
     theirs = torch.amp.GradScaler("cpu", growth_interval=4)
-    ours = LossScaler(speaks=False)
+    ours = LossScaler()
     parameter = nn.Parameter(torch.ones(2))
     sgd = torch.optim.SGD([parameter], lr=0.0)
     torch.manual_seed(seed)
@@ -50,48 +60,30 @@ def test_the_scale_goes_as_pytorchs_own(monkeypatch: pytest.MonkeyPatch, seed: i
         parameter.grad.fill_(norm)
         theirs.step(sgd)
         theirs.update()
-        assert ours.update(norm) == (not overflows)
+        assert note(ours, norm) == (not overflows)
         assert ours.scale == theirs.get_scale()
-        seen.add(ours.scale)
+        seen.add(float(ours.scale))
     assert len(seen) > 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
-def test_an_overflow_halves_the_scale_and_begins_the_count_anew(value: float):
-    scaler = LossScaler(speaks=False)
+def test_an_overflow_halves_the_scale_and_restarts_the_count(value: float, dtype: torch.dtype):
+    scaler = LossScaler()
     for _ in range(1999):
-        assert scaler.update(GOOD)
-    assert not scaler.update(torch.tensor(value))
+        assert note(scaler, GOOD.to(dtype))
+    assert not note(scaler, torch.tensor(value, dtype=dtype))
     assert (scaler.last_scale, scaler.scale) == (65536, 32768)
     for _ in range(1999):
-        scaler.update(GOOD)
+        note(scaler, GOOD.to(dtype))
     assert scaler.scale == 32768
-    scaler.update(GOOD)  # the 2000th without an overflow
+    note(scaler, GOOD)  # the 2000th without an overflow
     assert (scaler.last_scale, scaler.scale) == (32768, 65536)
-
-
-def test_below_a_scale_of_1_nothing_is_left_to_try():
-    scaler = LossScaler(speaks=False)
-    for _ in range(16):  # 2**16 to 2**0
-        assert not scaler.update(OVERFLOW)
-    assert scaler.scale == 1
-    with pytest.raises(NotFiniteError, match=r"not finite even with a loss scale of 1.* precision: bf16 or fp32"):
-        scaler.update(OVERFLOW)
-
-
-def test_the_first_overflow_is_logged_once_and_by_one_rank(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO)
-    for rank in range(2):
-        scaler = make_scaler(POLICIES["fp16"], rank=rank)
-        assert scaler is not None
-        scaler.update(OVERFLOW)
-        scaler.update(OVERFLOW)
-    (message,) = caplog.messages
-    assert "with a loss scale of 65536: this step is skipped, the next one takes 32768" in message
+    assert [float(overflow_of(torch.tensor(each))) for each in (1.0, value)] == [0.0, 1.0]
 
 
 def test_only_fp16_has_one():
-    assert [name for name, policy in POLICIES.items() if make_scaler(policy, rank=0)] == ["fp16"]
+    assert [name for name, policy in POLICIES.items() if make_scaler(policy)] == ["fp16"]
 
 
 def prepared(precision: Precision, model: nn.Module, num_steps: int = 20) -> tuple[SingleStrategy, OptimizerFactory]:
@@ -101,22 +93,27 @@ def prepared(precision: Precision, model: nn.Module, num_steps: int = 20) -> tup
     return strategy, factory
 
 
+def huge_batch(rows: range) -> Batch:
+    """Return 4 rows whose scaled gradients are larger than a float32 holds."""
+    return replace(row_batch(rows, 8), row_weight=torch.full((4,), 1e30))
+
+
 def steps(
-    strategy: SingleStrategy, factory: OptimizerFactory, which: range, max_norm: float | None = 0.3, huge: int = -1
+    strategy: Any, factory: OptimizerFactory, which: range, max_norm: float | None = 0.3, huge: int = -1
 ) -> list[tuple[float, float]]:
     """Take steps of two micro-batches; the gradients of step `huge` are larger than their dtype holds."""
     result = []
     for step in which:
         batches = [row_batch(range(8 * step + 4 * part, 8 * step + 4 * part + 4), 8) for part in range(2)]
         if step == huge:
-            batches[1] = replace(batches[1], row_weight=torch.full((4,), 1e30))
+            batches[1] = huge_batch(range(8 * step + 4, 8 * step + 8))
         loss = strategy.forward_backward(batches, no_clock)
         factory.set_learning_rate(step)
         result.append((float(loss), float(strategy.optimizer_step(max_norm))))
     return result
 
 
-def tensors(strategy: SingleStrategy, prefix: str = "") -> dict[str, Tensor]:
+def tensors(strategy: Any, prefix: str = "") -> dict[str, Tensor]:
     return {key: value.clone() for key, value in strategy.state().tensors(prefix) if value is not None}
 
 
@@ -139,7 +136,7 @@ def test_a_scale_changes_no_bit_of_the_training(dtype: torch.dtype, max_norm: fl
 
 
 def test_gradients_come_scaled_and_the_loss_does_not():
-    model, scaler = RowModel(), LossScaler(speaks=False)
+    model, scaler = RowModel(), LossScaler()
     batch = row_batch(range(4), 4)
 
     def run(scaler: LossScaler | None) -> tuple[Tensor, Tensor]:
@@ -176,6 +173,61 @@ def test_a_step_that_overflows_is_left_out_and_the_next_ones_go_on():
     steps(reference, reference_factory, range(3))
     assert steps(strategy, factory, range(4, 8)) == steps(reference, reference_factory, range(4, 8))
     assert_equal(tensors(strategy, "model/"), tensors(reference, "model/"))
+
+
+@pytest.mark.parametrize("max_norm", [0.3, None])
+def test_only_an_optimizer_that_is_not_fused_is_asked_on_the_host(max_norm: float | None):
+    def waits(is_fused: bool) -> list[str]:
+        strategy, factory = prepared(FP32_SCALED, RowModel())
+        strategy._optimizer.defaults["fused"] = is_fused
+        for group in strategy._optimizer.param_groups:
+            group["fused"] = is_fused
+        steps(strategy, factory, range(1), max_norm)
+        strategy.forward_backward([row_batch(range(4), 4)], no_clock)
+        with watched_for_waits() as seen:
+            strategy.optimizer_step(max_norm)
+        return seen.found
+
+    assert waits(is_fused=True) == []
+    assert "item(), float(), bool() or int() of a tensor" in waits(is_fused=False)
+
+
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_a_first_step_that_overflows_leaves_the_same_training_behind(is_fused: bool):
+    """Fused AdamW makes its states in it, and leaves moments and counts at 0; another one makes them later."""
+    strategy, factory = prepared(FP32_SCALED, RowModel())
+    reference, reference_factory = prepared(POLICIES["fp32"], RowModel())
+    for optimizer in (strategy._optimizer, reference._optimizer):
+        optimizer.defaults["fused"] = is_fused
+        for group in optimizer.param_groups:
+            group["fused"] = is_fused
+    steps(strategy, factory, range(1), huge=0)
+    assert steps(strategy, factory, range(1, 4)) == steps(reference, reference_factory, range(1, 4))
+    assert_equal(tensors(strategy, "model/"), tensors(reference, "model/"))
+    assert_equal(tensors(strategy, "optimizer/"), tensors(reference, "optimizer/"))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "zero1", "zero2", "zero3"])
+def test_strategies_of_several_processes_skip_an_overflow_without_a_wait(kind: str):
+    """In one process each: tests/dist holds several to one."""
+    open_process_group(Place(0, 0, 1), CPU)
+    try:
+        strategy = strategy_class(kind)(device=CPU, precision=FP32_SCALED, rank=0, world_size=1)
+        factory = OptimizerFactory(Train(learning_rate=0.01, warmup_steps=2), 20)
+        strategy.prepare(RowModel(), [], factory)
+        steps(strategy, factory, range(2))
+        before = tensors(strategy)
+        strategy.forward_backward([row_batch(range(8, 12), 8), huge_batch(range(12, 16))], no_clock)
+        with watched_for_waits() as seen:
+            strategy.optimizer_step(0.3)
+        assert seen.found == []
+        after = tensors(strategy)
+        assert after.pop("strategy/loss_scale") == before.pop("strategy/loss_scale") / 2
+        assert (after.pop("strategy/loss_scale_good_steps"), before.pop("strategy/loss_scale_good_steps")) == (0, 2)
+        assert_equal(after, before)
+        strategy.close()
+    finally:
+        close_process_group()
 
 
 def test_the_scale_goes_on_after_a_resume():

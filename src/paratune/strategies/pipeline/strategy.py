@@ -63,7 +63,7 @@ class PipelineStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=replica, data_world_size=world_size // stages)
         self._device = device
         self._precision = precision
-        self._scaler = make_scaler(precision, rank=rank)
+        self._scaler = make_scaler(precision)
         self._width = stages
         """Ranks of a pipeline; the model is cut into more stages than that by the interleaved schedule."""
         options = {"stages": stages, "schedule": schedule, "chunks": chunks}
@@ -92,7 +92,7 @@ class PipelineStrategy:
         """The schedule, and the shapes that it was made for: the last ones only, for it holds buffers."""
 
     @property
-    def loss_scale(self) -> float | None:
+    def loss_scale(self) -> Tensor | None:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
