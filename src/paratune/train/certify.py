@@ -43,9 +43,10 @@ from paratune.train.prepare import (
 )
 from paratune.train.record import model_facts
 
-FLOORS = {torch.float64: 1e-6, torch.float32: 1e-2}
+FLOORS = {"fp64": 1e-6, "fp32": 1e-2, "bf16": 0.3}
 """The least by which a difference of gradients is divided, as a share of the largest entry of all. Some gradients are 0
-by construction (a bias before a softmax): what is computed of them is rounding, and rounding divided by itself."""
+by construction (a bias before a softmax): what is computed of them is rounding, and rounding divided by itself. Others
+are sums that nearly cancel (the bias of a head, over rows of two labels), which shows in bf16."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
     config = Config.model_validate(job.values)
     on_cpu = choose_device(config.device, place).type == "cpu"
     # fp64 is what tells a mistake from rounding; most GPUs do it too slowly.
-    values = {**job.values, "precision": "fp64" if on_cpu and job.exact else "fp32"}
+    values = {**job.values, "precision": "fp64" if on_cpu and job.exact else job.values["precision"]}
     loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
     display = Display(speaks=place.rank == 0)
     prepared = without_dropout(prepare(loaded, place, stop, display))
@@ -123,7 +124,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
             micro_batches = batches.step(step)
             _step(prepared, strategy, optimizer, micro_batches, step, outcome)
             if step == 0:
-                outcome["gradients"] = _gradients(job, strategy)
+                outcome["gradients"] = _gradients(job, strategy, prepared.precision.name)
             bar.update(step + 1)
         strategy.close()
     return outcome
@@ -186,16 +187,19 @@ def refuse_randomness(model: TaskModel, batch: Batch) -> None:
 
 
 def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
-    """Return the SHA-256 of each tensor, taken as float32, by its name; empty where there are none. Collective."""
+    """Return the SHA-256 of each tensor, taken as float32, by its name; empty where there are none. Collective.
+
+    -0 counts as 0: a weight that is put together as a sum of its parts and zeros has lost the sign.
+    """
     hashes = {}
     for key, tensor in tensors:
         if tensor is not None:
-            whole = tensor.detach().float().cpu().contiguous().view(-1).view(torch.uint8)
+            whole = (tensor.detach().float().cpu() + 0.0).contiguous().view(-1).view(torch.uint8)
             hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
     return hashes
 
 
-def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
+def _gradients(job: Job, strategy: Strategy, precision: str) -> dict[str, Any]:
     """Keep the gradients of the first step for others, or compare them with those that were kept. Collective.
 
     The first moments of AdamW and LAMB are, after one step, the gradients times a constant; whatever a strategy shards,
@@ -207,17 +211,19 @@ def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
         largest = max(float(tensor.abs().max()) for tensor in kept.values())
         save_file(kept, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
         return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": []}
-    return compare_gradients(Path(job.reference) / "gradients.safetensors", moments, is_first=strategy.layout.rank == 0)
+    reference = Path(job.reference) / "gradients.safetensors"
+    return compare_gradients(reference, moments, floor=FLOORS[precision], is_first=strategy.layout.rank == 0)
 
 
 def compare_gradients(
-    reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, is_first: bool
+    reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, floor: float = FLOORS["fp64"], is_first: bool
 ) -> dict[str, Any]:
     """Return the largest difference of a tensor to that of the same name in a file, over its largest entry there.
 
     Args:
         reference: A safetensors file.
         tensors: Name and whole tensor, None on ranks other than the first.
+        floor: Of FLOORS.
         is_first: Whether this is the first rank; the others only take part.
     """
     worst: tuple[float, str | None] = (0.0, None)
@@ -233,24 +239,25 @@ def compare_gradients(
                 unexpected.append(name)
                 continue
             del missing[key]
-            difference = relative_difference(tensor, file.get_tensor(key), largest)
+            difference = relative_difference(tensor, file.get_tensor(key), largest, floor)
             if difference > worst[0]:
                 worst = (difference, name)
     lacking = [key.removeprefix("optimizer/").removesuffix("/exp_avg") for key in missing] if is_first else []
     return {"largest": worst[0], "tensor": worst[1], "missing": lacking, "unexpected": unexpected}
 
 
-def relative_difference(tensor: Tensor, expected: Tensor, largest: float) -> float:
+def relative_difference(tensor: Tensor, expected: Tensor, largest: float, floor: float = FLOORS["fp64"]) -> float:
     """Return the largest entry of the difference over that of `expected`, or over a share of `largest` if more.
 
     Args:
         tensor: Of any shape.
         expected: Of the same shape; infinity is returned otherwise, and where an entry is not a number.
         largest: The largest entry of all tensors, which is what a tensor that is 0 but for rounding is measured by.
+        floor: Of FLOORS.
     """
     if tensor.shape != expected.shape:
         return math.inf
-    scale = max(float(expected.abs().max()), FLOORS.get(tensor.dtype, 1e-2) * largest)
+    scale = max(float(expected.abs().max()), floor * largest)
     difference = float((tensor.double() - expected.double()).abs().max())
     if math.isnan(difference):
         return math.inf
