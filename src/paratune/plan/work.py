@@ -42,18 +42,30 @@ class Work:
     """How much slower the rank computes for the other ranks of its machine."""
 
     @cached_property
+    def grad_bytes(self) -> int:
+        """Bytes of a number of the gradients, as they are summed over ranks and micro-batches."""
+        setup = self.setup
+        return setup.precision.reduce_dtype.itemsize if setup.reduces_wider else self.profile.weight_bytes
+
+    @cached_property
     def block_grads(self) -> list[int]:
         """Bytes of each block's gradients."""
-        return [self.profile.weight_bytes * block.num_trained for block in self.blocks]
+        return [self.grad_bytes * block.num_trained for block in self.blocks]
 
     @cached_property
     def rest_grads(self) -> int:
-        return self.profile.weight_bytes * self.rest.num_trained
+        return self.grad_bytes * self.rest.num_trained
 
     @cached_property
     def grads(self) -> int:
         """Bytes of all gradients."""
-        return self.profile.weight_bytes * self.profile.num_trained
+        return self.grad_bytes * self.profile.num_trained
+
+    @cached_property
+    def updated(self) -> int:
+        """Bytes of all trained weights as the optimizer has them."""
+        size = self.setup.state_bytes if self.setup.keeps_16_bits else self.profile.weight_bytes
+        return size * self.profile.num_trained
 
     @cached_property
     def block_weights(self) -> list[int]:
@@ -138,7 +150,7 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     """
     constants = work.constants
     moving = (
-        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.grads / constants["adamw"].value
+        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.updated / constants["adamw"].value
     )
     each = constants.value("adamw.tensor", 0.0)
     calling = work.slower * work.num_tensors * (constants.value("adamw.shard", each) if is_sharded else each)

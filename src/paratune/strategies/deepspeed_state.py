@@ -36,8 +36,8 @@ class ShardedState:
         zero = engine.optimizer
         self._flat = zero.fp32_partitioned_groups_flat if stage == 3 else zero.single_partition_of_fp32_groups
         self._cut: _Cut = _Parameters(rank) if stage == 3 else _Groups(self._optimizer, self._flat)
-        # Buffers are whole under every stage, and the loss scale is.
-        self._rest = WholeState(model, self._optimizer, rank=rank, scaler=scaler)
+        # Buffers are whole under every stage.
+        self._rest = WholeState(model, self._optimizer, rank=rank)
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         self._drop_fetched()
@@ -64,6 +64,8 @@ class ShardedState:
                 self._load_state(self._parameters[name], state_name, _fitting(key, read(key), self._parameters[name]))
             elif kind == "model" and rest in self._parameters:
                 self._cut.set_weight(self._parameters[rest], _fitting(key, read(key), self._parameters[rest]))
+            elif kind == "strategy" and self._scaler is not None:
+                self._scaler.load(rest, read(key))
             else:
                 self._rest.load(read, [key])
 
