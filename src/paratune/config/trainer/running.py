@@ -174,7 +174,8 @@ def _deepspeed(found: Any, half: str | None, out: Conversion) -> None:
         out.put("strategy.stage", stage, "deepspeed: zero_optimization.stage")
         for name, stages in STAGES.items():
             key = f"stage3_{name}" if stages == (3,) else name
-            if stage in stages and type(value := zero.get(key)) in (int, float):
+            value = zero.get(key)
+            if stage in stages and isinstance(value, int | float) and not isinstance(value, bool):
                 out.put(f"strategy.{name}", int(value), f"deepspeed: zero_optimization.{key}")
     if half and stage != 0:
         out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
