@@ -33,11 +33,11 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.plan.setup import Setup
 from paratune.plan.trace import Trace
-from paratune.precision import POLICIES
+from paratune.precision import POLICIES, Precision
 from paratune.strategies import fsdp, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
-FP32 = POLICIES["fp32"]
+BF16 = {"param_dtype": "bf16"}
 ROWS, LENGTH = 8, 64
 SECTIONS: dict[str, Any] = {
     "ddp": sections.DDPStrategy,
@@ -63,11 +63,16 @@ class Case:
         return f"{self.kind} {json.dumps(self.options)} x{self.micro_batches}, {self.world_size} ranks"
 
     @property
+    def precision(self) -> Precision:
+        name = self.options.get("param_dtype", "fp32")
+        return POLICIES[name].with_weights(name)
+
+    @property
     def setup(self) -> Setup:
         traits = traits_of(self.kind, self.options)
         assert traits is not None
         strategy = SECTIONS[self.kind](kind=self.kind, **self.options)
-        return Setup(strategy, traits, FP32, self.world_size, self.world_size, ROWS, self.micro_batches)
+        return Setup(strategy, traits, self.precision, self.world_size, self.world_size, ROWS, self.micro_batches)
 
 
 CASES = [Case(kind, {}, number) for kind in ("ddp", "zero2", "zero3") for number in (1, 2)]
@@ -76,6 +81,9 @@ CASES += [Case("hsdp", {"shard_size": 2}, number, world_size=4) for number in (1
 CASES += [Case("zero3", {}, number, world_size=4) for number in (1, 2)]
 OFFLOADED = {"cpu_offload": True}
 CASES += [Case(kind, OFFLOADED, number) for kind in ("zero2", "zero3") for number in (1, 2)]
+CASES += [Case(kind, BF16, number, 0.03) for kind in ("zero2", "zero3") for number in (1, 2)]
+CASES += [Case("hsdp", {"shard_size": 2, **BF16}, 2, 0.03, world_size=4)]
+CASES += [Case("zero3", {**OFFLOADED, **BF16}, number, 0.03) for number in (1, 2)]
 # Messages on their way are counted by their largest number.
 CASES += [Case("pipeline", {"stages": 2, "schedule": s}, 4, 0.03) for s in ("1f1b", "gpipe", "interleaved")]
 if importlib.util.find_spec("deepspeed"):
@@ -95,6 +103,13 @@ if importlib.util.find_spec("deepspeed"):
         for stage in (1, 2, 3)
         for number in (1, 2)
     ]
+    HALF: dict[str, Any] = {**BF16, "bucket_cap_mb": 1.0}
+    CASES += [Case("deepspeed", {"stage": s, **HALF}, number, 0.03) for s in (1, 2, 3) for number in (1, 2)]
+    CASES += [Case("deepspeed", {"stage": s, **HALF, "offload_optimizer": True}, 2, 0.03) for s in (1, 2, 3)]
+    # Its own limits: buckets of 5e8 numbers, which are addresses here and no memory.
+    CASES += [Case("deepspeed", {"stage": s, **BF16}, 1, 0.03) for s in (1, 2, 3)]
+    LARGE = {"max_live_parameters": 10**9, "max_reuse_distance": 10**9, "prefetch_bucket_size": 5 * 10**7}
+    CASES += [Case("deepspeed", {"stage": 3, **HALF, **LARGE}, number, 0.03) for number in (1, 2)]
 WORLD_SIZES = (4, 2)
 
 
@@ -154,7 +169,7 @@ def _measured(case: Case, rank: int) -> int:
     before = sum(each.untyped_storage().nbytes() for each in _alive().values())
     torch.manual_seed(0)
     strategy: Any = strategy_class(case.kind)(
-        device=CPU, precision=FP32, rank=rank, world_size=case.world_size, **case.options
+        device=CPU, precision=case.precision, rank=rank, world_size=case.world_size, **case.options
     )
     model = TaskModel(AutoModelForSequenceClassification.from_config(config()), "classification")
     use_cheap_dropout(model)

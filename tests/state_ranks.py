@@ -20,11 +20,18 @@ from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks, freeze_encoder
 from paratune.place import RENDEZVOUS_VARIABLE, Place
-from paratune.precision import POLICIES
+from paratune.precision import POLICIES, Precision
 from paratune.strategies import fsdp, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 FP32 = POLICIES["fp32"]
+BF16 = {"param_dtype": "bf16"}
+
+
+def precision_of(options: dict[str, Any]) -> Precision:
+    """Return fp32, or bf16 over weights of 16 bits where the options have these."""
+    name = options.get("param_dtype", "fp32")
+    return POLICIES[name].with_weights(name)
 
 
 def _jobs(world_size: int) -> list[Job]:
@@ -36,16 +43,25 @@ def _jobs(world_size: int) -> list[Job]:
     rows += [("hsdp", {"shard_size": 2})] if world_size == 4 else []
     rows += [("zero2", {"cpu_offload": True}), ("zero3", {"cpu_offload": True})]
     rows += [("hsdp", {"shard_size": 2, "cpu_offload": True})] if world_size == 4 else []
+    rows += [("zero2", BF16), ("zero3", {**BF16, "cpu_offload": True})]
+    rows += [("hsdp", {"shard_size": 2, **BF16})] if world_size == 4 else []
     rows += [("pipeline", options) for options in pipelines]
     if importlib.util.find_spec("deepspeed"):
         rows += [("deepspeed", {"stage": stage}) for stage in range(4)]
         rows += [("deepspeed", {"stage": 3, "param_persistence_threshold": 100})]
         rows += [("deepspeed", {"stage": stage, "offload_optimizer": True}) for stage in (1, 2, 3)]
         rows += [("deepspeed", {"stage": 3, "offload_optimizer": True, "offload_parameters": True})]
+        rows += [("deepspeed", {"stage": stage, **BF16, "bucket_cap_mb": 1.0}) for stage in (1, 2, 3)]
+        rows += [
+            ("deepspeed", {"stage": s, **BF16, "bucket_cap_mb": 1.0, "offload_optimizer": True}) for s in (1, 2, 3)
+        ]
+        rows += [("deepspeed", {"stage": 3, **BF16, "bucket_cap_mb": 1.0, "offload_parameters": True})]
     found = []
     for kind, options in rows:
         task: Literal["mlm", "classification"] = "mlm" if world_size == 2 or kind == "pipeline" else "classification"
-        for freeze in (False, True) if task == "classification" else (False,):
+        # DeepSpeed's own modes keep no fp32 of what is frozen.
+        both = task == "classification" and not (kind == "deepspeed" and "param_dtype" in options)
+        for freeze in (False, True) if both else (False,):
             name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
             found.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
     # DeepSpeed's flat tensors have no norms of single weights.
@@ -60,7 +76,7 @@ JOBS = {size: _jobs(size) for size in (4, 2)}
 def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
     """Return the bytes of each kind; those that are offloaded too, which on a CPU lie where all others do."""
     strategy: Any = strategy_class(job.strategy)(
-        device=CPU, precision=FP32, rank=rank, world_size=world_size, **job.options
+        device=CPU, precision=precision_of(job.options), rank=rank, world_size=world_size, **job.options
     )
     model = _model(job)
     if job.freeze:

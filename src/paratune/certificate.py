@@ -32,8 +32,20 @@ class Tolerance:
     """Also of gradient norms."""
 
 
-TOLERANCES = {"fp64": Tolerance(gradients=1e-9, losses=1e-9), "fp32": Tolerance(gradients=1e-3, losses=1e-4)}
-"""fp64 has 16 digits, and the order of sums costs some of them; in fp32 seven, and AdamW amplifies what is lost."""
+BF16_ROUNDOFF = 2.0**-8
+"""The largest relative error of rounding to bf16, whose significands have 8 bits, one of them hidden."""
+TOLERANCES = {
+    "fp64": Tolerance(gradients=1e-9, losses=1e-9),
+    "fp32": Tolerance(gradients=1e-3, losses=1e-4),
+    "bf16": Tolerance(gradients=32 * BF16_ROUNDOFF, losses=8 * BF16_ROUNDOFF),
+}
+"""fp64 has 16 digits, and the order of sums costs some of them; in fp32 seven, and AdamW amplifies what is lost.
+
+bf16 is that of `strategy.param_dtype: bf16`. n roundings one after another come to about sqrt(n) times one of them. A
+gradient has been through all blocks twice, with about nine roundings in each: 12 blocks make sqrt(216) = 15, 24 blocks
+21 and 57 blocks 32. Losses are means of many numbers that went through the blocks once.
+
+Source: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019."""
 
 
 @dataclass(frozen=True)

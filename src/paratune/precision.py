@@ -6,7 +6,7 @@ Floor 2.
 import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,13 +24,39 @@ class Precision:
     param_dtype: torch.dtype
     """Of weights, gradients and optimizer states."""
     autocast_dtype: torch.dtype | None
-    """Of matrix products and other operations that autocast lists; None computes in `param_dtype`."""
+    """Of matrix products and other operations that autocast lists; None computes in `pass_dtype` or `param_dtype`."""
     reduce_dtype: torch.dtype = torch.float32
     """In which gradients are summed over ranks and micro-batches."""
     tf32: bool = False
     """Whether products of float32 matrices may round their inputs to TF32's 10 bits of mantissa."""
     scales_loss: bool = False
-    """Whether gradients would be too small for `autocast_dtype` without a loss scale (see strategies/loss_scale.py)."""
+    """Whether gradients would be too small for 16 bits of fp16 without a loss scale (see strategies/loss_scale.py)."""
+    pass_dtype: torch.dtype | None = None
+    """Of the weights that passes read, of activations, and of gradients before they are summed, where passes read
+    copies in 16 bits of the weights in `param_dtype`; None where they read the weights themselves."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Dtype of matrix products."""
+        return self.autocast_dtype or self.pass_dtype or self.param_dtype
+
+    def with_weights(self, name: str) -> "Precision":
+        """Return the policy whose passes read copies of the weights in 16 bits, without autocast.
+
+        Args:
+            name: fp32 for this policy itself, else the policy's own name, bf16 or fp16 (`strategy.param_dtype`).
+
+        Raises:
+            ConfigError: It is another one than this policy computes in.
+        """
+        if name == "fp32":
+            return self
+        if name != self.name:
+            raise ConfigError(
+                f"strategy.param_dtype: {name} needs precision: {name}, and this run has precision: {self.name}; "
+                "set both to the same, or leave strategy.param_dtype out"
+            )
+        return replace(self, autocast_dtype=None, pass_dtype=self.compute_dtype)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context in which forward passes run on `device`."""

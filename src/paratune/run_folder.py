@@ -48,6 +48,10 @@ FREE_TO_CHANGE = (
 """What may differ when a run is gone on with: it moves the arithmetic, not what is trained. Of the batch, the samples
 of a step, over all ranks, are compared by themselves."""
 
+DECISIVE = {"strategy.param_dtype": "fp32"}
+"""Options in free sections that decide what is trained all the same, with what holds where a strategy has none: passes
+over weights of 16 bits round what passes under autocast keep in fp32."""
+
 
 def check_usable(folder: Path, mode: Mode) -> None:
     """Look whether a run may write into `folder`, before anything slow is done; nothing is made or changed.
@@ -158,7 +162,7 @@ def check_same_run(
         raise CheckpointError(f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
-        for key, before, now in differences(config, values)
+        for key, before, now in differences(_with_decisive(config), _with_decisive(values))
         if not _is_free(key)
     ]
     if global_batch_size not in (None, size):
@@ -242,10 +246,19 @@ def _is_beginning(name: str) -> bool:
 
 
 def trained_fingerprint(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all but FREE_TO_CHANGE."""
-    kept = {key: value for key, value in flatten(values).items() if not _is_free(key)}
+    """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all but FREE_TO_CHANGE.
+
+    DECISIVE options count where they are not what holds without them, so that older runs keep their fingerprints.
+    """
+    flat = flatten(values)
+    kept = {key: value for key, value in flat.items() if not _is_free(key) and value != DECISIVE.get(key)}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
+def _with_decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of a configuration by dotted key, with all DECISIVE options."""
+    return {**DECISIVE, **flatten(values)}
+
+
 def _is_free(key: str) -> bool:
-    return any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
+    return key not in DECISIVE and any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)

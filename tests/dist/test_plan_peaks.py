@@ -5,11 +5,12 @@ from functools import cache
 
 import pytest
 import torch.multiprocessing
-from peak_ranks import CASES, FP32, LENGTH, ROWS, WORLD_SIZES, Case, config, one_rank
+from peak_ranks import CASES, LENGTH, ROWS, WORLD_SIZES, Case, config, one_rank
 
 from paratune.config.task_sections import ClassificationTask
 from paratune.plan.memory import peak_of_rank
 from paratune.plan.profile import Profile, Shape, profile
+from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow
 
@@ -27,15 +28,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], 
 
 
 @cache
-def _profile() -> Profile:
+def _profile(precision: Precision) -> Profile:
     task = ClassificationTask(kind="classification", labels=["no", "yes"])
-    return profile(config(), task, Shape((LENGTH,) * ROWS), FP32, on_cuda=False, with_division=True)
+    return profile(config(), task, Shape((LENGTH,) * ROWS), precision, on_cuda=False, with_division=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_fullest_moment_is_as_predicted(case: Case, measured: dict[tuple[int, int], dict[str, int]]) -> None:
     for rank in range(case.world_size):
-        found = peak_of_rank(_profile(), case.setup, rank, on_cuda=False)
+        found = peak_of_rank(_profile(case.precision), case.setup, rank, on_cuda=False)
         # On a CPU what is offloaded lies where all else does. FSDP2 has no shards of gradients yet at that moment.
         everywhere = found.total + found.host_total
         everywhere -= found.host_terms["gradients"] if "cpu_offload" in case.options else 0

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 import torch.multiprocessing
 from ranks import Job
-from state_ranks import FP32, JOBS, one_rank
+from state_ranks import JOBS, one_rank, precision_of
 from tiny import tiny_config
 
 from paratune.config import strategy_sections as sections
@@ -20,6 +20,7 @@ from paratune.config.traits import traits_of
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
 from paratune.plan.states import States, states_of_rank
+from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow
 SECTIONS = {
@@ -44,13 +45,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, i
 
 
 @cache
-def _profile(task_kind: str, freeze: bool) -> Profile:
+def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
     labels = ["a", "b", "c"]
     task: Task = MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(
         kind="classification", labels=labels
     )
     config = tiny_config(num_labels=3, num_layers=4)
-    return profile(config, task, Shape((5, 5)), FP32, on_cuda=False, frozen_encoder=freeze, with_division=True)
+    return profile(config, task, Shape((5, 5)), precision, on_cuda=False, frozen_encoder=freeze, with_division=True)
 
 
 def _planned(job: Job, rank: int, world_size: int) -> States:
@@ -59,14 +60,14 @@ def _planned(job: Job, rank: int, world_size: int) -> States:
     setup = Setup(
         strategy=SECTIONS[job.strategy](kind=job.strategy, **job.options),
         traits=traits,
-        precision=FP32,
+        precision=precision_of(job.options),
         num_ranks=world_size,
         ranks_per_node=world_size,
         micro_batch_size=2,
         grad_accum_steps=2,
         optimizer=job.optimizer,
     )
-    return states_of_rank(_profile(job.task, job.freeze), setup, rank)
+    return states_of_rank(_profile(job.task, job.freeze, setup.precision), setup, rank)
 
 
 @pytest.mark.parametrize("job", [pytest.param((s, job), id=job.name) for s, jobs in JOBS.items() for job in jobs])

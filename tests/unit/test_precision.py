@@ -35,6 +35,24 @@ def test_what_is_computed_and_kept(name: str, computed: torch.dtype, kept: torch
     assert policy.scales_loss == (computed == torch.float16), "only fp16 has fewer exponents than fp32"
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_passes_over_copies_in_16_bits_need_no_autocast(name: str, dtype: torch.dtype):
+    policy = POLICIES[name].with_weights(name)
+    assert (policy.autocast_dtype, policy.pass_dtype, policy.compute_dtype) == (None, dtype, dtype)
+    # What they are copies of, and what is summed, stays in fp32.
+    assert (policy.param_dtype, policy.reduce_dtype) == (torch.float32, torch.float32)
+    assert policy.scales_loss == POLICIES[name].scales_loss
+    assert policy.with_weights(name) == policy
+    assert POLICIES[name].with_weights("fp32") is POLICIES[name]
+    assert POLICIES[name].compute_dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["fp32", "tf32", "fp64", "fp16"])
+def test_copies_are_in_what_the_run_computes_in(name: str):
+    with pytest.raises(ConfigError, match=f"strategy.param_dtype: bf16 needs precision: bf16, .* precision: {name}"):
+        POLICIES[name].with_weights("bf16")
+
+
 @pytest.mark.parametrize("name", ["fp32", "fp64"])
 def test_full_precision_is_never_warned_about(name: str):
     assert precision_policy(name, CPU, []) == (POLICIES[name], None)

@@ -148,6 +148,27 @@ def test_a_split_that_is_no_more_is_named(tmp_path: Path):
         same(begun(tmp_path / "run"), prints={"train": "abc"})
 
 
+def test_weights_of_16_bits_are_another_experiment(tmp_path: Path):
+    values = {"train": {"epochs": 1}, "strategy": {"kind": "zero3"}, "precision": "bf16"}
+
+    def key(**strategy: Any) -> str:
+        return trained_fingerprint({**values, "strategy": strategy})
+
+    plain = key(kind="ddp")
+    assert key(kind="zero3", param_dtype="fp32") == key(kind="zero3") == plain
+    assert len({plain, key(kind="zero3", param_dtype="bf16"), key(kind="deepspeed", param_dtype="fp16")}) == 3
+    # Whichever engine keeps them.
+    assert key(kind="deepspeed", stage=3, param_dtype="bf16") == key(kind="zero2", param_dtype="bf16")
+
+
+def test_a_run_is_not_resumed_with_weights_of_16_bits(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    half = {"kind": "zero3", "param_dtype": "bf16"}
+    same(folder, strategy={"kind": "zero3", "param_dtype": "fp32"})
+    with pytest.raises(CheckpointError, match=r"strategy\.param_dtype: 'fp32' then, 'bf16' now"):
+        same(folder, strategy=half)
+
+
 def test_a_damaged_record_is_named(tmp_path: Path):
     folder = begun(tmp_path / "run")
     (folder / RUN_FILE).write_text("{")

@@ -121,7 +121,7 @@ def _try_all(
         "config": loaded.values,
         "config_fingerprint": trained_fingerprint(loaded.values),
         "config_used": reference.values,
-        "notes": notes + [f"{finding.strategy} in {finding.precision}" for finding in less_exact],
+        "notes": notes + [_less_exact(finding) for finding in less_exact],
         "seed": loaded.config.run.seed,
         **{key: about[key] for key in ("data", "model", "global_batch_size", "device", "versions", "code", "hardware")},
         "num_steps": num_steps,
@@ -141,6 +141,14 @@ def _try_all(
         },
         "strategies": [finding.as_dict() for finding in findings],
     }
+
+
+def _less_exact(finding: Finding) -> str:
+    """Return what a strategy computed in, and what is allowed to it."""
+    assert finding.precision is not None
+    tolerance = TOLERANCES[finding.precision]
+    allowed = f"gradients {tolerance.gradients:.0e}, losses {tolerance.losses:.0e}"
+    return f"{finding.strategy} in {finding.precision} ({allowed})"
 
 
 def _trained_precision(configured: str, exact: str, device: str) -> str | None:
@@ -213,6 +221,11 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
         status="cannot run",
     )
     try:
+        if each.config.precision == "fp16":
+            raise ConfigError(
+                "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; certify "
+                "param_dtype: bf16 instead, which takes the same way"
+            )
         _check(each.config, each.world_size, ("strategy",))
         part = _run(loaded, each, num_steps, folder, folder.with_name("reference"))
     except Stopped:
@@ -273,7 +286,7 @@ def _run(
         "values": each.values,
         "source": str(loaded.source),
         "num_steps": num_steps,
-        "exact": traits is None or "precision=fp64" not in traits.excludes,
+        "exact": each.config.precision == "fp32" and (traits is None or "precision=fp64" not in traits.excludes),
         "folder": str(folder),
         "reference": str(reference) if reference else None,
         "precision": precision,

@@ -117,8 +117,8 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
     config = Config.model_validate(values)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
-    # Arithmetic is chosen where the device is known.
-    config = config.model_copy(update={"precision": "fp32"})
+    # Arithmetic is chosen where the device is known, but that of weights of 16 bits, which have one alone.
+    config = config.model_copy(update={"precision": strategy_options(config.strategy).get("param_dtype", "fp32")})
     return Candidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
 
 

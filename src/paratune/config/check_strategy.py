@@ -3,15 +3,16 @@
 Floor 1.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paratune.config.contradictions import no_effect
+from paratune.config.contradictions import both, no_effect
+from paratune.config.deepspeed_limits import STAGES
 from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import DeepSpeedStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import DeepSpeedStrategy, OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import traits_of
 from paratune.errors import ConfigError
 
@@ -101,14 +102,51 @@ def _deepspeed(config: Config) -> Iterator[Problem]:
         "offload_optimizer": (strategy.stage >= 1, f"with {stage}; use stage 1, 2 or 3"),
         "offload_parameters": (strategy.stage == 3, f"with {stage}; use stage 3"),
         "cpu_adam": (strategy.offload_optimizer, "without strategy.offload_optimizer: true"),
-        "bucket_cap_mb": (strategy.stage >= 1, f"with {stage}; use stage 1, 2 or 3"),
-        "param_persistence_threshold": (strategy.stage == 3, f"with {stage}; use stage 3"),
+        **{name: (strategy.stage in stages, f"with {stage}; use {_one_of(stages)}") for name, stages in STAGES.items()},
     }
     for name, (has_use, circumstances) in wanted.items():
         value = getattr(strategy, name)
         if value is not None and value is not False and not has_use:
             yield no_effect(f"strategy.{name}", value, circumstances, ("strategy.stage",))
+    for name in ("reduce_bucket_size", "allgather_bucket_size"):
+        if strategy.bucket_cap_mb is not None and (value := getattr(strategy, name)) is not None:
+            yield both("strategy.bucket_cap_mb", strategy.bucket_cap_mb, f"strategy.{name}", value)
+    if strategy.allgather_bucket_size is not None and strategy.allgather_bucket_size % 2:
+        message = (
+            f"strategy.allgather_bucket_size: {strategy.allgather_bucket_size} is odd; DeepSpeed needs an even number"
+        )
+        yield Problem(message, ("strategy.allgather_bucket_size",))
 
 
-STRATEGY_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_memory_savers, _strategy, _deepspeed)
+def _one_of(stages: Sequence[int]) -> str:
+    *first, last = map(str, stages)
+    return f"stage {', '.join(first)} or {last}" if first else f"stage {last}"
+
+
+def _param_dtype(config: Config) -> Iterator[Problem]:
+    """Passes over weights of 16 bits compute in these: `precision` names them too, and nothing else goes with them."""
+    name = strategy_options(config.strategy).get("param_dtype", "fp32")
+    if isinstance(config.strategy, OutsideStrategy) or name == "fp32":
+        return
+    keys = ("strategy.param_dtype", "precision")
+    if name != config.precision:
+        message = (
+            f"strategy.param_dtype: {name} needs precision: {name}, and it is {config.precision}; set precision: {name}"
+            ", or leave strategy.param_dtype out"
+        )
+        yield Problem(message, keys, is_impossible=True)
+    if isinstance(config.strategy, DeepSpeedStrategy) and config.strategy.stage == 0:
+        message = (
+            f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, for which DeepSpeed has another "
+            "optimizer; use stage 1, 2 or 3"
+        )
+        yield Problem(message, ("strategy.param_dtype", "strategy.stage"), is_impossible=True)
+
+
+STRATEGY_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
+    _memory_savers,
+    _strategy,
+    _deepspeed,
+    _param_dtype,
+)
 """What `check` asks of a strategy."""

@@ -43,6 +43,8 @@ class Zero2Strategy(Section):
     """The strategy."""
     cpu_offload: bool = False
     """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
+    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
 class Zero3Strategy(Section):
@@ -52,6 +54,8 @@ class Zero3Strategy(Section):
     """The strategy."""
     cpu_offload: bool = False
     """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
+    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
 class HSDPStrategy(Section):
@@ -63,6 +67,8 @@ class HSDPStrategy(Section):
     """Ranks that share one copy of the states; those of one node when not given. There must be at least two groups."""
     cpu_offload: bool = False
     """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
+    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
 class PipelineStrategy(Section):
@@ -93,8 +99,20 @@ class DeepSpeedStrategy(Section):
     """Keep shards of the weights in the host's memory (stage 3, with a GPU)."""
     cpu_adam: bool = False
     """With `offload_optimizer`: update with DeepSpeed's own AdamW, compiled on first use, instead of PyTorch's."""
+    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the weights that passes read: fp32 under autocast, or DeepSpeed's own mode of `precision` (stages 1 to 3)."""
     bucket_cap_mb: PositiveFloat | None = None
-    """Size in MiB of the pieces in which gradients and weights travel (stages 1 to 3); 100 when not given."""
+    """Size in MiB of the pieces in which gradients and weights travel (stages 1 to 3); 100 in fp32 when not given."""
+    reduce_bucket_size: Positive | None = None
+    """The same of gradients in numbers (stages 1 to 3); 500000000 when not given, with a `param_dtype` of 16 bits."""
+    allgather_bucket_size: Positive | None = None
+    """The same of updated weights, an even number (stages 1 and 2); its default is that of `reduce_bucket_size`."""
+    prefetch_bucket_size: Annotated[int, Field(ge=0)] | None = None
+    """Numbers of weights that are gathered ahead (stage 3); 50000000 with 16 bits, else a block at most."""
+    max_live_parameters: Annotated[int, Field(ge=0)] | None = None
+    """Numbers of weights that are gathered at once (stage 3); 1000000000 with 16 bits, else two blocks."""
+    max_reuse_distance: Annotated[int, Field(ge=0)] | None = None
+    """Weights needed again within so many numbers stay gathered (stage 3); as `max_live_parameters`."""
     param_persistence_threshold: Annotated[int, Field(ge=0)] | None = None
     """Weights with fewer numbers than this stay gathered (stage 3); 100000 when not given."""
 

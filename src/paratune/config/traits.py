@@ -242,6 +242,11 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     excludes = dict(traits.excludes)
     if options.get("cpu_adam"):
         excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
+    if options.get("param_dtype", "fp32") != "fp32":
+        excludes["train.freeze_encoder=true"] = (
+            "DeepSpeed keeps no copy in fp32 of weights that it does not train, and would save them in 16 bits; take "
+            "strategy.kind: zero2 or zero3, or leave strategy.param_dtype out"
+        )
     if stage > 0:
         excludes["train.optimizer=lamb"] = (
             f"at stage {stage} DeepSpeed joins weights to flat tensors, and LAMB needs the norm of each weight; take "

@@ -88,7 +88,7 @@ def approximate(
         saved = [sizes.hidden if number % every == 0 else size for number, size in enumerate(saved)]
     again = sizes.layer if every is not None and not frozen_encoder else 0
     size = next(model.parameters()).element_size()
-    forward, backward = _operations(parameters, shape, sizes, str(precision.autocast_dtype or precision.param_dtype))
+    forward, backward = _operations(parameters, shape, sizes, str(precision.compute_dtype))
     return Profile(
         parameters=parameters,
         num_blocks=len(blocks),
@@ -119,7 +119,7 @@ def _sizes(config: Any, shape: Shape, precision: Precision) -> _Sizes:
         h=h,
         i=named("intermediate_size", "d_ff", "hidden_dim", "n_inner") or 4 * h,
         a=named("num_attention_heads", "num_heads", "n_heads", "n_head") or max(1, h // 64),
-        e=(precision.autocast_dtype or precision.param_dtype).itemsize,
+        e=precision.compute_dtype.itemsize,
     )
 
 

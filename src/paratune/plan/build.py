@@ -23,7 +23,7 @@ def build_model(hf_config: Any, task: Task, precision: Precision, attention: str
     if attention is not None:
         config._attn_implementation = attention
     before = torch.get_default_dtype()
-    torch.set_default_dtype(precision.param_dtype)
+    torch.set_default_dtype(precision.pass_dtype or precision.param_dtype)
     try:
         maker = getattr(transformers, _HEADS.get(task.kind, "AutoModelForSequenceClassification"))
         return TaskModel(maker.from_config(config), task.kind).train()

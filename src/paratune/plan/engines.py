@@ -12,9 +12,8 @@ from functools import cached_property
 from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
-from paratune.plan.states import States, optimizer_groups, padded, persistence_threshold, shard_size
+from paratune.plan.states import States, deepspeed_limits, optimizer_groups, padded, shard_size
 from paratune.plan.timeline import Delta, rounded
-from paratune.units import MIB
 
 GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
 CAST_WEIGHTS = "cast_weights"
@@ -117,9 +116,9 @@ class _Unit:
     gathered: int
     """U."""
     trained: int
-    """The part of it that has gradients."""
+    """Of the part of it that has gradients, in the dtype in which these are reduced."""
     gradients: int
-    """Not padded."""
+    """The same, not padded."""
     parameters: tuple[int, ...]
 
 
@@ -139,18 +138,25 @@ def fsdp(view: View) -> Course:
     if view.accumulates:
         # Whole ones, which are reduced with the last micro-batch alone.
         always[GRADIENTS] = sum(unit.gradients for unit in (*units, root))
-        deltas += view.copied_gradients()
+        # Those of 16 bits are added to others in fp32 when all of a unit's are there.
+        deltas += _until_reduced(view, units, root) if view.setup.keeps_16_bits else view.copied_gradients()
     else:
-        of_unit = dict.fromkeys(root.parameters, view.end)
-        for number, unit in enumerate(units):
-            of_unit |= dict.fromkeys(unit.parameters, view.ends.get(number, view.end))
-        deltas += view.gradients(of_unit)
+        deltas += _until_reduced(view, units, root)
     return Course(always, tuple(deltas))
+
+
+def _until_reduced(view: View, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
+    """Yield gradients that stay until their unit's backward pass is done."""
+    of_unit = dict.fromkeys(root.parameters, view.end)
+    for number, unit in enumerate(units):
+        of_unit |= dict.fromkeys(unit.parameters, view.ends.get(number, view.end))
+    yield from view.gradients(of_unit)
 
 
 def _units(view: View) -> tuple[list[_Unit], _Unit]:
     """Return the blocks, and the unit of all that is in none."""
     profile, num_ranks = view.profile, shard_size(view.setup)
+    reduced = view.setup.precision.reduce_dtype.itemsize if view.setup.keeps_16_bits else profile.weight_bytes
     numbered = list(enumerate(profile.parameters))
 
     def unit(block: int | None) -> _Unit:
@@ -159,8 +165,8 @@ def _units(view: View) -> tuple[list[_Unit], _Unit]:
         trained = [each for _, each in mine if each.is_trained and each.has_gradient]
         return _Unit(
             sum(sizes.values()),
-            sum(sizes[each] for each in trained),
-            profile.weight_bytes * sum(each.numel for each in trained),
+            sum(sizes[each] for each in trained) // profile.weight_bytes * reduced,
+            reduced * sum(each.numel for each in trained),
             tuple(number for number, _ in mine),
         )
 
@@ -187,10 +193,11 @@ def _fsdp_forward(view: View, units: list[_Unit], root: _Unit) -> Iterator[Delta
 
 
 def _asked_for(view: View, position: int, unit: _Unit) -> Iterator[Delta]:
-    """Yield the output of an all-gather; shards on the host come to the device for it."""
-    from_host = unit.gathered // shard_size(view.setup) if view.states.host_weights else 0
-    yield Delta(position, COMMUNICATION, unit.gathered + from_host)
-    yield Delta(position, COMMUNICATION, -from_host)
+    """Yield the output of an all-gather; shards on the host come to the device for it, others are cast to 16 bits."""
+    is_copied = view.states.host_weights or view.setup.keeps_16_bits
+    copied = unit.gathered // shard_size(view.setup) if is_copied else 0
+    yield Delta(position, COMMUNICATION, unit.gathered + copied)
+    yield Delta(position, COMMUNICATION, -copied)
 
 
 def _fsdp_backward(view: View, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
@@ -231,8 +238,6 @@ def _reduced(view: View, position: int, unit: _Unit, held: int) -> Iterator[Delt
         yield Delta(position, GRADIENTS, unit.trained // shard_size(view.setup))
 
 
-DEEPSPEED_BUCKET_MB = 100.0
-"""As `strategies.deepspeed_setup` sets it where the configuration does not."""
 DEEPSPEED_ALLREDUCE = 500_000_000
 """Numbers of the flat copies in which stage 0 sums gradients (`MEMORY_OPT_ALLREDUCE_SIZE`)."""
 DOUBLE_BYTES = 8
@@ -244,7 +249,7 @@ def deepspeed(view: View) -> Course:
     assert isinstance(strategy, DeepSpeedStrategy)
     if strategy.stage == 0:
         return _deepspeed_0(view)
-    bucket = int((strategy.bucket_cap_mb or DEEPSPEED_BUCKET_MB) * MIB)
+    bucket = view.profile.weight_bytes * deepspeed_limits(view.profile, strategy).reduce_bucket_size
     return _deepspeed_3(view, strategy, bucket) if strategy.stage == 3 else _deepspeed_1_2(view, strategy, bucket)
 
 
@@ -284,14 +289,21 @@ def _deepspeed_1_2(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Cour
         full = _full(view, bucket)
         deltas += [*view.copied_gradients(), Delta(min(full), GRADIENTS, mine)]
         deltas += [delta for position, held in full.items() for delta in _sent(position, held)]
-    part = max((size * sum(group) // view.setup.num_ranks for group in groups), default=0)
+    part = max((sum(group) // view.setup.num_ranks for group in groups), default=0)
     largest = max((max(group) for group in groups), default=0)
-    at_step = {COMMUNICATION: max(part, DOUBLE_BYTES * largest)}
+    at_step = {COMMUNICATION: max(_flat_gradients(view, part), DOUBLE_BYTES * largest)}
     if strategy.offload_optimizer:
-        # One gradient at a time on its way to the host; updated weights on their way back.
+        # One gradient at a time on its way to the host, and for the norm; updated weights on their way back.
         always = {**always, COMMUNICATION: size * largest}
-        at_step = {COMMUNICATION: part}
+        deltas += _sent(view.end, DOUBLE_BYTES * largest)
+        at_step = {COMMUNICATION: size * part}
     return Course(always, tuple(deltas), at_step)
+
+
+def _flat_gradients(view: View, num_numbers: int) -> int:
+    """Return the bytes of flat gradients in the update; of those of 16 bits there is a copy in fp32."""
+    size = view.profile.weight_bytes
+    return num_numbers * (size + view.setup.state_bytes if view.setup.keeps_16_bits else size)
 
 
 def _full(view: View, bucket: int) -> dict[int, int]:
@@ -313,24 +325,62 @@ def _sent(position: int, num_bytes: int) -> Iterator[Delta]:
 
 
 def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
-    """Two blocks of weights gathered at a time, or the one largest weight outside; a bucket of gradients, and its copy.
+    """Gathered weights, until the update; a bucket of gradients, and a copy of it when it is full.
 
-    Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, `__add_grad_to_ipg_bucket`, `__reduce_and_partition_ipg_grads`;
-        partitioned_param_coordinator.py, `__max_n_available_params`; limits as `strategies.deepspeed_setup` sets them.
+    The update copies the parts of one group flat; the norm takes one part at a time in float64.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, `__add_grad_to_ipg_bucket`, `__reduce_and_partition_ipg_grads`,
+        `_prepare_fp32_grad_for_sub_group`.
+    """
+    always = {COMMUNICATION: bucket, GRADIENTS: view.states.gradients}
+    sent = [delta for position, held in _full(view, bucket).items() for delta in _sent(position, held)]
+    parameters, num_ranks = view.profile.parameters, view.setup.num_ranks
+    largest = max((each.numel for each in parameters if each.is_trained), default=0)
+    groups = optimizer_groups(parameters, with_unused=True)
+    part = max((sum(-(-each.numel // num_ranks) for each in group) for group in groups), default=0)
+    flat = 0 if strategy.offload_optimizer else _flat_gradients(view, part)
+    norm = DOUBLE_BYTES * -(-largest // num_ranks)
+    if strategy.offload_optimizer:
+        sent += _sent(view.end, norm)
+    # Small weights, which are whole all along, are not while the update runs.
+    at_step = {COMMUNICATION: max(0, max(flat, norm) - _persistent_bytes(view, strategy))}
+    deltas = (*_gathered_by_deepspeed(view, strategy), *view.copied_gradients(), *sent)
+    return Course(always, deltas, at_step, keeps_casts=False)
+
+
+def _persistent_bytes(view: View, strategy: DeepSpeedStrategy) -> int:
+    """Return what weights take that stage 3 keeps whole beside their parts."""
+    threshold = deepspeed_limits(view.profile, strategy).param_persistence_threshold
+    num_ranks, sizes = view.setup.num_ranks, (each.numel for each in view.profile.parameters)
+    return view.profile.weight_bytes * sum(-(-size // num_ranks) * num_ranks for size in sizes if size <= threshold)
+
+
+def _gathered_by_deepspeed(view: View, strategy: DeepSpeedStrategy) -> Iterator[Delta]:
+    """Yield two blocks of weights, or the one largest weight outside, or all that are needed again before long.
+
+    A weight stays gathered that is needed again within `max_reuse_distance`: those of the last half of so many numbers,
+    which the backward pass begins with. Then several are gathered ahead at once, and copied out of one output.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/partitioned_param_coordinator.py, `__params_to_release`, `fetch_sub_module`;
+        partition_parameters.py, `AllGatherCoalescedHandle`.
     """
     profile, size = view.profile, view.profile.weight_bytes
-    threshold = persistence_threshold(strategy)
+    limits = deepspeed_limits(profile, strategy)
 
     def gathered(parameters: tuple[Parameter, ...]) -> int:
-        return size * sum(each.numel for each in parameters if each.numel > threshold)
+        return size * sum(each.numel for each in parameters if each.numel > limits.param_persistence_threshold)
 
     blocks = max((gathered(block.parameters) for block in profile.blocks), default=0)
     outside = max((gathered((each,)) for each in profile.rest.parameters), default=0)
-    always = {GATHERED: max(2 * blocks, outside), COMMUNICATION: bucket, GRADIENTS: view.states.gradients}
-    sent = [delta for position, held in _full(view, bucket).items() for delta in _sent(position, held)]
-    largest = max((each.numel for each in profile.parameters if each.is_trained), default=0)
-    at_step = {COMMUNICATION: DOUBLE_BYTES * -(-largest // view.setup.num_ranks)}
-    return Course(always, (*view.copied_gradients(), *sent), at_step, keeps_casts=False)
+    everything, fewest = gathered(profile.parameters), max(2 * blocks, outside)
+    kept = min(everything, size * (limits.max_reuse_distance // 2))
+    num_bytes = max(fewest, kept)
+    yield Delta(0, GATHERED, num_bytes)
+    yield Delta(view.end, GATHERED, -num_bytes)
+    if kept > fewest:
+        ahead = min(everything, size * min(limits.prefetch_bucket_size, limits.max_live_parameters))
+        yield Delta(0, COMMUNICATION, ahead)
+        yield Delta(profile.timeline.num_forward, COMMUNICATION, -ahead)
 
 
 ENGINES: dict[str, Callable[[View], Course]] = {

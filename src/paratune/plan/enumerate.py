@@ -14,7 +14,7 @@ from paratune.config.check import check
 from paratune.config.check_strategy import check_stages
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import HSDPStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import HSDPStrategy, OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
@@ -23,7 +23,7 @@ from paratune.place import check_world_size
 from paratune.plan.job import Job
 from paratune.plan.machine import Machine
 from paratune.plan.setup import Setup
-from paratune.precision import POLICIES
+from paratune.precision import POLICIES, Precision
 
 USUAL = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
 """Strategies that are planned when none are named, beside the configuration's own."""
@@ -194,7 +194,7 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
     setup = Setup(
         strategy=config.strategy,
         traits=traits,
-        precision=POLICIES[config.precision],
+        precision=_precision(config),
         num_ranks=num_ranks,
         ranks_per_node=num_ranks // num_nodes,
         micro_batch_size=sizes.micro_batch_size,
@@ -205,6 +205,14 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
     return Option(variant.name, config, setup, sizes, layout, is_open, variant.apart)
+
+
+def _precision(config: Config) -> Precision:
+    """Return the policy of a configuration, with the weights that its strategy's passes read."""
+    policy = POLICIES[config.precision]
+    if isinstance(config.strategy, OutsideStrategy):
+        return policy
+    return policy.with_weights(strategy_options(config.strategy).get("param_dtype", "fp32"))
 
 
 def resized(option: Option, micro_batch_size: int) -> Option:

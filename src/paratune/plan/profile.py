@@ -102,7 +102,7 @@ class Profile:
     num_blocks: int
     """Repeated layers."""
     weight_bytes: int
-    """Of one parameter's number."""
+    """Of one parameter's number, as passes read it and as gradients come."""
     num_buffer_bytes: int
     saved_bytes: int
     """What autograd keeps at the end of the forward pass: the activations."""

@@ -34,6 +34,21 @@ class Setup:
     """transformers' name of it, such as eager or sdpa; the model's own choice where None."""
 
     @property
+    def state_bytes(self) -> int:
+        """Bytes of a number of the weights that are updated, and of each moment."""
+        return self.precision.param_dtype.itemsize
+
+    @property
+    def keeps_16_bits(self) -> bool:
+        """Whether passes read copies of the weights in 16 bits, in which activations and gradients are then too."""
+        return self.precision.pass_dtype is not None
+
+    @property
+    def reduces_wider(self) -> bool:
+        """Whether gradients are summed over ranks in more bits than they come in, as FSDP2 does those of 16 bits."""
+        return self.keeps_16_bits and self.strategy.kind != "deepspeed"
+
+    @property
     def num_nodes(self) -> int:
         return -(-self.num_ranks // self.ranks_per_node)
 

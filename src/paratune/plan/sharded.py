@@ -38,6 +38,9 @@ def fsdp(work: Work) -> Spread:
     weights, gathered = sum(unit_weights(work.profile, group)), gathered_bytes(work.profile, setup)
     copied = work.moved_s(2 * weights) * gathered / weights
     copied += work.moved_s(2 * work.grads)
+    if setup.keeps_16_bits:  # each rank casts its shards before they are gathered: 4 bytes read, 2 written
+        numbers = work.profile.num_parameters / group
+        copied += work.moved_s(6 * numbers) * gathered / weights
     held_up, hidden = hooks_s(work, "hooks.unit", len(work.blocks) + 1)
     hooks = factored(work, held_up)
     python: dict[str, Any] = {"python_s": {"communication_exposed": hooks}, "hidden_s": hidden}
@@ -86,7 +89,7 @@ def _reductions(work: Work, link: Link, group: int) -> list[float]:
     between = link_between(work.constants, replicas, setup.ranks_per_node, stride=group)
     return [
         link.reduce_scatter_s(num_bytes) + between.all_reduce_s(num_bytes / group)
-        for num_bytes in unit_gradients(work.profile, group)
+        for num_bytes in unit_gradients(work.profile, setup, group)
     ]
 
 
@@ -102,9 +105,11 @@ def _offload_s(work: Work, group: int, *, gathered: int, copies_out: int) -> flo
         copies_out: Times that gradients are copied to the host.
     """
     constants, ranks = work.constants, work.setup.ranks_per_node
-    crossing = (gathered + copies_out * work.grads) / group / constants["host_link"].value
+    # What lies on the host is fp32.
+    wider = work.setup.state_bytes / work.profile.weight_bytes if work.setup.reduces_wider else 1.0
+    crossing = (wider * gathered + copies_out * work.grads) / group / constants["host_link"].value
     # The ranks of a machine share its memory.
-    updating = update_passes(work.setup) * work.grads / group * ranks / constants["adamw.host"].value
+    updating = update_passes(work.setup) * work.updated / group * ranks / constants["adamw.host"].value
     return crossing + updating * constants.value("factor.optimizer", 1.0)
 
 
@@ -128,7 +133,7 @@ def deepspeed(work: Work) -> Spread:
         copied += 2 * steps * work.moved_s(2 * work.weights)
         units, persistent = stage_3_weights(work.profile, strategy)
         *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in units)
-        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in unit_gradients(work.profile)]
+        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in unit_gradients(work.profile, setup)]
         waiting = link.all_gather_s(persistent)
         waiting += steps * (_gathered_forward_s(work, gathers, first) + _backward_s(work, gathers, first, reductions))
     else:
@@ -144,7 +149,18 @@ def deepspeed(work: Work) -> Spread:
         copies_in = 2 * steps if strategy.offload_parameters else 1
         offload = _offload_s(work, ranks, gathered=copies_in * work.weights, copies_out=_times_out(strategy, steps))
         return Spread(whole.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
-    return Spread(whole.forward_s, backward, optimizer_s(work, share), exposed, **python)
+    updating = optimizer_s(work, share) + _cast_s(work, share)
+    return Spread(whole.forward_s, backward, updating, exposed, **python)
+
+
+def _cast_s(work: Work, share: float) -> float:
+    """Return the seconds in which an update casts gradients of 16 bits to fp32, and new weights back to 16 bits.
+
+    Gradients are copied flat first: 2 + 2 bytes a number, then 2 + 4; the weights take 4 + 2.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
+    """
+    return work.moved_s(16 * share * work.profile.num_trained) if work.setup.keeps_16_bits else 0.0
 
 
 def _times_out(strategy: DeepSpeedStrategy, steps: int) -> int:

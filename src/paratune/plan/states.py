@@ -7,7 +7,8 @@ comes and goes besides (buffers of communication, gathered weights) is in `engin
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy, PipelineStrategy
+from paratune.config.deepspeed_limits import Limits, limits_of
+from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy, PipelineStrategy, strategy_options
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
 
@@ -58,6 +59,12 @@ class States:
 def numbers_of(profile: Profile) -> Numbers:
     """Return the sizes under paratune's policies: everything in the dtype of the weights, two moments."""
     size = profile.weight_bytes
+    return Numbers(weight=size, gradient=size, optimizer=2 * size)
+
+
+def sharded_numbers_of(profile: Profile, setup: Setup) -> Numbers:
+    """Return the sizes of what FSDP2 shards: in fp32 also where passes read copies in 16 bits."""
+    size = setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes
     return Numbers(weight=size, gradient=size, optimizer=2 * size)
 
 
@@ -140,7 +147,7 @@ def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
     Source: PyTorch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param.py, `_init_sharded_param`, and
         _fsdp_collectives.py, `foreach_reduce`.
     """
-    num_ranks, numbers = shard_size(setup), numbers_of(profile)
+    num_ranks, numbers = shard_size(setup), sharded_numbers_of(profile, setup)
     padded = whole((shard(each, num_ranks) for each in profile.parameters), numbers)
     mine = whole((shard(each, num_ranks, rank % num_ranks) for each in profile.parameters), numbers)
     found = replace(padded, optimizer=mine.optimizer)
@@ -224,12 +231,14 @@ def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy, 
         touched, zeros = _touched(group, rank * aligned // num_ranks, (rank + 1) * aligned // num_ranks)
         gradients, filled = gradients + touched, filled + zeros
     gradients += filled
-    found = States(size * weights, size * gradients, 3 * size * part + STEP_BYTES * num_groups)
+    full = setup.state_bytes if setup.keeps_16_bits else size
+    found = States(size * weights, size * gradients, 3 * full * part + STEP_BYTES * num_groups)
     if not strategy.offload_optimizer:
         return found
     largest = max((each.numel for each in profile.parameters if each.is_trained), default=0)
     accumulated = gradients - filled if strategy.stage == 2 and setup.grad_accum_steps > 1 else 0
-    return States(found.weights, 0, 0, size * part, size * (part + largest + accumulated), found.optimizer)
+    host_gradients = full * part + size * (largest + accumulated)
+    return States(found.weights, 0, 0, size * part, host_gradients, found.optimizer)
 
 
 def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int]:
@@ -254,28 +263,25 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
         `mark_persistent_parameters`.
     """
     size, num_ranks = profile.weight_bytes, setup.num_ranks
-    threshold = persistence_threshold(strategy)
+    threshold = deepspeed_limits(profile, strategy).param_persistence_threshold
     parts = {each: -(-each.numel // num_ranks) for each in profile.parameters}
     persistent = sum(part * num_ranks for each, part in parts.items() if each.numel <= threshold)
     trained = sum(part for each, part in parts.items() if each.is_trained)
     num_groups = len(list(optimizer_groups(profile.parameters, with_unused=True)))
     weights, gradients = size * sum(parts.values()), size * trained
-    optimizer = 3 * size * trained + STEP_BYTES * num_groups
+    full = setup.state_bytes if setup.keeps_16_bits else size
+    optimizer = 3 * full * trained + STEP_BYTES * num_groups
     on_host = weights if strategy.offload_parameters else 0
     on_device = weights - on_host + size * persistent
     if strategy.offload_optimizer:
-        return States(on_device, 0, 0, on_host, 2 * gradients, optimizer)
+        return States(on_device, 0, 0, on_host, gradients + full * trained, optimizer)
     return States(on_device, gradients, optimizer, on_host)
 
 
-PERSISTENT = 100_000
-"""Numbers of a weight up to which stage 3 keeps it whole, by default."""
-
-
-def persistence_threshold(strategy: DeepSpeedStrategy) -> int:
-    """Return the numbers of a weight up to which stage 3 keeps it whole."""
-    threshold = strategy.param_persistence_threshold
-    return PERSISTENT if threshold is None else threshold
+def deepspeed_limits(profile: Profile, strategy: DeepSpeedStrategy) -> Limits:
+    """Return how much DeepSpeed sends, gathers and keeps at a time, as `strategies.deepspeed_setup` tells it."""
+    largest = max((sum(block.sizes) for block in profile.blocks), default=0)
+    return limits_of(strategy_options(strategy), element_size=profile.weight_bytes, largest_block=largest)
 
 
 def _by_traits(profile: Profile, setup: Setup, rank: int) -> States:

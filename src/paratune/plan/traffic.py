@@ -12,7 +12,7 @@ from paratune.config.strategy_sections import DDPStrategy, DeepSpeedStrategy, Pi
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
-from paratune.plan.states import padded, persistence_threshold, shard_size, stage_parameters
+from paratune.plan.states import deepspeed_limits, padded, shard_size, stage_parameters
 from paratune.units import MIB
 
 
@@ -59,11 +59,15 @@ def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
     return [profile.weight_bytes * sum(padded(each, num_shards) for each in part.parameters) for part in parts]
 
 
-def unit_gradients(profile: Profile, num_shards: int = 1) -> list[int]:
-    """Return the bytes of the gradients of each block, and last those of the rest; see `unit_weights`."""
+def unit_gradients(profile: Profile, setup: Setup, num_shards: int = 1) -> list[int]:
+    """Return the bytes of the gradients of each block, and last those of the rest; see `unit_weights`.
+
+    They are those of gradients as they are summed over ranks: under FSDP2 in fp32, also of weights of 16 bits.
+    """
+    size = setup.precision.reduce_dtype.itemsize if setup.reduces_wider else profile.weight_bytes
     parts = (*profile.blocks, profile.rest)
     trained = [[each for each in part.parameters if each.is_trained] for part in parts]
-    return [profile.weight_bytes * sum(padded(each, num_shards) for each in part) for part in trained]
+    return [size * sum(padded(each, num_shards) for each in part) for part in trained]
 
 
 def gathered_again(profile: Profile, setup: Setup) -> list[int]:
@@ -137,7 +141,7 @@ def stage_3_weights(profile: Profile, strategy: DeepSpeedStrategy) -> tuple[list
         Bytes of each unit's weights that are gathered for a pass, the rest last: for each one, though it keeps up to
         two blocks from one pass to the next. And of those that stay, and are gathered once, after the update.
     """
-    threshold, units = persistence_threshold(strategy), []
+    threshold, units = deepspeed_limits(profile, strategy).param_persistence_threshold, []
     for part in (*profile.blocks, profile.rest):
         units.append(profile.weight_bytes * sum(each.numel for each in part.parameters if each.numel > threshold))
     return units, profile.weight_bytes * profile.num_parameters - sum(units)
@@ -195,7 +199,7 @@ def _zero1(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
 
 def _fsdp(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
     group = shard_size(setup)
-    gradients = unit_gradients(profile, group)
+    gradients = unit_gradients(profile, setup, group)
     return [
         *(Transfer("all_gather", n, group, forward_gathers(setup)) for n in unit_weights(profile, group)),
         *(Transfer("all_gather", n, group, setup.grad_accum_steps) for n in gathered_again(profile, setup)),
@@ -232,9 +236,9 @@ def _deepspeed(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
         return [
             *(Transfer("all_gather", num_bytes, ranks, gathers) for num_bytes in units),
             Transfer("all_gather", persistent, ranks),
-            *(Transfer("reduce_scatter", num_bytes, ranks, times) for num_bytes in unit_gradients(profile)),
+            *(Transfer("reduce_scatter", num_bytes, ranks, times) for num_bytes in unit_gradients(profile, setup)),
         ]
-    gradients = sum(unit_gradients(profile))
+    gradients = sum(unit_gradients(profile, setup))
     sent = [Transfer("all_gather", gradients, ranks)] if strategy.stage else []
     return [Transfer("all_reduce", gradients, ranks, times), *sent]
 

@@ -44,8 +44,14 @@ class Work:
 
     @cached_property
     def grads(self) -> int:
-        """Bytes of all gradients."""
-        return sum(unit_gradients(self.profile))
+        """Bytes of all gradients, as they are summed over ranks and micro-batches."""
+        return sum(unit_gradients(self.profile, self.setup))
+
+    @cached_property
+    def updated(self) -> int:
+        """Bytes of all trained weights as the optimizer has them."""
+        size = self.setup.state_bytes if self.setup.keeps_16_bits else self.profile.weight_bytes
+        return size * self.profile.num_trained
 
     @cached_property
     def weights(self) -> int:
@@ -126,7 +132,7 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     """
     constants = work.constants
     moving = (
-        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.grads / constants["adamw"].value
+        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.updated / constants["adamw"].value
     )
     each = constants.value("adamw.tensor", 0.0)
     # Copies in half precision are made of float32 weights: three times their own bytes are read and written.

@@ -21,6 +21,7 @@ _SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("global_batch_size", "the global batch size", lambda run: run.get("run.batch.global_batch_size")),
     ("plan", "the number of steps and epochs", lambda run: _known(run.get("run.plan"))),
     ("train_settings", "the optimization (section train)", lambda run: _optimization(run)),
+    ("weights", "the weights that passes read (strategy.param_dtype)", lambda run: _weights(run)),
     ("kept_model", "which model is kept", lambda run: _kept_model(run)),
     ("seed", "the seed", lambda run: run.get("run.seed")),
 )
@@ -195,6 +196,12 @@ def _optimization(run: RunRecord) -> Any:
     left_out = {"epochs", "max_steps", "activation_checkpointing", "compile", "deterministic"}
     settings = _settings(run, "train", None)
     return settings and {key: value for key, value in settings.items() if key not in left_out}
+
+
+def _weights(run: RunRecord) -> Any:
+    """Return the dtype of the weights that passes read; strategies without the option read them in fp32."""
+    settings = _settings(run, "strategy", None)
+    return settings and settings.get("param_dtype", "fp32")
 
 
 def _kept_model(run: RunRecord) -> Any:

@@ -18,6 +18,7 @@ ALLOW: Mapping[str, tuple[str, ...]] = {
     "data": ("train_data", "validation_data", "test_data", "tokens", "plan"),
     "task": ("task",),
     "kept": ("kept_model",),
+    "weights": ("weights",),
 }
 """What may be said to be compared, and which of the keys of `paratune.report.compare` it stands for."""
 _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,8 @@ _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
     "probe": ("steps",),
 }
 """What an axis of a matrix says to be compared, by the section whose keys it sets."""
+_OF_A_KEY: Mapping[str, tuple[str, ...]] = {"strategy.param_dtype": ("weights",)}
+"""The same of single keys in sections that decide nothing else."""
 _FOLLOWS_THE_SEED = {"seed", "initial_weights"}
 
 
@@ -51,7 +54,8 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
 def allowed_by_axes(keys: Iterable[str]) -> frozenset[str]:
     """Return what axes of a matrix that set these dotted keys say to be compared."""
     deciding = (key for key in keys if decides_what_is_trained(key))
-    return frozenset(name for key in deciding for name in _OF_A_SECTION.get(key.partition(".")[0], ()))
+    names = (_OF_A_KEY.get(key) or _OF_A_SECTION.get(key.partition(".")[0], ()) for key in deciding)
+    return frozenset(name for some in names for name in some)
 
 
 def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: Collection[str]) -> Differs:

@@ -20,9 +20,10 @@ from paratune.precision import Precision
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies import whole
 from paratune.strategies.deepspeed_build import make_cpu_adam
+from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.deepspeed_state import ShardedState
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import make_scaler, overflow_of, scale_of
+from paratune.strategies.loss_scale import INITIAL_SCALE, make_scaler, overflow_of, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
 
@@ -40,25 +41,16 @@ class DeepSpeedStrategy:
         rank: int,
         world_size: int,
         stage: int = 2,
-        offload_optimizer: bool = False,
-        offload_parameters: bool = False,
-        cpu_adam: bool = False,
-        bucket_cap_mb: float | None = None,
-        param_persistence_threshold: int | None = None,
+        param_dtype: str = "fp32",
+        **options: Any,
     ) -> None:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._deepspeed = setup.import_deepspeed(device)
-        self._options = setup.Options(
-            stage=stage,
-            offload_optimizer=offload_optimizer,
-            offload_parameters=offload_parameters,
-            cpu_adam=cpu_adam,
-            bucket_cap_mb=bucket_cap_mb,
-            param_persistence_threshold=param_persistence_threshold,
-        )
+        self._options = setup.Options(stage=stage, param_dtype=param_dtype, **options)
         self._device = device
-        self._precision = precision
-        self._scaler = make_scaler(precision)
+        self._precision = precision.with_weights(param_dtype)
+        self._scaler = None if self._options.keeps_16_bits else make_scaler(precision)
+        self._engine_scale: EngineScale | None = None
         index = device.index if device.index is not None else rank
         self._local_rank = int(os.environ.get("LOCAL_RANK", index))
         self._until_close = ExitStack()
@@ -67,7 +59,11 @@ class DeepSpeedStrategy:
         self._engine: Any
 
     @property
-    def loss_scale(self) -> Tensor | None:
+    def loss_scale(self) -> Tensor | float | None:
+        if self._engine_scale is not None:
+            return self._engine_scale.last_scale
+        if self._options.keeps_16_bits and self._precision.scales_loss:
+            return INITIAL_SCALE  # of an engine that is not there yet
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
@@ -75,6 +71,8 @@ class DeepSpeedStrategy:
         self._until_close.enter_context(setup.environment(LOCAL_RANK=str(self._local_rank)))
         # Stage 3 puts another function in its place, for all models of the process.
         self._until_close.callback(setattr, functional, "linear", functional.linear)
+        # DeepSpeed makes its weights in fp32 of those in 16 bits; a run is to begin with what was loaded.
+        loaded = {f"model/{name}": p.detach() for name, p in model.named_parameters()}
         self._model = whole.place(model, self._device)
         self._runner = _UnderAutocast(model, self._precision, self._device)
         optimizer = make_optimizer(model.named_parameters())
@@ -87,6 +85,10 @@ class DeepSpeedStrategy:
             setup.engine_config(self._options, model, blocks),
             dtype=self._precision.param_dtype,
         )
+        if self._options.keeps_16_bits:
+            self.state().load(loaded.__getitem__, loaded)
+            if self._precision.scales_loss:
+                self._engine_scale = EngineScale(self._engine.optimizer)
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         whole.set_training(self._runner, True)
@@ -107,14 +109,19 @@ class DeepSpeedStrategy:
         return torch.stack(parts).sum()
 
     def watch_gradients(self) -> GradientWatch:
-        return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale_of(self._scaler))
+        scale = scale_of(self._scaler) if self._engine_scale is None else self._engine_scale.scale
+        return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         if self._options.stage == 0:  # its optimizer is ours
             parameters = self._model.parameters()
             return whole.clip_and_step(self._engine.optimizer, parameters, max_grad_norm, self._scaler)
         self._engine.optimizer.clip_grad = max_grad_norm or 0.0
+        if self._engine_scale is not None:
+            self._engine_scale.begin()
         self._engine.step()  # not taken when the norm is not finite
+        if self._engine_scale is not None:
+            self._engine_scale.end()
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), device=self._device)
         if self._scaler is not None:
             self._scaler.update(overflow_of(norm))
@@ -130,7 +137,8 @@ class DeepSpeedStrategy:
         if self._options.stage == 0:
             return whole.WholeState(self._model, self._engine.optimizer, rank=self.layout.rank, scaler=self._scaler)
         stage = self._options.stage
-        return ShardedState(self._model, self._engine, stage=stage, rank=self.layout.rank, scaler=self._scaler)
+        scaler = self._scaler if self._engine_scale is None else self._engine_scale
+        return ShardedState(self._model, self._engine, stage=stage, rank=self.layout.rank, scaler=scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)

@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
@@ -15,15 +15,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from paratune.config.deepspeed_limits import STAGES, limits_of
 from paratune.errors import LaunchError, require
 from paratune.strategies import deepspeed_double as double
-from paratune.units import MIB
 
 log = logging.getLogger(__name__)
 
 _OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated"
-BUCKET_CAP_MB = 100.0
-"""DeepSpeed's own buckets hold 5e8 numbers: 2 GB in fp32, more than a BERT-base has gradients."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,22 @@ class Options:
     """As in the configuration."""
 
     stage: int
-    offload_optimizer: bool
-    offload_parameters: bool
-    cpu_adam: bool
-    bucket_cap_mb: float | None
-    param_persistence_threshold: int | None
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    cpu_adam: bool = False
+    param_dtype: str = "fp32"
+    bucket_cap_mb: float | None = None
+    reduce_bucket_size: int | None = None
+    allgather_bucket_size: int | None = None
+    prefetch_bucket_size: int | None = None
+    max_live_parameters: int | None = None
+    max_reuse_distance: int | None = None
+    param_persistence_threshold: int | None = None
+
+    @property
+    def keeps_16_bits(self) -> bool:
+        """Whether DeepSpeed's own mode of 16 bits is on."""
+        return self.param_dtype != "fp32"
 
 
 def import_deepspeed(device: torch.device) -> ModuleType:
@@ -65,28 +74,20 @@ def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module
 
     Args:
         options: Of the strategy.
-        model: Whose parameters' size in bytes is that of all numbers that travel.
-        blocks: Its layers; stage 3 keeps two of them gathered at a time.
+        model: Whose parameters' size in bytes is that of all numbers that travel, but in a mode of 16 bits.
+        blocks: Its layers; see `limits_of`.
     """
-    element_size = next(model.parameters()).element_size()
-    bucket_numel = max(2, int((options.bucket_cap_mb or BUCKET_CAP_MB) * MIB / element_size) // 2 * 2)
     zero: dict[str, Any] = {"stage": options.stage}
     if next(model.parameters()).dtype == torch.float64:
         zero["reduce_scatter"] = False  # it refuses that for float64; each rank then gets all and drops the most
-    if options.stage > 0:
-        zero |= {"reduce_bucket_size": bucket_numel, "allgather_bucket_size": bucket_numel}
-    if options.stage == 3:
-        largest = max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0)
-        # Below its own limits (1e9 numbers) DeepSpeed keeps every weight gathered after its first use.
-        zero |= {"stage3_max_live_parameters": 2 * largest, "stage3_max_reuse_distance": 2 * largest}
-        zero["stage3_prefetch_bucket_size"] = min(largest, bucket_numel)
-    if options.param_persistence_threshold is not None:
-        zero["stage3_param_persistence_threshold"] = options.param_persistence_threshold
+    zero |= _limits(options, model, blocks)
     if options.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if options.offload_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    own_mode = {options.param_dtype: {"enabled": True}} if options.keeps_16_bits else {}
     return {
+        **own_mode,
         # For its own statistics only: boundaries between steps are set by hand, and losses come divided.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -94,6 +95,17 @@ def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
+
+
+def _limits(options: Options, model: nn.Module, blocks: Sequence[nn.Module]) -> dict[str, int]:
+    """Return how much is sent and kept at a time by DeepSpeed's names; nothing at stage 0, which looks at none."""
+    limits = limits_of(
+        asdict(options),
+        element_size=2 if options.keeps_16_bits else next(model.parameters()).element_size(),
+        largest_block=max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0),
+    )
+    used = {name: value for name, value in asdict(limits).items() if options.stage in STAGES[name]}
+    return {f"stage3_{name}" if STAGES[name] == (3,) else name: value for name, value in used.items()}
 
 
 def start_engine(

@@ -12,18 +12,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.whole import WholeState
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW keeps for each parameter, besides its count of steps, which all parameters share."""
+HALF = (torch.float16, torch.bfloat16)
+"""Of weights under DeepSpeed's own modes of 16 bits."""
 
 
 class ShardedState:
     """See `protocol.State`."""
 
     def __init__(
-        self, model: nn.Module, engine: Any, *, stage: int, rank: int, scaler: LossScaler | None = None
+        self, model: nn.Module, engine: Any, *, stage: int, rank: int, scaler: LossScaler | EngineScale | None = None
     ) -> None:
         self._is_first = rank == 0
         self._scaler = scaler
@@ -33,8 +36,8 @@ class ShardedState:
         zero = engine.optimizer
         self._flat = zero.fp32_partitioned_groups_flat if stage == 3 else zero.single_partition_of_fp32_groups
         self._cut: _Cut = _Parameters(rank) if stage == 3 else _Groups(self._optimizer, self._flat)
-        # Buffers are whole under every stage, and the loss scale is.
-        self._rest = WholeState(model, self._optimizer, rank=rank, scaler=scaler)
+        # Buffers are whole under every stage.
+        self._rest = WholeState(model, self._optimizer, rank=rank)
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         self._drop_fetched()
@@ -61,6 +64,8 @@ class ShardedState:
                 self._load_state(self._parameters[name], state_name, _fitting(key, read(key), self._parameters[name]))
             elif kind == "model" and rest in self._parameters:
                 self._cut.set_weight(self._parameters[rest], _fitting(key, read(key), self._parameters[rest]))
+            elif kind == "strategy" and self._scaler is not None:
+                self._scaler.load(rest, read(key))
             else:
                 self._rest.load(read, [key])
 
@@ -123,7 +128,7 @@ class _Groups:
         self._flat = flat
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        return parameter.detach()
+        return _in_full(parameter) if parameter.dtype in HALF else parameter.detach()
 
     def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param
@@ -164,6 +169,8 @@ class _Parameters:
     def weight(self, parameter: nn.Parameter) -> Tensor:
         from deepspeed.runtime.zero import GatheredParameters
 
+        if parameter.dtype in HALF:
+            return _in_full(parameter)
         with GatheredParameters([parameter]):
             return parameter.detach().clone()
 
@@ -191,6 +198,14 @@ class _Parameters:
         num_here = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
         flat = value.flatten()[self._rank * num_here : (self._rank + 1) * num_here]
         return torch.nn.functional.pad(flat, (0, num_here - flat.numel()))
+
+
+def _in_full(parameter: nn.Parameter) -> Tensor:
+    """Return the weight in fp32, of which `parameter` is the copy in 16 bits."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    whole: Tensor = safe_get_full_fp32_param(parameter)
+    return whole
 
 
 def _fitting(key: str, value: Tensor, parameter: nn.Parameter) -> Tensor:

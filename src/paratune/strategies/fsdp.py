@@ -39,10 +39,11 @@ class Zero3Strategy:
         rank: int,
         world_size: int,
         cpu_offload: bool = False,
+        param_dtype: str = "fp32",
     ) -> None:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
-        self._precision = precision
+        self._precision = precision.with_weights(param_dtype)
         self._cpu_offload = cpu_offload
         self._scaler = make_scaler(precision)
         self._model: Any
@@ -62,9 +63,12 @@ class Zero3Strategy:
         options: dict[str, Any] = {
             "mesh": self.mesh(),
             "reshard_after_forward": self.reshard_after_forward,
-            # Autocast does the rest, operation by operation as in every other strategy; FSDP2's own casting of whole
-            # blocks would compute norms and softmax in the low precision, which is another experiment.
-            "mp_policy": MixedPrecisionPolicy(reduce_dtype=self._precision.reduce_dtype),
+            # Without `strategy.param_dtype` autocast does the rest, operation by operation as in every other strategy.
+            # With it whole blocks compute in 16 bits, norms and softmax too, which is another experiment; losses are
+            # float32 anyhow (`models.objectives`), and so are shards and what is summed over ranks and micro-batches.
+            "mp_policy": MixedPrecisionPolicy(
+                param_dtype=self._precision.pass_dtype, reduce_dtype=self._precision.reduce_dtype
+            ),
         }
         if self._cpu_offload:
             options["offload_policy"] = CPUOffloadPolicy()
@@ -147,8 +151,16 @@ class HSDPStrategy(Zero3Strategy):
         world_size: int,
         shard_size: int | None = None,
         cpu_offload: bool = False,
+        param_dtype: str = "fp32",
     ) -> None:
-        super().__init__(device=device, precision=precision, rank=rank, world_size=world_size, cpu_offload=cpu_offload)
+        super().__init__(
+            device=device,
+            precision=precision,
+            rank=rank,
+            world_size=world_size,
+            cpu_offload=cpu_offload,
+            param_dtype=param_dtype,
+        )
         self._shard_size = shard_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         if world_size % self._shard_size or self._shard_size == world_size:
             raise ConfigError(

@@ -30,7 +30,7 @@ from paratune.models.load import load_config, say_what_is_new
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import Place, place_from_environment
 from paratune.strategies.protocol import Strategy
-from paratune.train.gradients import Differences, compare_gradients
+from paratune.train.gradients import FLOORS, Differences, compare_gradients
 from paratune.train.meet import met
 from paratune.train.prepare import (
     Prepared,
@@ -123,7 +123,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
             micro_batches = batches.step(step)
             _step(prepared, strategy, optimizer, micro_batches, step, outcome)
             if step == 0:
-                outcome["gradients"] = _gradients(job, strategy)
+                outcome["gradients"] = _gradients(job, strategy, prepared.precision.name)
             bar.update(step + 1)
         strategy.close()
     return outcome
@@ -199,16 +199,19 @@ def refuse_randomness(model: TaskModel, batch: Batch) -> None:
 
 
 def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
-    """Return the SHA-256 of each tensor, taken as float32, by its name; empty where there are none. Collective."""
+    """Return the SHA-256 of each tensor, taken as float32, by its name; empty where there are none. Collective.
+
+    -0 counts as 0: a weight that is put together as a sum of its parts and zeros has lost the sign.
+    """
     hashes = {}
     for key, tensor in tensors:
         if tensor is not None:
-            whole = tensor.detach().float().cpu().contiguous().view(-1).view(torch.uint8)
+            whole = (tensor.detach().float().cpu() + 0.0).contiguous().view(-1).view(torch.uint8)
             hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
     return hashes
 
 
-def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
+def _gradients(job: Job, strategy: Strategy, precision: str) -> dict[str, Any]:
     """Keep the gradients of the first step for others, or compare them with those that were kept. Collective.
 
     The first moments of AdamW and LAMB are, after one step, the gradients times a constant; whatever a strategy shards,
@@ -220,7 +223,8 @@ def _gradients(job: Job, strategy: Strategy) -> dict[str, Any]:
         largest = max(float(tensor.abs().max()) for tensor in kept.values())
         save_file(kept, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
         return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}
-    return compare_gradients(Path(job.reference) / "gradients.safetensors", moments, is_first=strategy.layout.rank == 0)
+    reference = Path(job.reference) / "gradients.safetensors"
+    return compare_gradients(reference, moments, floor=FLOORS[precision], is_first=strategy.layout.rank == 0)
 
 
 def _about(prepared: Prepared, model: TaskModel, global_batch_size: int) -> Mapping[str, Any]:

@@ -5,25 +5,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from paratune.certificate import SMALLEST_TENSOR
 
-FLOORS = {torch.float64: 1e-6, torch.float32: 1e-2}
-"""The least by which a difference of gradients is divided, as a share of the largest entry of all. Some gradients are 0
-by construction (a bias before a softmax): what is computed of them is rounding, and rounding divided by itself."""
+FLOORS = {"fp64": 1e-6, "fp32": 1e-2, "tf32": 1e-2, "fp16": 1e-2, "bf16": 0.3}
+"""The least by which a difference of gradients is divided, as a share of the largest entry of all, by precision. Some
+gradients are 0 by construction (a bias before a softmax): what is computed of them is rounding, and rounding divided by
+itself. Others are sums that nearly cancel (the bias of a head, over rows of two labels), which shows in bf16."""
 
 
 def compare_gradients(
-    reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, is_first: bool
+    reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, floor: float = FLOORS["fp64"], is_first: bool
 ) -> dict[str, Any]:
     """Return how far tensors are from those of the same names in a file.
 
     Args:
         reference: A safetensors file.
         tensors: Name and whole tensor, None on ranks other than the first.
+        floor: Of `FLOORS`.
         is_first: Whether this is the first rank; the others only take part.
 
     Returns:
@@ -45,7 +46,7 @@ def compare_gradients(
             del missing[key]
             expected = file.get_tensor(key)
             differences.add(name, tensor, expected)
-            difference = relative_difference(tensor, expected, largest)
+            difference = relative_difference(tensor, expected, largest, floor)
             if difference > worst[0]:
                 worst = (difference, name)
     lacking = [key.removeprefix("optimizer/").removesuffix("/exp_avg") for key in missing] if is_first else []
@@ -101,17 +102,18 @@ def _root(value: float) -> float:
     return math.sqrt(value) if math.isfinite(value) else math.inf
 
 
-def relative_difference(tensor: Tensor, expected: Tensor, largest: float) -> float:
+def relative_difference(tensor: Tensor, expected: Tensor, largest: float, floor: float = FLOORS["fp64"]) -> float:
     """Return the largest entry of the difference over that of `expected`, or over a share of `largest` if more.
 
     Args:
         tensor: Of any shape.
         expected: Of the same shape; infinity is returned otherwise, and where an entry is not a number.
         largest: The largest entry of all tensors, which is what a tensor that is 0 but for rounding is measured by.
+        floor: Of `FLOORS`.
     """
     if tensor.shape != expected.shape:
         return math.inf
-    scale = max(float(expected.abs().max()), FLOORS.get(tensor.dtype, 1e-2) * largest)
+    scale = max(float(expected.abs().max()), floor * largest)
     difference = float((tensor.double() - expected.double()).abs().max())
     if math.isnan(difference):
         return math.inf

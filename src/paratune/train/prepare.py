@@ -110,9 +110,12 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if traits.package is not None:
         require_installed(traits.package, extra=traits.package)
     device = choose_device(config.device, place)
-    check_offload(traits, strategy_options(config.strategy), device)
+    options = strategy_options(config.strategy)
+    check_offload(traits, options, device)
     check_deterministic(config, device)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
+    if traits_of(config.strategy.kind, options):  # options of a class from outside are its own
+        precision = precision.with_weights(options.get("param_dtype", "fp32"))
     if warning:
         log.warning("%s", warning)
     tokenizer = load_tokenizer(config.model, config.data.truncation_side)
@@ -279,7 +282,7 @@ def initial_model(prepared: Prepared) -> TaskModel:
             model,
             packs=config.batch.layout in ("auto", "packed"),
             device=prepared.device,
-            dtype=prepared.precision.autocast_dtype,
+            dtype=prepared.precision.compute_dtype,
         )
     if config.train.freeze_encoder:
         freeze_encoder(model)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from paratune.config.candidates import all_candidates, candidate, common_values, names_of, strategy_section
+from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
 from paratune.errors import ConfigError
 
@@ -47,6 +48,14 @@ def test_strategies_are_separated_by_commas_outside_of_brackets():
 )
 def test_a_value_sets_the_first_option_and_others_are_named(load: Any, name: str, section: dict[str, Any]):
     assert strategy_section(load(), name) == (section, [])
+
+
+def test_weights_of_16_bits_are_tried_in_the_only_precision_that_they_have(load: Any):
+    loaded = load()
+    common = common_values(loaded, 2, 4)[0]
+    found = [candidate(loaded, common, name, 2) for name in ("zero3", "zero3:param_dtype=bf16")]
+    assert [each.config.precision for each in found] == ["fp32", "bf16"]
+    assert not any("precision" in key for each in found for problem in check(each.config) for key in problem.keys)
 
 
 def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):

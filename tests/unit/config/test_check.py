@@ -88,6 +88,26 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "strategy.offload_parameters: true has no effect with device: cpu",
         ),
         ("strategy.kind=zero3 strategy.cpu_offload=true device=cpu", "strategy.cpu_offload: true has no effect with"),
+        (
+            "strategy.kind=zero3 strategy.param_dtype=bf16",
+            "strategy.param_dtype: bf16 needs precision: bf16, and it is fp32; set precision: bf16, or leave",
+        ),
+        ("strategy.kind=zero2 strategy.param_dtype=bf16 precision=fp16", "needs precision: bf16, and it is fp16"),
+        (
+            "precision=bf16;strategy={kind: deepspeed, stage: 0, param_dtype: bf16}",
+            "strategy.param_dtype: bf16 cannot be combined with strategy.stage: 0",
+        ),
+        (
+            "precision=bf16;train.freeze_encoder=true;strategy={kind: deepspeed, param_dtype: bf16}",
+            "train.freeze_encoder: true cannot be combined with strategy.kind: deepspeed: DeepSpeed keeps no copy",
+        ),
+        ("strategy={kind: deepspeed, stage: 1, prefetch_bucket_size: 5}", "prefetch_bucket_size: 5 has no effect with"),
+        ("strategy={kind: deepspeed, stage: 3, allgather_bucket_size: 4}", "with strategy.stage: 3; use stage 1 or 2"),
+        (
+            "strategy={kind: deepspeed, bucket_cap_mb: 5.0, reduce_bucket_size: 7}",
+            "strategy.bucket_cap_mb: 5.0 and strategy.reduce_bucket_size: 7 are both given; keep one of them",
+        ),
+        ("strategy={kind: deepspeed, allgather_bucket_size: 5}", "strategy.allgather_bucket_size: 5 is odd"),
     ],
 )  # fmt: skip
 def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what):

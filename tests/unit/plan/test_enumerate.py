@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny import tiny_config
 
 from paratune.config.load import load_config
@@ -97,6 +98,16 @@ def test_precisions_that_the_device_has_not_are_none(machine: str | None, precis
     )
     assert impossible
     assert all(said in each.reason for each in impossible)
+
+
+def test_weights_of_16_bits_are_a_way_of_their_own_in_one_precision() -> None:
+    names = ("zero3", "zero3:param_dtype=bf16", "deepspeed:2:param_dtype=bf16")
+    options, impossible = ways(strategies=names, precisions=("bf16", "fp32"), num_ranks=(4,))
+    found = {(each.name, each.setup.precision.name): each.setup.precision.pass_dtype for each in options}
+    half = torch.bfloat16
+    assert found == {(names[0], "bf16"): None, (names[0], "fp32"): None, **{(n, "bf16"): half for n in names[1:]}}
+    assert [each.name for each in impossible] == list(names[1:])
+    assert all("strategy.param_dtype: bf16 needs precision: bf16" in each.reason for each in impossible)
 
 
 def test_offload_needs_something_to_take_away_from() -> None:

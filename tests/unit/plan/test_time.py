@@ -215,6 +215,47 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
     assert 0 < hidden["communication_exposed"] < found["communication_exposed"] / 2
 
 
+BF16 = {"param_dtype": "bf16"}
+
+
+def half(strategy: Strategy, figures_of: Constants) -> dict[str, float]:
+    """Return the terms of a way with weights of bf16, on 4 devices."""
+    policy = POLICIES["bf16"].with_weights("bf16")
+    model = profile(AutoConfig.for_model("bert"), TASK, Shape((128,) * 4), policy)
+    found = step_time(model, replace(setup(strategy, 4), precision=policy), machine(figures_of), JOB)
+    assert found is not None
+    return dict(found.terms)
+
+
+@pytest.fixture(scope="module")
+def in_bf16() -> Constants:
+    return ROUND.replaced(figures(product__bf16=1e12, batched__bf16=1e12, overlap=0.0).by_name)
+
+
+def test_weights_of_16_bits_are_gathered_in_half_the_bytes_and_reduced_in_fp32(in_bf16: Constants) -> None:
+    found = half(Zero3Strategy(kind="zero3", **BF16), in_bf16)
+    # 109,483,778 numbers, three quarters of which come from other ranks: 2 bytes each twice, 4 bytes of gradients.
+    expected = 0.75 * 109_483_778 * (2 * 2 + 4) / 1e11
+    assert found["communication_exposed"] == pytest.approx(expected, rel=1e-3)
+    # The update is that of a quarter in fp32.
+    assert found["optimizer"] == pytest.approx(10 * 4 * 109_483_778 / 4 / 1e12, rel=1e-3)
+    # A cast of the rank's quarter, 4 bytes to 2, comes with each gathering.
+    slow = in_bf16.replaced(figures(elementwise=1e11).by_name)
+    copies = 2 * 2 * 2 * 109_483_778 + 2 * 4 * 109_483_778  # gathered weights twice, gradients once; read and written
+    more = half(Zero3Strategy(kind="zero3", **BF16), slow)["communication_exposed"] - found["communication_exposed"]
+    assert more == pytest.approx((copies + 2 * 6 * 109_483_778 / 4) / 1e11, rel=1e-3)
+
+
+def test_deepspeeds_own_mode_sends_gradients_in_16_bits_and_casts_them_to_update(in_bf16: Constants) -> None:
+    strategy = DeepSpeedStrategy(kind="deepspeed", stage=2, **BF16)
+    found = half(strategy, in_bf16)
+    # An all-reduce of gradients, a gather of the weights.
+    assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * 2 * 109_483_778 / 1e11)
+    assert found["optimizer"] == pytest.approx(9 * 4 * 109_483_778 / 4 / 1e12, rel=1e-3)
+    slow = half(strategy, in_bf16.replaced(figures(elementwise=1e11).by_name))
+    assert slow["optimizer"] - found["optimizer"] == pytest.approx(16 * 109_483_778 / 4 / 1e11, rel=1e-3)
+
+
 def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
     exposed = ROUND.replaced(figures(overlap=0.0).by_name)
     num_bytes = 4 * 109_483_778

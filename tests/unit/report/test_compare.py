@@ -32,6 +32,7 @@ def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
         ("config.model.overrides", {"hidden_dropout_prob": 0.0}, "model_overrides"),
         ("config.evaluate.best", "f1", "kept_model"),
         ("task.labels", ["positive", "negative"], "task"),
+        ("config.strategy.param_dtype", "bf16", "weights"),
     ],
 )
 def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, key):
@@ -40,6 +41,11 @@ def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, ke
     assert sameness.verdict == "different"
     assert [one.key for one in sameness.differ] == [key]
     assert "did not train the same thing" in sameness.sentence
+
+
+def test_weights_in_fp32_need_not_be_named(tmp_path):
+    change = {"config.strategy.param_dtype": "fp32"}
+    assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"
 
 
 def test_what_only_saves_memory_does_not_change_the_experiment(tmp_path):

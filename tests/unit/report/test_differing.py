@@ -55,5 +55,6 @@ def test_names_that_may_be_allowed():
 def test_axes_say_what_is_compared():
     assert allowed_by_axes(["batch.global", "strategy.kind", "env.NCCL_NSOCKS", "nproc"]) == {"batch", "steps"}
     assert allowed_by_axes(["model.name", "train.learning_rate"]) == {"model", "train", "steps"}
+    assert allowed_by_axes(["strategy.kind", "strategy.param_dtype", "precision"]) == {"weights"}
     # How many processes load data is no reason for other data.
     assert allowed_by_axes(["data.num_workers", "train.compile", "batch.layout"]) == frozenset()

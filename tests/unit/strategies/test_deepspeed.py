@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +22,13 @@ from paratune.config.sections import Train
 from paratune.config.traits import traits_of
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
-from paratune.errors import ConfigError, LaunchError, MissingDependency
+from paratune.errors import ConfigError, LaunchError, MissingDependency, NotFiniteError
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import Place
 from paratune.precision import POLICIES
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies.deepspeed import DeepSpeedStrategy
+from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.process_group import close_process_group, open_process_group
 from paratune.strategies.single import SingleStrategy
 
@@ -36,10 +39,7 @@ needs_deepspeed = pytest.mark.skipif(
 
 
 def options(**values: Any) -> setup.Options:
-    defaults = {"offload_optimizer": False, "offload_parameters": False, "cpu_adam": False}
-    return setup.Options(
-        **{"stage": 2, **defaults, "bucket_cap_mb": None, "param_persistence_threshold": None, **values}
-    )
+    return setup.Options(**{"stage": 2, **values})
 
 
 def batches() -> TrainBatches:
@@ -105,6 +105,103 @@ def test_stage_3_keeps_two_blocks_gathered():
     # The larger block has 10 * 20 + 20 weights.
     assert (zero["stage3_max_live_parameters"], zero["stage3_max_reuse_distance"]) == (440, 440)
     assert (zero["stage3_prefetch_bucket_size"], zero["stage3_param_persistence_threshold"]) == (220, 7)
+
+
+BLOCK = torch.nn.Linear(10, 20)
+OWN = {
+    # Source: DeepSpeed 0.19.8, runtime/zero/config.py; docs/_pages/config-json.md has the same.
+    1: {"stage": 1, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000},
+    2: {"stage": 2, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000},
+    3: {
+        "stage": 3,
+        "reduce_bucket_size": 500_000_000,
+        "stage3_prefetch_bucket_size": 50_000_000,
+        "stage3_max_live_parameters": 1_000_000_000,
+        "stage3_max_reuse_distance": 1_000_000_000,
+        "stage3_param_persistence_threshold": 100_000,
+    },
+}
+
+
+@pytest.mark.parametrize("stage", OWN)
+def test_deepspeeds_own_mode_has_its_own_limits(stage: int):
+    config = setup.engine_config(options(stage=stage, param_dtype="fp16"), BLOCK, [BLOCK])
+    assert config["zero_optimization"] == OWN[stage]
+    assert config["fp16"] == {"enabled": True}, "its defaults: a dynamic scale from 2**16, hysteresis 2, window 1000"
+    assert "bf16" not in config
+    assert "fp16" not in setup.engine_config(options(stage=stage), BLOCK, [BLOCK])
+
+
+def test_limits_are_options():
+    given = {"reduce_bucket_size": 7, "prefetch_bucket_size": 5, "max_live_parameters": 3, "max_reuse_distance": 2}
+    for name in ("fp32", "bf16"):
+        zero = setup.engine_config(options(stage=3, param_dtype=name, **given), BLOCK, [BLOCK])["zero_optimization"]
+        assert zero["reduce_bucket_size"] == 7
+        assert [zero[f"stage3_{key}"] for key in list(given)[1:]] == [5, 3, 2]
+    zero = setup.engine_config(options(param_dtype="bf16", bucket_cap_mb=2.0), BLOCK, [BLOCK])["zero_optimization"]
+    # 2 MiB of 2-byte numbers.
+    assert zero == {"stage": 2, "reduce_bucket_size": 1048576, "allgather_bucket_size": 1048576}
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("stage", [1, 3])
+def test_deepspeed_takes_its_own_loss_scale_along(stage: int, monkeypatch: pytest.MonkeyPatch):
+    setup.import_deepspeed(CPU)
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    # Processors compute in fp16, slowly; DeepSpeed asks for units for it.
+    monkeypatch.setattr(CPU_Accelerator, "is_fp16_supported", lambda self: True)
+    monkeypatch.setattr(CPU_Accelerator, "supported_dtypes", lambda self: [torch.float32, torch.float16])
+    nothing = lambda phase: nullcontext()  # noqa: E731
+    with prepared(DeepSpeedStrategy, "fp16", stage=stage, param_dtype="fp16") as (strategy, _):
+        scales, norms = [], []
+        for step in range(4):
+            micro_batches = batches().step(step)
+            if step < 3:  # more than fp16 holds
+                micro_batches = [replace(batch, row_weight=batch.row_weight * 1e30) for batch in micro_batches]
+            strategy.forward_backward(micro_batches, nothing)
+            norms.append(float(strategy.optimizer_step(1.0)))
+            scales.append(strategy.loss_scale)
+        # The first overflow is forgiven (hysteresis 2), each later one halves the scale.
+        assert scales == [65536, 65536, 32768, 16384]
+        assert [math.isfinite(norm) for norm in norms] == [False, False, False, True]
+        kept = {key: value.clone() for key, value in strategy.state().tensors("strategy/") if value is not None}
+    assert {key.rpartition(".")[2]: float(value) for key, value in kept.items()} == {
+        "cur_scale": 16384,
+        "cur_iter": 4,
+        "last_overflow_iter": 2,
+        "cur_hysteresis": 1,
+    }
+    with prepared(DeepSpeedStrategy, "fp16", stage=stage, param_dtype="fp16") as (strategy, _):
+        strategy.state().load(kept.__getitem__, kept)
+        assert dict(strategy.state().tensors("strategy/")) == kept
+        strategy.forward_backward(batches().step(4), nothing)
+        assert math.isfinite(strategy.optimizer_step(1.0))
+        assert strategy.loss_scale == 16384
+
+
+@needs_deepspeed
+def test_an_overflow_at_the_smallest_scale_ends_the_run(monkeypatch: pytest.MonkeyPatch):
+    setup.import_deepspeed(CPU)
+    from deepspeed.runtime.fp16.loss_scaler import CreateLossScaler
+
+    scale = CreateLossScaler(
+        torch.float16,
+        1.0,
+        True,
+        {"init_scale": 2.0, "scale_window": 9, "min_scale": 1, "delayed_shift": 1, "consecutive_hysteresis": False},
+    )
+    monkeypatch.setattr("deepspeed.runtime.fp16.loss_scaler.dist.get_rank", lambda: 1)
+    engine = SimpleNamespace(loss_scaler=scale, overflow=True)
+    found = EngineScale(engine)
+    found.begin()
+    scale.update_scale(True)
+    found.end()
+    assert (found.last_scale, found.scale) == (2.0, 1.0)
+    found.begin()
+    scale.update_scale(True)
+    with pytest.raises(NotFiniteError, match="smallest loss scale of 1"):
+        found.end()
 
 
 def test_offload_goes_to_the_host():

@@ -70,6 +70,18 @@ def test_without_it_fsdp_reduces_in_the_policys_dtype_and_casts_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_weights_of_16_bits_are_gathered_in_these_and_reduced_in_fp32(
+    asked: list[Any], kind: str, name: str, dtype: torch.dtype
+):
+    strategy = prepared(kind, RowModel(), name, param_dtype=name)
+    for _, options in asked:
+        assert options["mp_policy"] == MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    assert strategy._precision.autocast_dtype is None
+    assert (strategy.loss_scale is None) == (name == "bf16")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_traits_say_where_states_live_and_what_phases_contain(kind: str):
     plain, offloaded = traits_of(kind, {"cpu_offload": False}), traits_of(kind, {"cpu_offload": True})
     assert plain == TRAITS[kind]

@@ -97,6 +97,7 @@ def test_hashes_see_values_and_not_the_arithmetic():
     assert same == tensor_hashes([("model/a", value.double())])
     assert same.keys() == {"a"}
     assert same != tensor_hashes([("model/a", value + 1e-6)])
+    assert tensor_hashes([("model/a", torch.tensor([-0.0]))]) == tensor_hashes([("model/a", torch.tensor([0.0]))])
 
 
 def test_dropout_modules_are_silent():

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from paratune.config.deepspeed_limits import STAGES
 from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
 from paratune.config.plain import one_line
 from paratune.config.trainer.conversion import DECIDE, FILL_IN, Conversion
@@ -120,7 +121,7 @@ def _when(section: str, word: str, strategy: str, key: str, settings: Settings, 
 
 def _strategy(settings: Settings, out: Conversion) -> None:
     if settings.value("deepspeed"):
-        _deepspeed(settings.value("deepspeed"), out)
+        _deepspeed(settings.value("deepspeed"), next(iter(_half(settings)), None), out)
     elif settings.value("fsdp"):
         _fsdp(settings.value("fsdp"), settings.value("fsdp_config"), out)
     unused, bucket = settings.switch("ddp_find_unused_parameters"), settings.number("ddp_bucket_cap_mb")
@@ -155,19 +156,36 @@ def _fsdp(found: Any, options: Any, out: Conversion) -> None:
         out.to_decide("fsdp_config", options, why, changes=False)
 
 
-def _deepspeed(found: Any, out: Conversion) -> None:
+def _half(settings: Settings) -> list[str]:
+    """Return the precisions of 16 bits that are asked for."""
+    return [name for name in ("fp16", "bf16") if settings.switch(name)]
+
+
+def _deepspeed(found: Any, half: str | None, out: Conversion) -> None:
+    """Write the stage, limits that are numbers, and DeepSpeed's own mode of 16 bits.
+
+    Trainer and Accelerate turn that mode on with `fp16` and `bf16`, and do not use autocast: accelerate 1.15,
+    utils/dataclasses.py, `DeepSpeedPlugin.set_mixed_precision`.
+    """
     zero = found.get("zero_optimization") if isinstance(found, dict) else None
     stage = zero.get("stage") if isinstance(zero, dict) else None
     out.put("strategy.kind", "deepspeed", "deepspeed")
-    if type(stage) is int and stage in _STAGES:
+    if isinstance(zero, dict) and type(stage) is int and stage in _STAGES:
         out.put("strategy.stage", stage, "deepspeed: zero_optimization.stage")
+        for name, stages in STAGES.items():
+            key = f"stage3_{name}" if stages == (3,) else name
+            value = zero.get(key)
+            if stage in stages and isinstance(value, int | float) and not isinstance(value, bool):
+                out.put(f"strategy.{name}", int(value), f"deepspeed: zero_optimization.{key}")
+    if half and stage != 0:
+        out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
     what = "its other options are" if stage in _STAGES else "its stage is in a file of its own or missing, and"
     why = f"{what} not taken over; see strategy in docs/strategies.md"
     out.to_decide("deepspeed", found if isinstance(found, str) else "{...}", why, changes=False)
 
 
 def _machine(settings: Settings, out: Conversion) -> None:
-    half = [name for name in ("fp16", "bf16") if settings.switch(name)]
+    half = _half(settings)
     if len(half) > 1:
         settings.problems.append("fp16 and bf16 are both true; keep one")
     tf32 = settings.switch("tf32")

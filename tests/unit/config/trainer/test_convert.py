@@ -125,6 +125,18 @@ def test_the_settings_of_the_sentiment_study(tmp_path: Path):
         ({"fsdp": ["shard_grad_op", "offload"]}, "strategy.cpu_offload", True),
         ({"fsdp": True}, "strategy.kind", "zero3"),
         ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "strategy.stage", 3),
+        ({"deepspeed": {"zero_optimization": {"stage": 3}}, "fp16": True}, "strategy.param_dtype", "fp16"),
+        ({"deepspeed": "ds.json", "bf16": True}, "strategy.param_dtype", "bf16"),
+        (
+            {"deepspeed": {"zero_optimization": {"stage": 2, "reduce_bucket_size": 2e8}}},
+            "strategy.reduce_bucket_size",
+            200_000_000,
+        ),
+        (
+            {"deepspeed": {"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 9}}},
+            "strategy.prefetch_bucket_size",
+            9,
+        ),
         ({"run_name": "my run", "output_dir": "x"}, "run.name", "my-run"),
         ({"model_name_or_path": "other"}, "model.name", "model"),  # the command line wins
         ({"max_seq_length": 128}, "data.max_length", 128),
@@ -133,6 +145,20 @@ def test_the_settings_of_the_sentiment_study(tmp_path: Path):
 def test_what_has_an_equal(settings: dict[str, Any], option: str, value: Any, tmp_path: Path):
     found, _ = made(tmp_path, settings)
     assert found.values[option] == value
+
+
+@pytest.mark.parametrize(
+    ("zero", "left_out"),
+    [
+        ({"stage": 2, "stage3_prefetch_bucket_size": 9}, "prefetch_bucket_size"),
+        ({"stage": 3, "reduce_bucket_size": "auto"}, "reduce_bucket_size"),
+        ({"stage": 0}, "param_dtype"),
+    ],
+)
+def test_what_a_stage_has_no_use_for_is_left_out(zero: dict[str, Any], left_out: str, tmp_path: Path):
+    found, _ = made(tmp_path, {"deepspeed": {"zero_optimization": zero}, "bf16": True})
+    assert f"strategy.{left_out}" not in found.values
+    assert found.values["precision"] == "bf16"
 
 
 @pytest.mark.parametrize(

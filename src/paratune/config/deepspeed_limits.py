@@ -1,0 +1,72 @@
+"""How many numbers DeepSpeed sends, gathers and keeps at a time: its own limits, or smaller ones for small models.
+
+Floor 1: no torch; the strategy passes these limits on and the plan counts by them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.units import MIB
+
+BUCKET_CAP_MB = 100.0
+"""Of weights in fp32, where nothing is set: DeepSpeed's 5e8 numbers are 2 GB, more than a BERT-base has gradients."""
+STAGES = {
+    "bucket_cap_mb": (1, 2, 3),
+    "reduce_bucket_size": (1, 2, 3),
+    "allgather_bucket_size": (1, 2),
+    "prefetch_bucket_size": (3,),
+    "max_live_parameters": (3,),
+    "max_reuse_distance": (3,),
+    "param_persistence_threshold": (3,),
+}
+"""The stages that look at each option."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """In numbers (elements), by the names that DeepSpeed has for them; the defaults are its own.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/config.py, `DeepSpeedZeroConfig`.
+    """
+
+    reduce_bucket_size: int = 500_000_000
+    allgather_bucket_size: int = 500_000_000
+    prefetch_bucket_size: int = 50_000_000
+    max_live_parameters: int = 1_000_000_000
+    max_reuse_distance: int = 1_000_000_000
+    param_persistence_threshold: int = 100_000
+
+
+def limits_of(options: Mapping[str, Any], *, element_size: int, largest_block: int) -> Limits:
+    """Return the limits of a strategy's options.
+
+    With weights of 16 bits those of DeepSpeed hold where no option sets them: that mode is DeepSpeed as others run it.
+    Else stage 3 gathers block by block, two at a time: below its own limits DeepSpeed keeps every weight gathered after
+    its first use.
+
+    Args:
+        options: Of the strategy; an option that is missing or None is not set.
+        element_size: Bytes of a number that travels.
+        largest_block: Numbers of the largest of the model's repeated layers.
+    """
+    limits, cap_mb = Limits(), options.get("bucket_cap_mb")
+    if options.get("param_dtype", "fp32") == "fp32":
+        live = 2 * largest_block
+        limits = _with_buckets(limits, cap_mb or BUCKET_CAP_MB, element_size)
+        limits = replace(
+            limits,
+            prefetch_bucket_size=min(largest_block, limits.reduce_bucket_size),
+            max_live_parameters=live,
+            max_reuse_distance=live,
+        )
+    elif cap_mb is not None:
+        limits = _with_buckets(limits, cap_mb, element_size)
+    given = {name: options[name] for name in vars(limits) if options.get(name) is not None}
+    return replace(limits, **given)
+
+
+def _with_buckets(limits: Limits, cap_mb: float, element_size: int) -> Limits:
+    # An even number: DeepSpeed aligns what it gathers to 4 bytes.
+    numel = max(2, int(cap_mb * MIB / element_size) // 2 * 2)
+    return replace(limits, reduce_bucket_size=numel, allgather_bucket_size=numel)
