@@ -49,6 +49,8 @@ def find_entry(
         dtype: Of autocast there; none when not given. With it the model is tried on the CPU too.
     """
     register()
+    if dtype == next(model.parameters()).dtype:
+        dtype = None
     model.entry, model.head_takes_labelled = None, False
     is_on_cpu = device is None or device.type == "cpu"
     model.row_readers = () if (reader := attach(model.hf)) is None else (reader,)
