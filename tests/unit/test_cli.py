@@ -15,6 +15,7 @@ from patience import PATIENCE_S
 from paratune import cli, errors
 from paratune.cli.usage import EXAMPLES
 from paratune.config.load import load_config
+from paratune.stop_signals import STOP_SIGNALS
 from paratune.sweep.asked import invalid
 from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
@@ -146,7 +147,7 @@ def test_exit_codes_are_documented():
 @pytest.fixture
 def signals_kept():
     """`main` turns signals off, because it is the end of a process; here there is one that goes on."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    kept = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

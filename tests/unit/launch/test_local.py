@@ -25,9 +25,10 @@ rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
 
 def listen(handler=signal.SIG_DFL):
     # As StopRequest.install does.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    numbers = [getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "USR2", "XCPU")]
+    for number in numbers:
         signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 def ready():
     # Whole or not at all: others read it as soon as it is there.

@@ -22,7 +22,7 @@ SLOW = """
     def stop(number, frame):
         print("heard", signal.Signals(number).name)
         sys.exit(75)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(number, stop)
     Path("ready").write_text("")
     while True:  # in short pieces: a signal that comes just before a sleep is heard after it
