@@ -221,7 +221,7 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
         status="cannot run",
     )
     try:
-        if each.config.precision == "fp16":
+        if getattr(strategy, "param_dtype", None) == "fp16":
             raise ConfigError(
                 "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; certify "
                 "param_dtype: bf16 instead, which takes the same way"

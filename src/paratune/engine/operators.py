@@ -1,9 +1,7 @@
 """What a profile shows of a rank: operators and kernels that take its time, how idle its device is, and the trace."""
 
-import contextlib
 import gzip
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch.profiler import profile
 
+from paratune.atomic import replace_file
 from paratune.metrics.intervals import Interval, intersection, length, union
 from paratune.records import profile_file
 
@@ -112,20 +111,19 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
     A trace is not worth a run: where it cannot be written, that is logged, and None is returned.
     """
     name = profile_file(rank)
-    aside = folder / f".{name}.{os.getpid()}.tmp"
     try:
         with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
             plain = Path(scratch) / "trace.json"
             profiled.export_chrome_trace(str(plain))
-            with plain.open("rb") as source, gzip.open(aside, "wb", compresslevel=6) as file:
+            with (
+                plain.open("rb") as source,
+                replace_file(folder / name) as temporary,
+                gzip.open(temporary, "wb", compresslevel=6) as file,
+            ):
                 shutil.copyfileobj(source, file)
-        aside.replace(folder / name)
     except (OSError, RuntimeError) as error:
         log.warning("%s cannot be written (%s); the run goes on without it", folder / name, error)
         return None
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
     return name
 
 

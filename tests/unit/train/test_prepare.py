@@ -39,7 +39,7 @@ strategy: {kind: "own:Strategy"}
 def split(name: str, texts: list[str], labels: list[int] | None = None) -> SimpleNamespace:
     """What the log needs of a split."""
     samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
-    store = SimpleNamespace(num_tokens=10, num_truncated=0)
+    store = SimpleNamespace(num_tokens=10, num_truncated=0, share_unknown=None)
     labels_N = np.asarray([0, 1] * len(texts) if labels is None else labels)
     return SimpleNamespace(
         name=name,
