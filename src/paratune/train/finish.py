@@ -19,6 +19,7 @@ from paratune.engine.loop import Progress
 from paratune.engine.memory import peak_memory_of
 from paratune.engine.recorder import Recorder
 from paratune.engine.summary import summarise
+from paratune.errors import CheckpointError, DataError
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.strategies.protocol import Strategy
@@ -103,10 +104,15 @@ class Finish:
         if self.work is None:
             return
         tokenizer = self.prepared.tokenizer
-        for split, (evaluation, _) in results.items():
-            part = self.prepared.splits[split]
-            self.evaluations.recipe.write_predictions(self.folder, part, evaluation.outputs, tokenizer)
-        write_text_hashes(self.folder / records.TRAIN_TEXTS_FILE, self.prepared.splits["train"].samples)
+        try:
+            for split, (evaluation, _) in results.items():
+                part = self.prepared.splits[split]
+                self.evaluations.recipe.write_predictions(self.folder, part, evaluation.outputs, tokenizer)
+            write_text_hashes(self.folder / records.TRAIN_TEXTS_FILE, self.prepared.splits["train"].samples)
+        except DataError as error:
+            raise CheckpointError(
+                f"{error}; make room there or make it writable, then continue with --resume"
+            ) from error
         save_model(
             self.folder / records.MODEL_FOLDER,
             self.model,
