@@ -243,8 +243,8 @@ def test_one_process_trains_as_the_single_strategy_does(precision: str, stage: i
     with prepared(DeepSpeedStrategy, precision, stage=stage) as (strategy, model):
         found = trained(strategy)
         weights = dict(strategy.state().tensors("model/"))
-    # bf16 is autocast in both, and weights stay in float32. But the single strategy computes query, key and value by one
-    # product, and stage 3 has a linear layer of its own, which rounds to bf16 (8 bits) before it adds the bias, too.
+    # bf16 is autocast in both, and weights stay in float32. But the single strategy computes query, key and value by
+    # one product, and stage 3 has a linear layer of its own, which rounds to bf16 before it adds the bias, too.
     assert found == pytest.approx(expected, rel=1e-4 if precision == "bf16" else 1e-6)
     assert {weight.dtype for weight in weights.values() if weight is not None} == kinds == {torch.float32}
 
