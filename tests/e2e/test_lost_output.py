@@ -56,6 +56,7 @@ def drain(terminal: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nohup", [False, True])
 def test_nohup_is_respected(world: Path, nohup: bool):
     # The signal comes in the first step, from the run itself.
@@ -69,6 +70,7 @@ def test_nohup_is_respected(world: Path, nohup: bool):
     assert result.returncode == (EXIT_OK if nohup else EXIT_STOPPED), result.stderr.decode()
 
 
+@pytest.mark.slow
 def test_training_goes_on_when_its_reader_ends(world: Path):
     reading, writing = os.pipe()
     os.close(reading)

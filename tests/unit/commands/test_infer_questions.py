@@ -122,6 +122,7 @@ def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path,
     assert "" not in json.loads((tmp_path / "out.json").read_text()).values()
 
 
+@pytest.mark.slow
 def test_files_of_either_layout_score_a_model(model: Path, tmp_path: Path, capsys: Any):
     plain, layout = tmp_path / "plain.csv", write_squad(tmp_path / "a.json", 10)
     with plain.open("w", newline="") as file:
