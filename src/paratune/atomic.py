@@ -9,6 +9,7 @@ Floor 0: standard library only.
 Source: the order of calls is that of T. S. Pillai et al., All File Systems Are Not Created Equal, OSDI 2014, section 2.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = ".tmp"
+OLD = ".old"
+"""Before `SUFFIX`: a folder that is about to be replaced."""
 
 
 def temporary_path(path: Path) -> Path:
@@ -43,7 +46,7 @@ def replace_file(path: Path, *, is_durable: bool = True) -> Iterator[Path]:
             sync(temporary)
         temporary.replace(path)
         if is_durable:
-            sync(path.parent)
+            _sync_folder(path.parent)
     finally:
         with suppress(OSError):  # on a read-only file system unlink raises even where there is no such file
             temporary.unlink(missing_ok=True)
@@ -63,9 +66,9 @@ def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
     Raises:
         OSError: A file cannot be synchronized or renamed; `folder` is as it was.
     """
-    temporary, previous = temporary_path(folder), folder.with_name(f".{folder.name}.{os.getpid()}.old{SUFFIX}")
-    for remains in (temporary, previous):
-        shutil.rmtree(remains, ignore_errors=True)
+    folder = folder.resolve() if folder.is_symlink() else folder
+    temporary, previous = temporary_path(folder), folder.with_name(f".{folder.name}.{os.getpid()}{OLD}{SUFFIX}")
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -73,16 +76,11 @@ def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
             sync(path)
         if folder.exists() and not is_new:
             folder.rename(previous)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if previous.exists():
-                previous.rename(folder)
-            raise
-        sync(folder.parent)
+        temporary.rename(folder)
+        _sync_folder(folder.parent)
     finally:
-        for remains in (temporary, previous):
-            shutil.rmtree(remains, ignore_errors=True)
+        _settle(previous, folder)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -105,13 +103,37 @@ def sync(path: Path) -> None:
 
 
 def delete_remains(folder: Path) -> None:
-    """Delete what killed processes left under temporary names in a folder that only this process writes to.
+    """Delete what killed processes left under temporary names in a folder.
 
-    Subfolders with other names are not searched.
+    A folder that was moved aside to be replaced, and was not, gets its name back. What processes of this machine that
+    still run are writing stays, and subfolders with other names are not searched.
     """
     for path in folder.glob(f".*{SUFFIX}"):
-        if path.is_dir():
+        name, _, number = path.name.removesuffix(SUFFIX).removesuffix(OLD).rpartition(".")
+        if number.isdigit() and int(number) != os.getpid() and Path(f"/proc/{number}").exists():
+            continue
+        if path.name.endswith(f"{OLD}{SUFFIX}"):
+            _settle(path, path.with_name(name.removeprefix(".")))
+        elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             with suppress(OSError):
                 path.unlink()
+
+
+def _settle(previous: Path, folder: Path) -> None:
+    """Delete what a folder replaced; where nothing has its name, the replaced one gets it back."""
+    if folder.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+    elif previous.exists():
+        with suppress(OSError):
+            previous.rename(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the file system does that and the folder may be read."""
+    try:
+        sync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES):
+            raise

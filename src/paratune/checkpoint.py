@@ -80,6 +80,10 @@ def save(
     return num_bytes
 
 
+class UnreadableError(CheckpointError):
+    """A file is there and cannot be read just now: it may be whole."""
+
+
 class Reader:
     """A whole checkpoint, open for reading; tensors are read when asked for."""
 
@@ -116,12 +120,12 @@ def verify(folder: Path) -> None:
     """
     for name, expected in _read_manifest(folder)["files"].items():
         path = folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{folder} is damaged: {name} is missing")
         try:
             size, digest = path.stat().st_size, file_sha256(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise CheckpointError(f"{folder} is damaged: {name} is missing") from error
         except OSError as error:
-            raise CheckpointError(f"{folder} cannot be used: {name} cannot be read ({error.strerror})") from error
+            raise UnreadableError(f"{folder} cannot be used: {name} cannot be read ({error.strerror})") from error
         if size != expected["num_bytes"]:
             raise CheckpointError(f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}")
         if digest != expected["sha256"]:

@@ -3,6 +3,7 @@
 Floor 1: no torch.
 """
 
+import errno
 import functools
 import json
 import logging
@@ -35,22 +36,26 @@ class _LastingStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.error: OSError | None = None
+        """Why something was lost that somebody may still want to read, such as a full disk."""
 
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except OSError:
-            self._give_up()
+        except OSError as error:
+            self._give_up(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except OSError:
-            self._give_up()
+        except OSError as error:
+            self._give_up(error)
 
-    def _give_up(self) -> None:
+    def _give_up(self, error: OSError) -> None:
         """Send to nowhere what comes from now on, and what the stream still holds."""
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            self.error = error
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

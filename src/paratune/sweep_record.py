@@ -237,7 +237,7 @@ def _as_found(run: Path, cell: CellRecord) -> CellRecord:
     if cell.state == "finished" or not records.is_finished(run):
         return cell
     try:
-        record = records.read_json(run / records.RUN_FILE)
+        record = records.read_run(run)
         last = record["sessions"][-1] if record["sessions"] else record
         given = given_environment(last, cell.environment)
         found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given)

@@ -23,11 +23,20 @@ class WorkingLinear(nn.Linear):
     """May have the input in the lower dtype."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.product is not None and self.product.copies is not None:
+        shares = self.product is not None and self.product.copies is not None
+        if not (shares or self.copies) or not _is_under_autocast(input):
+            return super().forward(input)
+        if shares:
+            assert self.product is not None
             return self.product.output(self, input)
         if self.copies is not None:
             return functional.linear(input if self.lowered is None else self.lowered.take(input), *self.copies)
         return super().forward(input)
+
+
+def _is_under_autocast(x: Tensor) -> bool:
+    """Say whether autocast is on: models switch it off for what needs float32. Traces on meta tensors have none."""
+    return x.device.type == "meta" or torch.is_autocast_enabled(x.device.type)
 
 
 class LoweredOutput:

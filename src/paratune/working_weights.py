@@ -55,6 +55,7 @@ class _Unit:
         """Let the layers compute with these tensors."""
         given = tensor_of(self.weight), None if self.bias is None else tensor_of(self.bias)
         if self.product is not None:
+            self.product.clear()
             self.product.copies = given
         else:
             vars(self.layers[0])["copies"] = given  # nn.Module looks through all its dictionaries first
@@ -94,15 +95,20 @@ class _Group:
         self.parts = parts
         self.is_compiled = is_compiled
         self.has_begun = False
+        self._with_gradients = False
 
     @property
     def units(self) -> list[_Unit]:
         return [unit for part in self.parts for unit in part.units]
 
     def begin(self) -> None:
-        """Begin a pass of the owner; it may run several times in a pass of the model, with the same copies."""
-        if not self.has_begun:
-            self.has_begun = True
+        """Begin a pass of the owner; it may run several times in a pass of the model, with the same copies.
+
+        Where it ran without gradients first (recycling, checkpoints of the reentrant kind), it begins again with them.
+        """
+        wants_gradients = torch.is_grad_enabled()
+        if not self.has_begun or (wants_gradients and not self._with_gradients):
+            self.has_begun, self._with_gradients = True, wants_gradients
             for part in self.parts:
                 part.begin()
 
@@ -230,16 +236,19 @@ class WorkingWeights:
             run: Runs the model, without dropout.
         """
         self.refresh()
+        self._runs.clear()
+        self._readers.clear()
         self._is_active = True
         try:
             run()
         finally:
             self._is_active = False
+            self._last, self._made = None, None
             for group in self._groups:
                 group.end()
         for hook in self._watching:
             hook.remove()
-        self._watching, self._last, self._made = [], None, None
+        self._watching = []
         for module, layer in self._readers.items():
             self._hooks.append(module.register_forward_hook(self._lower))
             layer.lowered = self._lowered
@@ -340,7 +349,12 @@ def make_working_weights(model: nn.Module, blocks: Sequence[nn.Module], precisio
 def _takes_copies(layer: nn.Module) -> bool:
     """Say whether a layer is one of PyTorch's; whatever else autocast computes in a lower dtype is left to it."""
     is_plain = type(layer) in (nn.Linear, WorkingLinear) or getattr(layer, "is_plain_under_autocast", False)
-    return is_plain and all(parameter.dtype == torch.float32 for parameter in layer.parameters())
+    # The weight is no parameter where it is computed (weight_norm, spectral_norm).
+    return (
+        is_plain
+        and "weight" in layer._parameters
+        and all(parameter.dtype == torch.float32 for parameter in layer.parameters())
+    )
 
 
 def _without_ties(owners: Mapping[nn.Module, nn.Module]) -> list[nn.Module]:

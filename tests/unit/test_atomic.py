@@ -124,8 +124,8 @@ with atomic.replace_file(Path({str(tmp_path / "a.txt")!r})) as temporary:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert (tmp_path / "a.txt").read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2
-    (tmp_path / ".model.1.tmp").mkdir()
-    (tmp_path / ".model.1.tmp" / "weights").touch()
+    (tmp_path / ".model.99999999.tmp").mkdir()
+    (tmp_path / ".model.99999999.tmp" / "weights").touch()
     (tmp_path / ".hidden").touch()
     atomic.delete_remains(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "a.txt"]
@@ -134,3 +134,41 @@ with atomic.replace_file(Path({str(tmp_path / "a.txt")!r})) as temporary:
 def test_there_is_one_writer():
     found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if '.tmp"' in path.read_text()}
     assert found <= OWN_WRITERS
+
+
+def test_what_a_running_process_writes_is_not_deleted(tmp_path):
+    running = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    try:
+        (tmp_path / f".a.txt.{running.pid}.tmp").touch()
+        atomic.delete_remains(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 1
+    finally:
+        running.kill()
+        running.wait()
+    atomic.delete_remains(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "Input/output error")])
+def test_a_folder_that_could_not_be_replaced_gets_its_name_back(tmp_path, monkeypatch, error):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").touch()
+    rename = Path.rename
+
+    def fail(path: Path, target: Path) -> Path:
+        if path.name.endswith(f".{os.getpid()}.tmp"):
+            raise error
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(type(error)), atomic.replace_folder(tmp_path / "model"):
+        pass
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["old"]
+
+
+def test_a_folder_whose_replacement_was_killed_gets_its_name_back(tmp_path):
+    (tmp_path / ".model.99999999.old.tmp").mkdir()
+    (tmp_path / ".model.99999999.old.tmp" / "old").touch()
+    (tmp_path / ".model.99999999.tmp").mkdir()
+    atomic.delete_remains(tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["model", "model/old"]

@@ -146,7 +146,7 @@ def test_a_save_that_is_cut_off_leaves_nothing_and_the_one_before_stays(
 def test_a_process_that_is_killed_while_writing_leaves_no_checkpoint(tmp_path: Path):
     # Nothing can be tidied up then; what is left does not count, and the next save removes it.
     before = save(tmp_path, 3)
-    aside = tmp_path / ".step_000006.77.tmp"
+    aside = tmp_path / ".step_000006.99999999.tmp"
     shutil.copytree(before, aside)
     assert checkpoint.find_newest(tmp_path) == before
     save(tmp_path, 9)

@@ -79,7 +79,7 @@ def test_files_that_are_no_run_are_never_touched(tmp_path: Path, mode: Any):
 
 @pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
 def test_what_a_process_left_that_was_killed_at_once_is_not_in_the_way(tmp_path: Path, mode: Any):
-    for name in (LOCK_FILE, "log.rank0000.txt", "events.rank0001.jsonl", ".run.json.77.tmp"):
+    for name in (LOCK_FILE, "log.rank0000.txt", "events.rank0001.jsonl", ".run.json.99999999.tmp"):
         (tmp_path / name).write_text("")
     check_usable(tmp_path, mode)
 

@@ -343,3 +343,58 @@ def test_an_error_in_a_pass_leaves_the_parameters_in_place():
         run()
     assert isinstance(model.hidden, WorkingLinear)
     assert model.hidden.copies is None
+
+
+class TwicePass(nn.Module):
+    """A block that runs without gradients first, and then with them, as models do that recycle their outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.layers[0](x).float()
+        return self.layers[0](x)
+
+
+def test_a_block_that_runs_without_gradients_first_has_gradients_after():
+    model = TwicePass()
+    working = WorkingWeights(model, [model.layers[0]], torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16), working.use():
+        model(torch.randn(2, 4)).sum().backward()
+    assert model.layers[0].weight.grad is not None
+
+
+def test_where_autocast_is_off_the_parameters_are_used():
+    layer = nn.Linear(4, 4)
+    x = torch.randn(2, 4)
+    expected = layer(x).detach()
+    working = WorkingWeights(nn.Sequential(layer), [], torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16), working.use():
+        assert layer(x).dtype == torch.bfloat16
+        with torch.autocast("cpu", enabled=False):
+            assert torch.equal(layer(x), expected)
+
+
+def test_weights_that_are_computed_are_left_to_autocast():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    with pytest.warns(FutureWarning):
+        old = nn.utils.weight_norm(nn.Linear(4, 4))
+    assert WorkingWeights(nn.Sequential(layer, old), [], torch.bfloat16).tensors == []
+
+
+def test_a_looking_pass_that_was_broken_off_leaves_no_trace():
+    model = nn.ModuleDict({name: nn.Linear(4, 4) for name in "qkv"})
+    x = torch.randn(2, 4)
+
+    def run(names: str) -> None:
+        for name in names:
+            model[name](x)
+
+    working = WorkingWeights(model, [model], torch.bfloat16)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(KeyError):
+            working.look(lambda: run("qx"))
+        working.look(lambda: run("qkv"))
+    assert [len(unit.layers) for group in working._groups for unit in group.units] == [3]

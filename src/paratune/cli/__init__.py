@@ -86,6 +86,8 @@ def main() -> None:
     try:
         code = app(result_action="return_value")
         sys.stdout.flush()
+        if (lost := getattr(sys.stdout, "error", None)) is not None:
+            raise OSError(lost.errno, lost.strerror)
     except ParatuneError as error:
         from paratune.text import plain_lines
 

@@ -104,12 +104,13 @@ def _try_all(
     about = records.read_json(scratch / "reference" / certificate.rank_file(0))["about"]
     precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
     trial = _Trial(loaded, base, num_steps, precision, scratch)
-    one_process = trial.trained(reference, "reference-trained") if precision else None
-    notes = []
-    if one_process is not None and one_process.status == "cannot run":
-        # Such as fp16 on a CPU: what says so is the device, and no strategy.
-        notes.append(f"not certified in {precision}, which cannot run here: {one_process.reason}")
-        trial, one_process = replace(trial, precision=None), None
+    one_process, notes = None, []
+    if precision is not None:
+        try:
+            one_process = trial.trained(reference, "reference-trained", refuses=True)
+        except ConfigError as error:  # such as fp16 on a CPU: the device refuses it, and no strategy
+            notes.append(f"not certified in {precision}, which cannot run here: {error}")
+            trial = replace(trial, precision=None)
     findings = [trial.finding(each, f"part{number}") for number, each in enumerate(candidates)]
     less_exact = [each for each in findings if each.precision not in (None, base.precision)]
     return {
@@ -186,11 +187,17 @@ class _Trial:
             return finding
         return certificate.with_trained(finding, self.trained(each, f"{folder}-trained"))
 
-    def trained(self, each: Candidate, folder: str) -> Trained:
+    def trained(self, each: Candidate, folder: str, *, refuses: bool = False) -> Trained:
         """Run one strategy in the precision that trains.
+
+        Args:
+            each: The strategy.
+            folder: Name of its folder.
+            refuses: Whether to raise what the configuration or the device does not allow.
 
         Raises:
             Stopped: A signal came.
+            ConfigError: See `refuses`.
         """
         assert self.precision is not None
         config = each.config.model_copy(update={"precision": self.precision})
@@ -201,6 +208,8 @@ class _Trial:
         except Stopped:
             raise
         except ParatuneError as error:
+            if refuses and isinstance(error, ConfigError):
+                raise
             return Trained(self.precision, "cannot run", str(error))
         return certificate.compare_trained(self.base, part, self.precision)
 

@@ -156,16 +156,19 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     else:
         objects = _listed(text, source) if text.lstrip().startswith("[") else _lines(text, source)
     columns: dict[str, list[Any]] = {}
-    places: list[str] = []
+    nested_at: dict[str, str] = {}
     num_rows = 0
     for place, value in objects:
-        places.append(place)
         if not isinstance(value, dict):
             raise DataError(
                 f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
             )
         for name, item in value.items():
-            column = columns.setdefault(name, [None] * num_rows)
+            column = columns.get(name)
+            if column is None:
+                column = columns[name] = [None] * num_rows
+            if isinstance(item, dict | list):
+                nested_at.setdefault(name, place)
             if len(column) < num_rows:
                 column.extend([None] * (num_rows - len(column)))
             column.append(item)
@@ -175,17 +178,13 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     if not columns:
         raise DataError(f"{source} is empty: it holds no object with columns")
     made = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
+    # A column of strings with objects or lists among them holds these as JSON.
+    joined = {name for name, array in made.items() if name in nested_at and pa.types.is_string(array.type)}
     fields = [
-        pa.field(name, array.type, metadata=_nested(columns[name], places) if pa.types.is_string(array.type) else None)
+        pa.field(name, array.type, metadata={NESTED_AT: nested_at[name]} if name in joined else None)
         for name, array in made.items()
     ]
     return pa.Table.from_arrays(list(made.values()), schema=pa.schema(fields))
-
-
-def _nested(values: list[Any], places: list[str]) -> dict[str, str] | None:
-    """Return the metadata of a column of strings that were not all strings; None where no object or list is in it."""
-    first = next((place for place, value in zip(places, values, strict=True) if isinstance(value, dict | list)), None)
-    return None if first is None else {NESTED_AT: first}
 
 
 def parse_text(raw: bytes, source: str) -> pa.Table:
@@ -258,6 +257,8 @@ def _listed(text: str, source: str) -> Iterator[tuple[str, Any]]:
         values = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise DataError(f"{source}, line {error.lineno}: not JSON ({error})") from error
+    except _RepeatedKey as error:
+        raise DataError(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{source}: not JSON that can be read: {error}") from error
     yield from _numbered(values)

@@ -38,14 +38,14 @@ Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
 CHUNK_SIZE = 1000
+"""Samples between two looks at `stop`."""
 MAX_UNKNOWN_SHARE = 0.5
-"""Most tokens of a split that may stand for text which the vocabulary does not have. English reviews have 0.1% under
-BERT's vocabularies, and text full of emoji 10%; a tokenizer without its vocabulary has 80% and more."""
+"""Most tokens of a split that may stand for text which the vocabulary does not have. A tokenizer that has lost its
+vocabulary knows special tokens alone, so that rows of three words and more are above it."""
 MIN_JUDGED_TOKENS = 100
 """Fewer tokens are not judged: a few rows of one emoji each are no sign of a damaged tokenizer."""
 WARNED_UNKNOWN_SHARE = 0.01
-"""From here on `data` and `train` warn."""
-"""Samples between two looks at `stop`."""
+"""From here on `data`, `train`, `evaluate` and `predict` warn."""
 _log = logging.getLogger(__name__)
 
 
@@ -159,8 +159,8 @@ def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
         raise DataError(
             f"{source}: {store.num_unknown} of {store.num_tokens} tokens ({share:.0%}) are {tokenizer.unk_token}: the "
             f"vocabulary of the tokenizer ({len(tokenizer)} tokens) does not have the text; at most "
-            f"{MAX_UNKNOWN_SHARE:.0%} is allowed. Look whether its files are whole, or set model.tokenizer to the "
-            "tokenizer that the model was trained with"
+            f"{MAX_UNKNOWN_SHARE:.0%} is allowed. Look whether its files are whole and the text is in a language of "
+            "the model; for training, model.tokenizer names another one"
         )
 
 

@@ -158,18 +158,28 @@ class RunKeeper:
         Where their snapshot is damaged or missing, they are taken from the checkpoint of that step, or from the model
         that the run wrote before. Where there is none, those of the last step are kept, and the event log says so.
         Collective.
+
+        Raises:
+            CheckpointError: They are there, and a rank cannot read them.
         """
         if progress.best is None or progress.best["step"] == progress.step:
             return progress.step
         step: int = progress.best["step"]
         reasons: list[str] = []
         for find in (self._snapshot, self._checkpoint, self._written_model):
-            weights, reason = find(step, progress.step)
-            if float(self._strategy.reduce(torch.tensor([float(weights is None)]), "max")) == 0:
+            weights, reason, is_unreadable = _try_to_find(find, step, progress.step)
+            is_lost = torch.tensor([float(weights is None), -float(weights is None), float(is_unreadable)])
+            anywhere, everywhere, unreadable = self._strategy.reduce(is_lost, "max").tolist()
+            if unreadable or anywhere != -everywhere:
+                raise CheckpointError(
+                    f"the weights of the best evaluation, of step {step}, cannot be read by all ranks "
+                    f"({reason or 'here they can'}); look at the file system, then continue with --resume"
+                )
+            if not anywhere:
                 assert weights is not None
                 self._strategy.state().load(*weights)
                 return step
-            reasons.append(reason or "another rank cannot read it")
+            reasons.append(str(reason))
         log.warning(
             "the weights of the best evaluation, of step %d, are lost (%s): the model of step %d is kept",
             step,
@@ -180,20 +190,16 @@ class RunKeeper:
         progress.best = None
         return progress.step
 
-    def _snapshot(self, step: int, _last: int) -> tuple[Weights | None, str | None]:
+    def _snapshot(self, step: int, _last: int) -> Weights:
         return _weights_in(best_folder(self._checkpoints, step))
 
-    def _checkpoint(self, step: int, _last: int) -> tuple[Weights | None, str | None]:
+    def _checkpoint(self, step: int, _last: int) -> Weights:
         return _weights_in(checkpoint.step_folder(self._checkpoints, step))
 
-    def _written_model(self, step: int, last: int) -> tuple[Weights | None, str | None]:
+    def _written_model(self, step: int, last: int) -> Weights:
         """Return the weights of `model/`, of a run that lost its summary; their names are those of a checkpoint."""
-        folder = self._checkpoints.parent / MODEL_FOLDER
-        try:
-            names = checkpoint.Reader(checkpoint.step_folder(self._checkpoints, last)).keys(MODEL_PREFIX)
-            return saved_weights(folder, step, names), None
-        except CheckpointError as error:
-            return None, str(error)
+        names = checkpoint.Reader(checkpoint.step_folder(self._checkpoints, last)).keys(MODEL_PREFIX)
+        return saved_weights(self._checkpoints.parent / MODEL_FOLDER, step, names)
 
     def _note_best(self, progress: Progress, scores: Scores) -> bool:
         metric = self._config.evaluate.best
@@ -258,14 +264,27 @@ class RunKeeper:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _weights_in(folder: Path) -> tuple[Weights | None, str | None]:
-    """Return how to read the weights of a checkpoint, and their names; or why that cannot be."""
+def _try_to_find(find: Callable[[int, int], Weights], step: int, last: int) -> tuple[Weights | None, str | None, bool]:
+    """Return weights, or why there are none, and whether they may be there all the same; nothing is raised."""
     try:
-        checkpoint.verify(folder)
-        reader = checkpoint.Reader(folder)
+        return find(step, last), None, False
+    except checkpoint.UnreadableError as error:
+        return None, str(error), True
     except CheckpointError as error:
-        return None, str(error)
-    return (reader.read, reader.keys(MODEL_PREFIX)), None
+        return None, str(error), False
+    except Exception as error:  # the other ranks wait for this one's answer
+        return None, f"{type(error).__name__}: {error}", True
+
+
+def _weights_in(folder: Path) -> Weights:
+    """Return how to read the weights of a checkpoint, and their names.
+
+    Raises:
+        CheckpointError: It is missing or damaged.
+    """
+    checkpoint.verify(folder)
+    reader = checkpoint.Reader(folder)
+    return reader.read, reader.keys(MODEL_PREFIX)
 
 
 def best_folder(checkpoints: Path, step: int) -> Path:

@@ -209,6 +209,6 @@ def group_by_of(run: Path | None) -> str | None:
     """Return the column by which a run kept rows together, so that training on both can do so again."""
     if run is None:
         return None
-    split = records.read_json(run / records.RUN_FILE)["config"]["data"].get("split") or {}
+    split = records.read_run(run)["config"]["data"].get("split") or {}
     found: str | None = split.get("group_by")
     return found

@@ -18,7 +18,7 @@ from paratune.data.duplicates import text_hashes
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import read_samples, selector_of
 from paratune.errors import CheckpointError, DataError, MissingDependency
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_run
 
 Hashes = npt.NDArray[np.uint64]
 UNREADABLE = (DataError, MissingDependency, OSError)
@@ -46,7 +46,7 @@ def seen_texts(run: Path | None) -> dict[str, Seen]:
     if run is None:
         reason = "it is not a run, so what it was trained and chosen with is not known"
         return {name: Seen(nothing, reason) for name in ("train", "validation", "test")}
-    record = read_json(run / RUN_FILE)
+    record = read_run(run)
     try:
         about = {name: each for name, each in record["data"].items() if each is not None}
         data, task = Data.model_validate(record["config"]["data"]), record["config"]["task"]

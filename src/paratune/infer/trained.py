@@ -39,7 +39,7 @@ from paratune.models.load import load_config, load_tokenizer
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import recipe_of
 from paratune.tasks.protocol import Recipe
@@ -251,7 +251,7 @@ def _model_folder(target: str) -> str:
         return target
     folder = path / MODEL_FOLDER
     if not folder.is_dir():
-        record = read_json(path / RUN_FILE)
+        record = read_run(path)
         if isinstance(record, dict) and record.get("kind") == "probe":
             raise CheckpointError(f"{target} is a probe, of which no model is saved: train the whole run")
         raise CheckpointError(f"{target} is a run without a model: it is not finished; go on with it by --resume")

@@ -44,7 +44,8 @@ def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callab
     path = folder / "model.safetensors"
     if not (path.is_file() and (folder / TASK_FILE).is_file()):
         raise CheckpointError(f"{folder} does not hold all weights in one file")
-    if read_json(folder / TASK_FILE).get("kept_step") != step:
+    record = read_json(folder / TASK_FILE)
+    if not isinstance(record, dict) or record.get("kept_step") != step:
         raise CheckpointError(f"{folder} is not of step {step}")
     check_files(folder)
     file: Any = safe_open(path, framework="pt")

@@ -72,7 +72,8 @@ class DeepSpeedStrategy:
         # Stage 3 puts another function in its place, for all models of the process.
         self._until_close.callback(setattr, functional, "linear", functional.linear)
         # DeepSpeed makes its weights in fp32 of those in 16 bits; a run is to begin with what was loaded.
-        loaded = {f"model/{name}": p.detach() for name, p in model.named_parameters()}
+        named = model.named_parameters() if self._options.keeps_16_bits else ()
+        loaded = {f"model/{name}": p.detach() for name, p in named}
         self._model = whole.place(model, self._device)
         self._runner = _UnderAutocast(model, self._precision, self._device)
         optimizer = make_optimizer(model.named_parameters())

@@ -58,7 +58,9 @@ class EngineScale:
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint has to hold, by name."""
-        return {f"{PREFIX}{name}": torch.tensor(float(getattr(self._scaler, name))).double() for name in _FIELDS}
+        return {
+            f"{PREFIX}{name}": torch.tensor(float(getattr(self._scaler, name)), dtype=torch.float64) for name in _FIELDS
+        }
 
     def load(self, name: str, value: Tensor) -> None:
         """Take over one value of `state`; others are not known here, and left."""

@@ -45,7 +45,8 @@ class GradientWatch:
         self._handles.clear()
 
     def _see(self, gradient: Tensor) -> None:
-        self._norms.append(torch.linalg.vector_norm(gradient.detach()))
+        wide = torch.promote_types(gradient.dtype, torch.float32)  # in 16 bits a norm is rounded, or infinite
+        self._norms.append(torch.linalg.vector_norm(gradient.detach(), dtype=wide))
 
 
 class UnshardedWatch(GradientWatch):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from paratune.config.glue import GLUE
 from paratune.errors import CheckpointError
-from paratune.records import RUN_FILE, is_finished, predictions_file, read_json
+from paratune.records import RUN_FILE, is_finished, predictions_file, read_run
 from paratune.submission.tables import TABLES, Predicted
 
 
@@ -23,7 +23,7 @@ def of_run(folder: Path) -> dict[str, Predicted]:
         raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}")
     if not is_finished(folder):
         raise CheckpointError(f"{folder} is not finished; go on with it by --resume")
-    record = read_json(folder / RUN_FILE)
+    record = read_run(folder)
     try:
         task, data = record["task"].get("glue"), record["data"]
         data = {name: about for name, about in data.items() if about is not None}

@@ -98,7 +98,7 @@ def test_an_interrupted_stage_goes_on(tmp_path):
     for name in ("stage.json", "counts-00001.json"):
         (tmp_path / "a" / name).unlink()
     (tmp_path / "a" / "part-00001.parquet").write_bytes(b"torn")
-    (tmp_path / "a" / ".part-00001.parquet.1.tmp").write_bytes(b"torn")
+    (tmp_path / "a" / ".part-00001.parquet.99999999.tmp").write_bytes(b"torn")
     assert run_stage(stage(tmp_path / "a", marked), inputs, workers=1, display=DISPLAY) == whole
     assert files(tmp_path / "a") == before
     assert sorted(path.name[0] for path in marks.iterdir()) == ["0", "1", "1", "2"]

@@ -295,3 +295,18 @@ def test_models_of_any_kind_are_kept(tmp_path: Path):
     reader = checkpoint.Reader(tmp_path / "checkpoints" / "step_000002")
     assert torch.equal(reader.read("model/hidden.weight"), bench.model.hidden.weight)
     assert torch.equal(reader.read("model/seen"), bench.model.seen)
+
+
+def test_a_best_snapshot_that_cannot_be_read_just_now_is_not_given_up(bench: Kept, monkeypatch: pytest.MonkeyPatch):
+    progress = Progress()
+    bench.with_scores([0.5, 0.9, 0.4, 0.3, 0.2], tiny_run_config()).run(progress)
+
+    def refuse(path: Path) -> str:
+        raise OSError(116, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("paratune.checkpoint.file_sha256", refuse)
+        with pytest.raises(CheckpointError, match="Stale file handle"):
+            bench.keeper.load_best(progress)
+    assert progress.best is not None
+    assert bench.keeper.load_best(progress) == 2

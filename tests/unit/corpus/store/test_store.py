@@ -241,8 +241,8 @@ def test_an_interrupted_export_is_made_again(tmp_path):
     made(tmp_path)
     before = content(tmp_path / "6_store")
     (tmp_path / "6_store/stage.json").unlink()
-    shutil.move(tmp_path / "6_store/texts", tmp_path / "6_store/.texts.77.tmp")
-    (tmp_path / "6_store/corpus.duckdb").rename(tmp_path / "6_store/.corpus.duckdb.77.tmp")
+    shutil.move(tmp_path / "6_store/texts", tmp_path / "6_store/.texts.99999999.tmp")
+    (tmp_path / "6_store/corpus.duckdb").rename(tmp_path / "6_store/.corpus.duckdb.99999999.tmp")
     made(tmp_path)
     after = content(tmp_path / "6_store")
     assert {name for name in after if "duckdb" not in name} == {name for name in before if "duckdb" not in name}
