@@ -9,6 +9,7 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
+from paratune import working_linear
 from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
@@ -65,8 +66,10 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
     assert found.at == "backward"
 
 
-def test_working_copies_of_weights_are_there_all_along() -> None:
+def test_working_copies_of_weights_are_there_all_along(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
+    # `Kernels` stands in for autocast here.
+    monkeypatch.setattr(working_linear, "_is_under_autocast", lambda x: True)
     # Attention that drops something is written out on a CPU, in other dtypes than on the meta device.
     small = config(attention_probs_dropout_prob=0.0)
     hf = transformers.AutoModelForSequenceClassification.from_config(small)
