@@ -102,15 +102,19 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def delete_remains(folder: Path) -> None:
+def delete_remains(folder: Path, *, is_locked: bool = False) -> None:
     """Delete what killed processes left under temporary names in a folder.
 
     A folder that was moved aside to be replaced, and was not, gets its name back. What processes of this machine that
     still run are writing stays, and subfolders with other names are not searched.
+
+    Args:
+        folder: Where to look.
+        is_locked: Whether a lock keeps all others from writing there: then a process that still runs is about to end.
     """
     for path in folder.glob(f".*{SUFFIX}"):
         name, _, number = path.name.removesuffix(SUFFIX).removesuffix(OLD).rpartition(".")
-        if number.isdigit() and int(number) != os.getpid() and Path(f"/proc/{number}").exists():
+        if not is_locked and number.isdigit() and int(number) != os.getpid() and _is_running(number):
             continue
         if path.name.endswith(f"{OLD}{SUFFIX}"):
             _settle(path, path.with_name(name.removeprefix(".")))
@@ -119,6 +123,15 @@ def delete_remains(folder: Path) -> None:
         else:
             with suppress(OSError):
                 path.unlink()
+
+
+def _is_running(number: str) -> bool:
+    """Say whether a process of this machine runs; one that has ended and that nobody has waited for does not."""
+    try:
+        state = Path("/proc", number, "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in ("Z", "X")
 
 
 def _settle(previous: Path, folder: Path) -> None:

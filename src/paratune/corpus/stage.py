@@ -198,7 +198,7 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
         raise CheckpointError(f"{stage.folder} holds other files; choose another work")
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
-            delete_remains(stage.folder)
+            delete_remains(stage.folder, is_locked=True)
             return
         log.info("%s: the settings or the input are not what they were; made anew", stage.name)
         _empty(stage.folder, keep)

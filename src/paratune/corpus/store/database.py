@@ -91,7 +91,7 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
     """
     # What the tables took of memory goes back to the system before DuckDB takes its own.
     pa.default_memory_pool().release_unused()
-    delete_remains(folder)
+    delete_remains(folder, is_locked=True)
     with replace_file(folder / FILE) as temporary:
         try:
             _write(temporary, documents, sentences, stages, FIRST_MEMORY)
