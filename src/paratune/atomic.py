@@ -2,7 +2,8 @@
 
 What is new is written beside its place under a temporary name, synchronized to the disk, and renamed; then the folder
 that holds it is synchronized, because a rename is kept by a power cut only after that. Temporary names begin with a dot
-and end with `.tmp`: a process that was killed leaves them, and the next command that writes there deletes them.
+and end with `.tmp`. A process that was killed leaves them. Run folders, checkpoints, corpus stages and the
+corpus database call `delete_remains` before they write; beside other outputs, such as a file of predictions, they stay.
 
 Floor 0: standard library only.
 

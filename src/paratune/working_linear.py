@@ -23,14 +23,11 @@ class WorkingLinear(nn.Linear):
     """May have the input in the lower dtype."""
 
     def forward(self, input: Tensor) -> Tensor:
-        shares = self.product is not None and self.product.copies is not None
-        if not (shares or self.copies) or not _is_under_autocast(input):
-            return super().forward(input)
-        if shares:
-            assert self.product is not None
-            return self.product.output(self, input)
-        if self.copies is not None:
-            return functional.linear(input if self.lowered is None else self.lowered.take(input), *self.copies)
+        if _is_under_autocast(input):
+            if self.product is not None and self.product.copies is not None:
+                return self.product.output(self, input)
+            if self.copies is not None:
+                return functional.linear(input if self.lowered is None else self.lowered.take(input), *self.copies)
         return super().forward(input)
 
 

@@ -21,7 +21,7 @@ from paratune.place import Place
 from paratune.precision import POLICIES
 from paratune.strategies import ddp, single
 from paratune.strategies.process_group import close_process_group, open_process_group
-from paratune.working_linear import LoweredOutput, WorkingLinear
+from paratune.working_linear import LoweredOutput, SharedProduct, WorkingLinear
 from paratune.working_weights import WorkingWeights
 
 CPU = torch.device("cpu")
@@ -327,6 +327,16 @@ def test_outputs_of_a_shared_product_may_be_changed_in_place(monkeypatch: pytest
     for one, other in zip(shared, run(), strict=True):
         # bf16 has 8 bits; AdamW's steps of 0.01 may go the other way where a gradient is nearly 0.
         torch.testing.assert_close(one, other, rtol=0.05, atol=0.03)
+
+
+def test_a_shared_product_is_computed_again_for_an_input_that_was_changed_in_place():
+    left, right = WorkingLinear(2, 2, bias=False), WorkingLinear(2, 2, bias=False)
+    product = SharedProduct([left, right])
+    product.copies = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), None
+    x = torch.tensor([[1.0, 3.0]])
+    assert product.output(left, x).tolist() == [[1.0, 3.0]]
+    x += 1
+    assert product.output(right, x).tolist() == [[4.0, 8.0]]
 
 
 def test_an_error_in_a_pass_leaves_the_parameters_in_place():
