@@ -134,7 +134,7 @@ def clip_and_step(
         working.mark_changed()
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     if norm is None:
-        norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
+        norm = _total_norm([p.grad for p in with_gradient if p.grad is not None])
     overflow, divisor = None, None
     if scaler is not None:
         norm, overflow = scaler.unscale(_gathered(norm))
@@ -145,6 +145,14 @@ def clip_and_step(
     _step(optimizer, with_gradient, divisor, overflow)
     optimizer.zero_grad(set_to_none=True)
     return _gathered(norm)
+
+
+def _total_norm(gradients: list[Tensor]) -> Tensor:
+    """As `torch.nn.utils.get_total_norm`, to the bit, without its search for groups where there is one group."""
+    kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
+    if len(kinds) == 1 and type(gradients[0]) is Tensor:
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return nn.utils.get_total_norm(gradients)
 
 
 def _step(

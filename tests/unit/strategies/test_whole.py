@@ -94,6 +94,14 @@ def test_clipping_is_that_of_torch(max_grad_norm: float | None):
     assert all(parameter.grad is None for parameter in ours.parameters())
 
 
+@pytest.mark.parametrize("dtypes", [[], [torch.float32] * 3, [torch.float64], [torch.float32, torch.float64]], ids=str)
+def test_norms_are_those_of_torch(dtypes: list[torch.dtype]):
+    gradients = [torch.randn(5, number + 1, dtype=dtype) for number, dtype in enumerate(dtypes)]
+    got, expected = whole._total_norm(gradients), nn.utils.get_total_norm(gradients)
+    assert torch.equal(got, expected)
+    assert got.dtype == expected.dtype
+
+
 @pytest.mark.parametrize("max_grad_norm", [0.05, 1e6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_fused_optimizer_clips_while_it_updates(max_grad_norm: float, dtype: torch.dtype):
