@@ -151,7 +151,8 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
     """As `torch.nn.utils.get_total_norm`, to the bit, without its search for groups where there is one group."""
     kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
     if len(kinds) == 1 and type(gradients[0]) is Tensor:
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        return norm
     return nn.utils.get_total_norm(gradients)
 
 
