@@ -179,7 +179,8 @@ def _groups(
 
 def _single_device(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Return the configurations that train on one device without a strategy for several."""
-    return [one for one in configurations if one.runs and one.runs[0].get(_KIND_IN_RECORD) == "single"]
+    measured = [one for one in configurations if one.runs and one.world_size == 1]
+    return [one for one in measured if one.runs[0].get(_KIND_IN_RECORD) == "single"]
 
 
 def _own(one: Configuration, is_of: Callable[[str], bool]) -> dict[str, Any]:

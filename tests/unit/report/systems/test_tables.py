@@ -135,6 +135,27 @@ def test_a_data_parallel_run_on_one_device_is_preferred_to_single(tmp_path: Path
     assert texts(scaling, "speed_up") == ["1.00", "2.00"]
 
 
+def test_nodes_make_tables_of_their_own(tmp_path: Path):
+    # One node with 2 and 4 devices, two nodes with 2 and 4: speed-up 1 and 1.6 on one, 1 and 1.25 on two.
+    nodes = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
+    sizes = Axis("nproc", "nproc", {"nproc-2": "2", "nproc-4": "4"}, keys=("nproc",))
+    step_ms = {(1, 2): 160.0, (1, 4): 100.0, (2, 2): 250.0, (2, 4): 200.0}
+
+    def number(values: Mapping[str, str]) -> int:
+        return int(values["nodes"].removeprefix("nodes-"))
+
+    folder = make_matrix(
+        tmp_path / "m",
+        (nodes, sizes),
+        lambda values: Made(step_ms=step_ms[number(values), size_of(values)], world_size=size_of(values), batch=64),
+        changes=lambda cell: replace(cell, num_nodes=number(cell.values)),
+    )
+    (table,) = scaling_tables(systems_of(folder))
+    assert texts(table, "of") == ["nodes 1", "nodes 1", "nodes 2", "nodes 2"]
+    assert texts(table, "num_devices") == ["2", "4", "2", "4"]
+    assert texts(table, "speed_up") == ["1.00", "1.60", "1.00", "1.25"]
+
+
 def test_both_rules_at_once_do_not_mix(tmp_path: Path):
     rule = Axis("batch", "batch", {"total": "total", "each": "each"}, keys=("batch.global", "batch.per_device"))
 
