@@ -249,7 +249,7 @@ def _as_found(run: Path, cell: CellRecord) -> CellRecord:
         record = records.read_run(run)
         last = record["sessions"][-1] if record["sessions"] else record
         given = given_environment(last, cell.environment)
-        found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given)
+        found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given, cell.num_nodes)
     except (CheckpointError, KeyError, TypeError, AttributeError):
         return cell
     return replace(cell, state="finished", reason=None, exit_code=None) if found == cell.fingerprint else cell

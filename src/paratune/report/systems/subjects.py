@@ -7,7 +7,7 @@ from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE
 from paratune.hardware.environment import UNSET
-from paratune.report.systems.configurations import ENV, NPROC, Configuration
+from paratune.report.systems.configurations import ENV, NODES, NPROC, Configuration
 
 _OFFLOAD = ("offload", "cpu_adam")
 KIND = "strategy.kind"
@@ -160,7 +160,7 @@ def _groups(
         configurations: Of the matrix.
         is_of: Says of a key whether it belongs to the subject.
         single_device: Runs of the strategy `single`, which join each group that has no member with one device and whose
-            other settings, apart from those of the strategy, are theirs.
+            other settings, apart from strategy and nodes, are theirs.
     """
     groups: dict[str, list[Configuration]] = {}
     for one in configurations:
@@ -168,13 +168,17 @@ def _groups(
             groups.setdefault(_canonical([one.is_probe, _rest(one, is_of)]), []).append(one)
     for group in groups.values():
         if all(member.world_size > 1 for member in group):
-            rest = _rest(group[0], lambda key: is_of(key) or is_strategy(key))
-            group[:0] = [
-                one
-                for one in single_device
-                if one.is_probe == group[0].is_probe and _rest(one, lambda key: is_of(key) or is_strategy(key)) == rest
-            ]
+            group[:0] = [one for one in single_device if _is_one_device_of(one, group[0], is_of)]
     yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _is_one_device_of(single: Configuration, other: Configuration, is_of: Callable[[str], bool]) -> bool:
+    """Return whether a run on one device has the settings of another one, apart from strategy and nodes."""
+
+    def is_left_out(key: str) -> bool:
+        return is_of(key) or is_strategy(key) or key == NODES
+
+    return single.is_probe == other.is_probe and _rest(single, is_left_out) == _rest(other, is_left_out)
 
 
 def _single_device(configurations: Sequence[Configuration]) -> list[Configuration]:
