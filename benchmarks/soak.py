@@ -94,4 +94,6 @@ def _with_killer() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # at the interpreter's end some of the libraries that were imported print what they leak

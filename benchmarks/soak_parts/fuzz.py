@@ -1,7 +1,7 @@
 """Readers are fed with files that Hypothesis draws: whole ones, and damaged copies of each.
 
 A batch is a process of its own: one that crashes or hangs in native code ends alone. Hypothesis draws the document and
-a seed for each damaged copy, and reduces what fails to a small example.
+a seed for each damaged copy; where a trial is repeated alone, it reduces what fails to a small example.
 """
 
 import faulthandler
@@ -115,7 +115,9 @@ def limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def feed(reader: Reader, seed: int, folder: Path, *, num_examples: int = EXAMPLES) -> tuple[int, list[Finding]]:
+def feed(
+    reader: Reader, seed: int, folder: Path, *, num_examples: int = EXAMPLES, reduces: bool = False
+) -> tuple[int, list[Finding]]:
     """Feed a reader in this process.
 
     Args:
@@ -123,6 +125,7 @@ def feed(reader: Reader, seed: int, folder: Path, *, num_examples: int = EXAMPLE
         seed: Of the draws.
         folder: For files; emptied for each input.
         num_examples: Documents.
+        reduces: Whether what fails is reduced to a small example, which takes minutes.
 
     Returns:
         Number of inputs, and what was found; trials in it are 0.
@@ -141,7 +144,7 @@ def feed(reader: Reader, seed: int, folder: Path, *, num_examples: int = EXAMPLE
         max_examples=num_examples,
         deadline=None,
         database=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, *((Phase.shrink,) if reduces else ())),
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
@@ -166,18 +169,16 @@ def feed(reader: Reader, seed: int, folder: Path, *, num_examples: int = EXAMPLE
     return count, []
 
 
-def run_batch(reader: Reader, number: int, seed: int, folder: Path) -> tuple[int, list[Finding]]:
+def run_batch(reader: Reader, number: int, seed: int, folder: Path, *, reduces: bool) -> tuple[int, list[Finding]]:
     """Feed a reader in a process of its own; return the inputs and what was found."""
     own = random.Random(f"{seed}/{reader.name}/{number}").randrange(1 << 32)
     folder.mkdir(parents=True, exist_ok=True)
     output, log = folder / f"{reader.name}.json", folder / f"{reader.name}.out"
 
     def work() -> None:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
+        warm.redirect_output(log)
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            count, findings = feed(reader, own, Path(place))
+            count, findings = feed(reader, own, Path(place), reduces=reduces)
         output.write_text(json.dumps([count, [[found.sort, found.text] for found in findings]]))
 
     output.unlink(missing_ok=True)

@@ -187,7 +187,7 @@ def make_run() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "world"
         folder.mkdir()
-        made = warm.fork(lambda: worlds.sentences(folder))
+        made = warm.fork(lambda: (warm.redirect_output(Path(place) / "made"), worlds.sentences(folder)))
         os.waitpid(made, 0)
         words = ("train", "c.yaml", "--set", "evaluate.every=epoch", "--set", "evaluate.steps=null")
         trained = warm.start(words, folder, {"PARATUNE_CACHE": f"{place}/cache"}, Path(place) / "log")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import killer, warm
+from . import jobs, killer, warm
 from .findings import DIFFERENCE, Count, Finding
 from .fuzz import Reader, run_batch
 from .kinds import KINDS, Kind
@@ -46,7 +46,7 @@ class _Turn:
 
 def names() -> list[str]:
     """Return all kinds: commands, then readers."""
-    return [kind.name for kind in KINDS] + [reader.name for reader in READERS]
+    return [kind.name for kind in KINDS] + [jobs.NAME] + [reader.name for reader in READERS]
 
 
 def run(
@@ -67,7 +67,9 @@ def run(
     """
     end = time.monotonic() + seconds
     turns = [_command(kind, seed, folder) for kind in KINDS if kind.name in chosen]
-    readers = [_reader(reader, seed, folder) for reader in READERS if reader.name in chosen]
+    if jobs.NAME in chosen:
+        turns.append(_jobs(seed, folder))
+    readers = [_reader(reader, seed, folder, trial is not None) for reader in READERS if reader.name in chosen]
     share = 1.0 if not turns else reading / (1 - reading) * sum(turn.share for turn in turns) / max(1, len(readers))
     for reader in readers:
         reader.share = share
@@ -92,6 +94,18 @@ def run(
     return sorted((turn.count for turn in turns), key=lambda count: order.index(count.kind))
 
 
+def _jobs(seed: int, folder: Path) -> _Turn:
+    count = Count(jobs.NAME, skipped=jobs.missing())
+    if count.skipped is not None:
+        print(f"{jobs.NAME}: not run: {count.skipped}", flush=True)
+
+    def take(number: int) -> tuple[int, int, list[Finding]]:
+        kills, findings = jobs.run_trial(number, seed, folder)
+        return kills, 0, findings
+
+    return _Turn(count, 1.0, take)
+
+
 def _command(kind: Kind, seed: int, folder: Path) -> _Turn:
     count = Count(kind.name, skipped=kind.missing)
     if kind.missing is not None:
@@ -112,10 +126,10 @@ def _command(kind: Kind, seed: int, folder: Path) -> _Turn:
     return _Turn(count, kind.share, take)
 
 
-def _reader(reader: Reader, seed: int, folder: Path) -> _Turn:
+def _reader(reader: Reader, seed: int, folder: Path, reduces: bool) -> _Turn:
     def take(number: int) -> tuple[int, int, list[Finding]]:
         reader.prepare()
-        inputs, findings = run_batch(reader, number, seed, folder)
+        inputs, findings = run_batch(reader, number, seed, folder, reduces=reduces)
         return 0, inputs, findings
 
     return _Turn(Count(reader.name), 1.0, take)

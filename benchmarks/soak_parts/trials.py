@@ -77,9 +77,10 @@ def refer(kind: Kind, folder: Path, has_killer: bool) -> Reference:
     """
     world, copy = folder / "world", folder / "reference"
     world.mkdir(parents=True)
-    pid = warm.fork(lambda: kind.prepare(world))
+    log = folder / "prepare.out"
+    pid = warm.fork(lambda: (warm.redirect_output(log), kind.prepare(world)))
     if os.waitpid(pid, 0)[1] != 0:
-        raise RuntimeError(f"{kind.name}: its files could not be made")
+        raise RuntimeError(f"{kind.name}: its files could not be made: {log.read_text('utf-8', 'replace')[-2000:]}")
     if kind.before:
         _must_end_well(kind, attempt(kind.before, world, None, 600.0))
     shutil.copytree(world, copy, symlinks=True)

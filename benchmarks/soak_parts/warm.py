@@ -105,6 +105,13 @@ def _exit_code(work: Callable[[], object]) -> int:
     return code
 
 
+def redirect_output(path: Path) -> None:
+    """Send what this process prints to a file, which is emptied first."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    _redirect(file, 2)
+
+
 def run_paratune(words: Sequence[str]) -> None:
     """Run the command line in this process, which has to be a new one."""
     sys.argv = ["paratune", *words]
