@@ -28,7 +28,7 @@ import json, signal, sys
 from pathlib import Path
 from soak_parts import killer, trials, warm
 from soak_parts.kinds import Kind
-from paratune.atomic import write_text
+from paratune.base.atomic import write_text
 
 def torn(words):
     Path("out").write_text("0123456789")
