@@ -147,6 +147,7 @@ def feed(
         phases=(Phase.generate, *((Phase.shrink,) if reduces else ())),
         suppress_health_check=list(HealthCheck),
         print_blob=False,
+        report_multiple_bugs=False,
     )
     @given(reader.documents, st.lists(st.integers(0, 1 << 32), min_size=COPIES, max_size=COPIES))
     def inputs(document: Any, seeds: list[int]) -> None:
