@@ -139,7 +139,7 @@ KINDS: tuple[Kind, ...] = (
     _use("predict", ("predict", "runs/c", *_OUTPUT), _rows, before=_TRAIN, leaves=(".out.*",)),
     _use(
         "pseudo-label",
-        ("pseudo-label", "runs/c", *_OUTPUT, "--threshold", "0.5"),
+        ("pseudo-label", "runs/c", *_OUTPUT, "--threshold", "0.501"),
         _rows,
         before=_TRAIN,
         leaves=(".out.*",),
