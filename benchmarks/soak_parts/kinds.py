@@ -116,7 +116,16 @@ KINDS: tuple[Kind, ...] = (
         share=0.5,
         missing=None if find_spec("deepspeed") else "the extra deepspeed is not installed",
     ),
-    Kind("sweep", ("sweep", "m.yaml"), ("--retry-failed",), worlds.matrix, _matrix_result, 2.0, (1,)),
+    Kind(
+        "sweep",
+        ("sweep", "m.yaml"),
+        ("--retry-failed",),
+        worlds.matrix,
+        _matrix_result,
+        share=2.0,
+        allowed=(1,),
+        leaves=("runs/m/report/*",),
+    ),
     _use(
         "certify",
         ("certify", "c.yaml", "--strategies", "ddp", "--steps", "2"),
@@ -139,12 +148,12 @@ KINDS: tuple[Kind, ...] = (
     _use("predict", ("predict", "runs/c", *_OUTPUT), _rows, before=_TRAIN, leaves=(".out.*",)),
     _use(
         "pseudo-label",
-        ("pseudo-label", "runs/c", *_OUTPUT, "--threshold", "0.501"),
+        ("pseudo-label", "runs/c", *_OUTPUT, "--threshold", "0.5001"),
         _rows,
         before=_TRAIN,
         leaves=(".out.*",),
     ),
-    _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN, leaves=("out/.*",)),
+    _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN, leaves=("out/*",)),
     _use("bundle", _BUNDLE, _bundle_result, leaves=(".b.tar.*",)),
     _use("unbundle", ("unbundle", "b.tar", "-d", "exp"), _unbundled, before=_BUNDLE),
 )
