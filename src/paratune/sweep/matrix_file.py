@@ -30,7 +30,9 @@ class MatrixFile:
         """Note what is wrong with a key."""
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        self.problems.append(Problem(message, place=self.places.get(key, Place(self.label, 1))))
+        self.problems.append(
+            Problem(message, place=self.places.get(key, Place(self.label, 1)), code="sweep.matrix_file")
+        )
 
     def text(self, found: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default where there is none or it is something else."""

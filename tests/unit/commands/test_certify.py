@@ -147,7 +147,7 @@ def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
 
     def run(loaded: Any, each: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
         if precision is not None and refused:
-            raise ConfigError("fp16 is for GPUs")
+            raise ConfigError("fp16 is for GPUs", code="config.invalid_value")
         return part
 
     about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}

@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_refused(tmp_path, changed, said):
 def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
     def absent(module, *, extra):
         if module == "ray":
-            raise MissingDependency(f"{module} of {extra}")
+            raise MissingDependency(f"{module} of {extra}", code="dependency.missing")
 
     monkeypatch.setattr(corpus_executor, "require_installed", absent)
     with pytest.raises(MissingDependency, match="ray of ray"):

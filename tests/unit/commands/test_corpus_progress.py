@@ -54,7 +54,7 @@ def test_the_page_follows_the_files(tmp_path):
 
 def test_what_stopped_it_is_said(tmp_path):
     with pytest.raises(DataError), ProgressPage(tmp_path, STAGES):
-        raise DataError("part-00000.parquet is damaged")
+        raise DataError("part-00000.parquet is damaged", code="data.empty")
     assert "stopped: part-00000.parquet is damaged" in (tmp_path / PAGE).read_text()
 
 

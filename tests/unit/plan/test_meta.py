@@ -65,7 +65,7 @@ def test_what_the_user_has_to_mend_is_raised_at_once() -> None:
 
     def run() -> None:
         tried.append(1)
-        raise ConfigError("train.activation_checkpointing: 9")
+        raise ConfigError("train.activation_checkpointing: 9", code="config.invalid_value")
 
     with pytest.raises(ConfigError, match="9"):
         meta.on_meta(run)

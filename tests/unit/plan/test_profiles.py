@@ -66,7 +66,9 @@ def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.Monke
     assert found.why_approximate == "RuntimeError: Cannot call numel() on tensor with symbolic sizes"
 
     def wrong(*args: Any, **options: Any) -> Any:
-        raise ConfigError("train.activation_checkpointing: 9 is more than the 2 blocks of this model")
+        raise ConfigError(
+            "train.activation_checkpointing: 9 is more than the 2 blocks of this model", code="config.invalid_value"
+        )
 
     monkeypatch.setattr(profiles_module, "profile", wrong)
     with pytest.raises(ConfigError, match="9 is more than"):
