@@ -1,0 +1,134 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from paratune import errors
+from paratune.errors import (
+    CheckpointError,
+    ConfigError,
+    Fault,
+    MissingDependency,
+    ParatuneError,
+    did_you_mean,
+    require,
+    require_installed,
+)
+
+FAMILY = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, ParatuneError)]
+
+
+def test_each_error_is_a_builtin_too():
+    builtin = {cls.__name__: cls.__mro__[2].__name__ for cls in FAMILY if len(cls.__bases__) == 2}
+    assert builtin == {
+        "ConfigError": "ValueError",
+        "DataError": "ValueError",
+        "CheckpointError": "OSError",
+        "LaunchError": "RuntimeError",
+        "MissingDependency": "ImportError",
+        "NotFiniteError": "ArithmeticError",
+        "OutOfMemory": "MemoryError",
+    }
+
+
+@pytest.mark.parametrize("cls", FAMILY)
+def test_an_error_has_a_message_a_code_and_facts(cls):
+    error = cls("x.yaml: line 3", code="config.syntax", path=Path("x.yaml"), line=3)
+    assert str(error) == "x.yaml: line 3"
+    assert error.code == "config.syntax"
+    assert error.codes == ("config.syntax",)
+    assert error.facts == {"path": Path("x.yaml"), "line": 3}
+    assert error.text() == "x.yaml: line 3  [config.syntax]"
+
+
+FAULTS = (Fault("config.required", "data.train is required", {"line": 2}), Fault("config.no_effect", "no effect"))
+
+
+def test_an_error_that_lists_faults_shows_the_code_of_each():
+    error = ConfigError("x.yaml: 2 problems", code="config.required", faults=FAULTS)
+    assert str(error) == "x.yaml: 2 problems\n  data.train is required\n  no effect"
+    assert error.codes == ("config.required", "config.no_effect")
+    assert error.facts == {"line": 2}
+    assert error.text().splitlines() == [
+        "x.yaml: 2 problems",
+        "  data.train is required  [config.required]",
+        "  no effect  [config.no_effect]",
+    ]
+
+
+@pytest.mark.parametrize("faults", [(), FAULTS])
+def test_an_error_from_a_process_pool_keeps_its_codes_and_facts(faults):
+    error = CheckpointError("damaged", code="run.damaged", faults=faults, **({} if faults else {"path": "x"}))
+    rebuild, arguments = error.__reduce__()
+    copy = rebuild(*arguments)
+    assert (type(copy), str(copy), copy.code, copy.faults) == (CheckpointError, str(error), error.code, error.faults)
+
+
+def test_each_kind_of_error_has_its_own_exit_code():
+    codes = [cls.exit_code for cls in FAMILY]
+    assert len(set(codes)) == len(codes)
+    # 1 and 2 and up to 125 are the program's; a shell uses 126 to 128, and 128 + n for a signal.
+    assert all(0 < code < 126 for code in codes)
+
+
+def test_the_page_of_exit_codes_is_complete():
+    page = (Path(__file__).parents[3] / "docs" / "exit_codes.md").read_text()
+    documented = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `?(\w+)`? \|", page, re.MULTILINE)}
+    constants = {value: name for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert {code for code in documented if code < 128} == set(constants)
+    for cls in FAMILY:
+        if cls is not ParatuneError:
+            assert documented[cls.exit_code] == cls.__name__
+
+
+def test_require_gives_the_package():
+    assert require("json", extra="demo").dumps([]) == "[]"
+
+
+def test_require_names_the_package_and_the_extra():
+    with pytest.raises(MissingDependency, match=r"no_such_package is not installed .*pip install 'paratune\[plots\]'"):
+        require("no_such_package", extra="plots")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("learning_rte", "; did you mean learning_rate?"),
+        ("LEARNING_RATE", "; did you mean learning_rate?"),
+        ("acuracy", "; did you mean Accuracy?"),
+        ("zzz", ""),
+        ("", ""),
+    ],
+)
+def test_did_you_mean(word, expected):
+    assert did_you_mean(word, ["learning_rate", "warmup_steps", "Accuracy"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("fp16", ["fp32", "fp64"], ""),
+        ("bf61", ["bf16"], ""),
+        ("dpp", ["single", "ddp"], "; did you mean ddp?"),
+        # Suffixes are alike in all files of a kind.
+        ("nofile.csv", ["hostile.csv"], ""),
+        ("d.yaml", ["c.yaml"], ""),
+        ("dota.csv", ["data.csv", "data.tsv"], "; did you mean data.csv?"),
+        ("data.tvs", ["data.csv", "data.tsv"], "; did you mean data.tsv?"),
+        ("step_000100", ["step_000200", "step_000300"], ""),
+        ("tuor-2", ["tour-1", "tour-2"], "; did you mean tour-2?"),
+        ("tex", ["text1"], "; did you mean text1?"),
+    ],
+)
+def test_did_you_mean_is_sure(word, known, expected):
+    assert did_you_mean(word, known) == expected
+
+
+def test_did_you_mean_nothing():
+    assert did_you_mean("x", []) == ""
+
+
+def test_a_package_that_is_missing_is_told_without_importing_it():
+    require_installed("antigravity", extra="fun")  # importing it would open a browser
+    with pytest.raises(MissingDependency, match=r"absent_package is not installed.*paratune\[fun\]"):
+        require_installed("absent_package", extra="fun")
