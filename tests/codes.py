@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import paratune
 from paratune import errors
 
-SOURCE = Path(errors.__file__).parent
+SOURCE = Path(paratune.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
 CODE = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
 EXIT_CODES = {
