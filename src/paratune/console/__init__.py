@@ -171,7 +171,7 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text, code = super().format(record), getattr(record, "code", None)
-        return plain_lines(text if code is None else f"{text}  [{code}]")
+        return plain_lines(text if code is None else Fault(code, text).text())
 
 
 class _Warnings(logging.Handler):

@@ -51,8 +51,9 @@ class Fault:
         return {"code": self.code, "message": self.message, "facts": dict(self.facts)}
 
     def text(self) -> str:
-        """Return the message and its code, as a terminal shows them."""
-        return f"{self.message}  [{self.code}]"
+        """Return the message as a terminal shows it, with the code at the end of its first line."""
+        first, newline, rest = self.message.partition("\n")
+        return f"{first}  [{self.code}]{newline}{rest}"
 
 
 class ParatuneError(Exception):

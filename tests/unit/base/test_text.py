@@ -43,4 +43,4 @@ def test_an_error_does_not_act_in_the_terminal(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == EXIT_DATA
-    assert capsys.readouterr().err == "error: data.csv lacks a column (it has: \\x1b[2J)\n  second line  [data.empty]\n"
+    assert capsys.readouterr().err == "error: data.csv lacks a column (it has: \\x1b[2J)  [data.empty]\n  second line\n"

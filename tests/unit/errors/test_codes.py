@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from tests.codes import rows, sites, uncoded_warnings
+from errors_page import rows, sites, uncoded_warnings
 
 ROWS = {row.code: row for row in rows()}
 SITES = list(sites())

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,12 +46,20 @@ class Row(NamedTuple):
     remedy: str
 
 
+@cache
+def _calls() -> tuple[tuple[str, ast.Call], ...]:
+    return tuple(
+        (f"{path.relative_to(SOURCE)}:{node.lineno}", node)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
+
+
 def sites() -> Iterator[Site]:
     """Yield every code that is written in the source, with what it is the code of."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                yield from _of_call(node, f"{path.relative_to(SOURCE)}:{node.lineno}")
+    for place, call in _calls():
+        yield from _of_call(call, place)
 
 
 def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
@@ -66,11 +75,10 @@ def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
 
 def uncoded_warnings() -> Iterator[str]:
     """Yield the places of warnings that are logged without a code."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            is_warning = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "warning"
-            if is_warning and not any(keyword.arg == "extra" for keyword in node.keywords):
-                yield f"{path.relative_to(SOURCE)}:{node.lineno}"
+    for place, call in _calls():
+        is_coded = any(keyword.arg == "extra" for keyword in call.keywords)
+        if getattr(call.func, "attr", "") == "warning" and not is_coded:
+            yield place
 
 
 def rows() -> list[Row]:
