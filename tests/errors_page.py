@@ -19,7 +19,7 @@ EXIT_CODES = {
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and hasattr(kind, "exit_code")
     },
-    **dict.fromkeys(("Problem", "add"), errors.EXIT_CONFIG),
+    **dict.fromkeys(("Problem", "add", "Fault"), errors.EXIT_CONFIG),
     "Unavailable": errors.EXIT_DATA,
     "TooLarge": errors.EXIT_DATA,
     "UnreadableError": errors.EXIT_CHECKPOINT,
