@@ -28,3 +28,15 @@ def check_code(error: ParatuneError, code: str, *values: object, **facts: object
     assert [value for value in values if str(value) not in str(error)] == [], error.text()
     found = [{name: fault.facts.get(name) for name in facts} for fault in error.faults if fault.code == code]
     assert facts in found
+
+
+def check_shown(output: str, code: str, *values: object) -> None:
+    """Hold what a command printed to the code of an error or warning, and to the values of its message."""
+    assert f"[{code}]" in output, output
+    assert [value for value in values if str(value) not in output] == [], output
+
+
+def check_logged(caplog: pytest.LogCaptureFixture, code: str, *values: object) -> None:
+    """Hold the log to one warning with this code, whose message has the values."""
+    (record,) = [record for record in caplog.records if getattr(record, "code", None) == code]
+    assert [value for value in values if str(value) not in record.getMessage()] == [], record.getMessage()

@@ -62,7 +62,7 @@ def search_command(
 ) -> int:
     """Print where words stand in a corpus; return the exit code."""
     if limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit")
+        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit", value=limit)
     work = work_of(path)
     with naming_damage(work):
         found = search(work, asked, wanted, is_regex=is_regex, limit=limit)

@@ -56,7 +56,7 @@ def compare_command(names: Sequence[str], sources: Sequence[str], *, column: str
     if len(set(names)) < len(names):
         raise ConfigError("a tokenizer is named twice; name each once", code="cli.named_twice")
     if limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit")
+        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit", value=limit)
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():

@@ -5,11 +5,12 @@ import pyarrow.parquet as pq
 import pytest
 from archive import write_warc
 from filelock import FileLock
+from raised import raises_code
 
 from paratune.commands.corpus import STAGES, corpus_command
 from paratune.commands.corpus_look import sample_command
 from paratune.corpus.store.look import Wanted
-from paratune.errors import CheckpointError, ConfigError
+from paratune.errors import CheckpointError
 from paratune.records import read_json
 
 FOLDERS = ["1_index", "2_fetch", "3_extract", "4_clean", "5_sentences", "6_store"]
@@ -61,7 +62,7 @@ def test_one_stage_is_made_anew(config, tmp_path, capsys):
 
 def test_of_two_commands_in_one_folder_one_is_refused(config, tmp_path):
     (tmp_path / "work").mkdir()
-    with FileLock(tmp_path / "work/lock"), pytest.raises(CheckpointError, match="work is in use by another process"):
+    with FileLock(tmp_path / "work/lock"), raises_code("run.in_use"):
         corpus_command(config, only=None, workers=None, as_json=True)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["lock"]
     assert corpus_command(config, only="index", workers=None, as_json=True) == 0
@@ -71,7 +72,7 @@ def test_of_two_commands_in_one_folder_one_is_refused(config, tmp_path):
     ("only", "missing"), [("fetch", "index"), ("extract", "fetch"), ("clean", "extract"), ("store", "clean")]
 )
 def test_a_stage_that_is_run_too_early_names_the_one_before(config, only, missing):
-    with pytest.raises(CheckpointError, match=rf"stage {missing} is not finished \(.*CONFIG --only {missing} first"):
+    with raises_code("corpus.not_finished", f"--only {missing}", name=missing):
         corpus_command(config, only=only, workers=None, as_json=True)
 
 
@@ -85,9 +86,7 @@ def test_a_damaged_record_is_named_with_what_to_do(config, tmp_path, record, dam
     path.write_text(damage)
     (tmp_path / "work/5_sentences/stage.json").unlink()  # so that begun.json is read
     deleted = path.parent if path.name == "begun.json" else path
-    with pytest.raises(
-        CheckpointError, match=rf"{path} is damaged: .*; delete {deleted}, and the same command"
-    ) as said:
+    with raises_code("corpus.damaged", path, deleted) as said:
         corpus_command(config, only=None, workers=None, as_json=True)
     assert "\n" not in str(said.value)
     shutil.rmtree(deleted) if deleted.is_dir() else deleted.unlink()
@@ -106,7 +105,7 @@ def test_texts_keep_their_lines_where_there_is_no_terminal(config, tmp_path, cap
 
 
 def test_a_stage_that_there_is_not_is_named(config):
-    with pytest.raises(ConfigError, match="--only sentence: there is no such stage; did you mean sentences"):
+    with raises_code("cli.unknown_name", "--only", "sentences"):
         corpus_command(config, only="sentence", workers=None, as_json=True)
 
 

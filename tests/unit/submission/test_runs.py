@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from raised import raises_code
 
-from paratune.errors import CheckpointError, DataError
+from paratune.errors import CheckpointError
 from paratune.submission.runs import of_run
 from paratune.submission.tables import write
 
@@ -38,7 +39,7 @@ def test_a_run_of_mnli_gives_three_tables(tmp_path):
 
 def test_rows_that_were_dropped_are_missing(tmp_path):
     found = of_run(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
-    with pytest.raises(DataError, match=r"2 of 5 rows have no prediction: 3, 4 "):
+    with raises_code("submission.rows", "2 of 5", "3", "4"):
         write("RTE.tsv", found["RTE.tsv"])
 
 

@@ -44,6 +44,8 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
     try:
         read = {".txt": _lines, ".json": _squad}.get(kind, _cells)
         yield from read(path, kind, columns)
+    except DataError:
+        raise
     except (OSError, EOFError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
