@@ -8,6 +8,7 @@ import threading
 import pytest
 from corpus_documents import extracted
 from patience import wait_for
+from raised import check_logged
 
 from paratune.commands.corpus_progress import PAGE, ProgressPage
 from paratune.commands.corpus_report import write_report
@@ -62,7 +63,7 @@ def test_a_page_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     (tmp_path / PAGE).mkdir()
     with caplog.at_level(logging.WARNING, "paratune"), ProgressPage(tmp_path, STAGES, every_s=0.01):
         threading.Event().wait(0.1)
-    assert caplog.text.count("progress.html is not written any more") == 1
+    check_logged(caplog, "corpus.page_not_written", "progress.html")
 
 
 def test_the_report_is_the_same_each_time(tmp_path):

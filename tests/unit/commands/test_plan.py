@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 from tiny import tiny_config, tiny_tokenizer
 from transformers import RobertaConfig
 
@@ -149,7 +149,7 @@ def test_a_published_model_is_planned_without_its_files(
     # Word and position embeddings, a layer norm, a layer of 7,087,872, and the head: 768 x 768 and 768 x 2 with biases.
     encoder = (30522 + 512 + 2) * 768 + 7_087_872
     assert found["options"][0]["memory"]["terms"]["weights"] == 4 * (encoder + 768 * 769 + 2 * 769)
-    assert "planned with the published shape of distilbert-base-uncased: model: " in caplog.text
+    check_logged(caplog, "plan.published_shape", "distilbert-base-uncased")
     with raises_code("model.cannot_load"):
         planned("model.name=someone/bert", **options)
 

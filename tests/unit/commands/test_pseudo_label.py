@@ -5,7 +5,7 @@ import hashlib
 import json
 
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 from tiny import tiny_model
 
 from paratune.commands import pseudo_label
@@ -78,7 +78,7 @@ def test_the_output_is_what_a_training_reads_and_the_record_counts_every_row(tmp
 
 def test_a_class_that_no_kept_row_has_is_warned_of(tmp_path, texts, caplog):
     label([model(tmp_path / "a")], texts, tmp_path / "made.csv", limit=1)
-    assert "texts.csv: no kept row has the label" in caplog.text
+    check_logged(caplog, "pseudo_label.class_empty", "texts.csv")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import tiny
 import transformers
 from patience import PATIENCE_S
-from raised import raises_code
+from raised import check_logged, raises_code
 from tiny import tiny_tokenizer
 
 import paratune.data.tokens as tokens_module
@@ -192,7 +192,7 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
     with caplog.at_level(logging.WARNING):
         again = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     assert rows_of(again) == expected
-    assert f"cached tokens in {folder} are damaged" in caplog.text
+    check_logged(caplog, "data.cache_damaged", folder)
 
 
 def test_offsets_that_do_not_fit_are_refused(tmp_path):

@@ -4,7 +4,6 @@ from raised import raises_code
 from torch import nn
 
 from paratune.config.sections import Config
-from paratune.errors import ConfigError
 from paratune.precision import POLICIES, precision_policy
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -97,8 +96,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("name", ["bf16", "tf32"])
 def test_bf16_and_tf32_are_refused_on_a_gpu_that_has_none(gpu, name: str):
     gpu("Tesla T4", (7, 5))
-    said = f"precision: {name} needs a GPU of compute capability 8.0 or newer; Tesla T4 has 7.5: use precision: fp32"
-    with pytest.raises(ConfigError, match=said):
+    with raises_code("precision.device", f"precision: {name}", "8.0", "Tesla T4", "7.5", "precision: fp32"):
         precision_policy(name, GPU, None)
     gpu("A100", (8, 0))
     assert precision_policy(name, GPU, []) == (POLICIES[name], None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, SUMMARY_FILE, write_run
@@ -322,7 +322,7 @@ def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Pa
     whole = (folder / RUN_FILE).read_bytes()
     (folder / RUN_FILE).write_bytes(whole[:100] + b"\xff" + whole[101:])
     check_same_run(folder, CONFIG)
-    assert str(folder / RUN_FILE) in caplog.text
+    check_logged(caplog, "run.copy_used", folder / RUN_FILE)
     with raises_code("run.other_configuration"):
         check_same_run(folder, {**CONFIG, "train": {"epochs": 3}})
     take(folder, "resume").release()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from raised import raises_code
+from raised import check_code, raises_code
 
 from paratune.commands.sweep_plan import show_plan
 from paratune.errors import CheckpointError
@@ -107,7 +107,7 @@ def test_what_the_matrix_has_changed_is_refused_by_name(finished: bool, matrix_f
     assert found.steps[0].changed == ("train.max_steps: 3 then, 5 now",)
     with pytest.raises(CheckpointError) as caught:
         check_unchanged(read_matrix(matrix_file), found.steps)
-    assert "runs/m holds 2 runs that" in str(caught.value)
+    check_code(caught.value, "sweep.changed", "runs/m", "2 runs")
     assert f"  {FIRST}:\n    train.max_steps: 3 then, 5 now\n" in str(caught.value)
     assert "    nproc: 2 then, 1 now" in str(caught.value)
     assert "--overwrite" in str(caught.value)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from raised import raises_code
+from raised import check_logged, raises_code
 from tiny import tiny_masked_lm, tiny_model, tiny_tokenizer
 
 from paratune.config.load import load_config
@@ -178,14 +178,14 @@ def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pyte
 def test_more_stages_than_layers_are_refused_before_the_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tiny_model(tmp_path / "model", num_layers=3)
     text = CONFIG.replace("{name: model}", f"{{name: {tmp_path / 'model'}}}")
-    for strategy, said in (
-        ("{kind: pipeline, stages: 4}", r"4 parts, and it has 3 blocks; set strategy\.stages to at most 3"),
-        ("{kind: pipeline, stages: 2, schedule: interleaved}", "2 with 2 chunks each cuts the model into 4 parts"),
-        ("{kind: pipeline, stages: 2, balance: [1, 3]}", "is 4 blocks together, and the model has 3"),
+    for strategy, values in (
+        ("{kind: pipeline, stages: 4}", ("4 parts", "3 blocks", "strategy.stages")),
+        ("{kind: pipeline, stages: 2, schedule: interleaved}", ("2 with 2 chunks", "4 parts")),
+        ("{kind: pipeline, stages: 2, balance: [1, 3]}", ("strategy.balance", "4 blocks", "3")),
     ):
         (tmp_path / "c.yaml").write_text(text.replace('{kind: "own:Strategy"}', strategy) + "device: cpu\n")
         monkeypatch.setattr(prepare, "_load", lambda *_: pytest.fail("the data was read"))
-        with pytest.raises(ConfigError, match=said):
+        with raises_code("strategy.stages", *values):
             prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=4, rank=0), None, None)
 
 
@@ -212,7 +212,7 @@ def test_what_a_task_makes_windows_of_is_not_called_rows(
         prepare.prepare(load_config(tmp_path / "c.yaml"), pair, stop, display)
     alone = SimpleNamespace(world_size=1, rank=0, local_rank=0)
     prepare.prepare(load_config(tmp_path / "c.yaml", ["strategy.kind=single"]), alone, stop, display)
-    assert "batch.global is 8, more than the 1 windows: each step takes all of them" in caplog.messages
+    check_logged(caplog, "batch.above_rows", "8", "1")
 
 
 def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> SimpleNamespace:

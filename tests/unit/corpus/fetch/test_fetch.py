@@ -24,7 +24,6 @@ from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Index, read_settings
 from paratune.corpus.stage import parts
 from paratune.corpus.web.client import Unavailable
-from paratune.errors import ConfigError
 
 DISPLAY = Display(speaks=False)
 HTML = [("Content-Type", "text/html; charset=iso-8859-1")]
@@ -445,7 +444,7 @@ def test_fetching_from_the_network_needs_a_contact(tmp_path):
 )
 def test_what_no_request_can_hold_is_refused_before(tmp_path, settings, said):
     (tmp_path / "c.yaml").write_text(f"work: w\nindex: {{files: [a]}}\n{settings}\n")
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with raises_code("config.invalid_value", said):
         read_settings(tmp_path / "c.yaml")
 
 

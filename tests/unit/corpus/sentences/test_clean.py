@@ -1,13 +1,12 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 from sentence_documents import DISPLAY, make_corpus, name, sentence
 
 from paratune.corpus.sentences.clean import half_of, of_files
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.settings import CleanPart, Sentences
-from paratune.errors import DataError
 from paratune.records import read_json
 
 CERTAIN = (40, 43, 76, 79)
@@ -81,13 +80,13 @@ def test_files_that_teach_nothing_are_named(tmp_path, name, refused):
 
 
 def test_files_without_a_sentence_or_in_another_encoding_are_refused(tmp_path):
-    for content, said in (
-        ("só isto\n".encode(), "is fit to learn from"),
-        ("Não é.\n".encode("latin-1"), "cannot be read"),
+    for content, code in (
+        ("só isto\n".encode(), "corpus.too_little_text"),
+        ("Não é.\n".encode("latin-1"), "data.unreadable"),
     ):
         (tmp_path / "a.txt").write_bytes(content)
         corpus = make_corpus(tmp_path, [[sentence(1)]], clean=CleanPart(files=[str(tmp_path / "a.txt")]))
-        with pytest.raises(DataError, match=said):
+        with raises_code(code, "a.txt"):
             run_sentences(corpus, 1, DISPLAY)
 
 
@@ -95,5 +94,5 @@ def test_a_corpus_too_small_for_two_halves_has_no_perplexities(tmp_path, caplog)
     totals = run_sentences(make_corpus(tmp_path, [[sentence(1)]]), 1, DISPLAY)
     assert totals["kept"] == 1
     assert learnt(tmp_path) == []
-    assert "name texts in sentences.clean.files" in caplog.text
+    check_logged(caplog, "corpus.no_perplexity", "sentences.clean.files")
     assert read_json(tmp_path / "work/5_sentences/perplexity.json")["num_unknown"] == 1
