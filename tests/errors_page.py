@@ -19,7 +19,7 @@ EXIT_CODES = {
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and hasattr(kind, "exit_code")
     },
-    **dict.fromkeys(("Problem", "add", "Fault"), errors.EXIT_CONFIG),
+    **dict.fromkeys(("Problem", "add", "Fault", "refuse"), errors.EXIT_CONFIG),
     "Unavailable": errors.EXIT_DATA,
     "TooLarge": errors.EXIT_DATA,
     "UnreadableError": errors.EXIT_CHECKPOINT,
@@ -65,7 +65,7 @@ def sites() -> Iterator[Site]:
 def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
     name = getattr(call.func, "id", getattr(call.func, "attr", ""))
     codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
-    codes += call.args[:1] if name == "coded" else call.args[1:2] if name == "print_warning" else []
+    codes += {"coded": call.args[:1], "print_warning": call.args[1:2], "refuse": call.args[2:3]}.get(name, [])
     exit_code = EXIT_CODES.get(name, EXIT_CODES["DataError"] if name == "__init__" else None)
     for node in codes:
         for part in ast.walk(node):
