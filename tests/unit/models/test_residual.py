@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.bert.modeling_bert import BertConfig, BertOutput
 
+from paratune.batch.packing import pack
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.packed import find_entry
 from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.packing import pack
 
 HALF = [torch.bfloat16, torch.float16]
 CHANGED = {
