@@ -31,6 +31,8 @@ class Kind:
     """Of the trials, beside those of other kinds."""
     allowed: tuple[int, ...] = ()
     """Exit codes after a kill, besides those that every command may have."""
+    refuses: tuple[int, ...] = ()
+    """Exit codes of a command that finds its work done, by itself before a kill that came after its last operation."""
     leaves: tuple[str, ...] = ()
     """Patterns of temporary files that stay after a kill: those beside an output, where anybody may be writing."""
     missing: str | None = None
@@ -155,5 +157,5 @@ KINDS: tuple[Kind, ...] = (
     ),
     _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN, leaves=("out/*",)),
     _use("bundle", _BUNDLE, _bundle_result, leaves=(".b.tar.*",)),
-    _use("unbundle", ("unbundle", "b.tar", "-d", "exp"), _unbundled, before=_BUNDLE),
+    _use("unbundle", ("unbundle", "b.tar", "-d", "exp"), _unbundled, before=_BUNDLE, refuses=(3,)),
 )

@@ -318,8 +318,9 @@ def damaged_text(lines: list[str], raw: bytes, place: Path) -> None:
         parse_paragraphs(raw, "x.txt")
     except DataError:
         return
-    text = raw.decode("utf-8-sig").replace("\r\n", "\n")
-    differ("lines", [line for line in text.split("\n") if line.strip()], [line.removesuffix("\r") for line in actual])
+    lines_of = re.split("\r?\n", raw.decode("utf-8-sig"))
+    lines_of[-1] = lines_of[-1].removesuffix("\r")
+    differ("lines", [line for line in lines_of if line.strip()], actual)
 
 
 def packed_bytes(lines: list[str]) -> bytes:

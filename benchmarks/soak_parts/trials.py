@@ -140,9 +140,9 @@ def check_attempt(kind: Kind, hit: Disturbance | None, done: Attempt, note: Call
         note(STUCK, f"{done.num_left} processes lived on {LEFT_S:g} s after its end")
     if "Traceback (most recent call last)" in done.output:
         note(TRACEBACK, done.output[done.output.index("Traceback (most") :][:3000])
-    allowed: tuple[int, ...] = (0,)
+    allowed: tuple[int, ...] = (0, *kind.refuses)
     if hit is not None:
-        allowed = (*CODES, *kind.allowed, -hit.number, 128 + hit.number)
+        allowed = (*CODES, *kind.refuses, *kind.allowed, -hit.number, 128 + hit.number)
     if done.code not in allowed:
         note(DIFFERENCE, f"exit code {done.code} after {hit}; its last words: {done.output[-1000:]}")
 

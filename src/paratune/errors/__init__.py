@@ -92,15 +92,14 @@ class ParatuneError(Exception):
         return "\n".join([self.heading, *(f"  {fault.text()}" for fault in self.faults)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what a process pool needs to send the error to another process."""
-        heading, faults = (self.faults[0].message, ()) if self.heading is None else (self.heading, self.faults)
-        return _rebuilt, (type(self), heading, self.code, faults, dict(self.facts) if not faults else {})
+        """Return what a process pool needs to send the error to another process, whatever its class is called with."""
+        return _rebuilt, (type(self), self.args), self.__dict__
 
 
-def _rebuilt(
-    kind: type[ParatuneError], message: str, code: str, faults: Sequence[Fault], facts: dict[str, object]
-) -> ParatuneError:
-    return kind(message, code=code, faults=faults, **facts)
+def _rebuilt(kind: type[ParatuneError], arguments: tuple[Any, ...]) -> ParatuneError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    return error
 
 
 class ConfigError(ParatuneError, ValueError):

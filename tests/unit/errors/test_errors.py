@@ -1,3 +1,4 @@
+import pickle
 import re
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import pytest
 from raised import raises_code
 
 from paratune import errors
+from paratune.corpus.web.client import Unavailable
 from paratune.errors import (
     CheckpointError,
     ConfigError,
@@ -59,8 +61,7 @@ def test_an_error_that_lists_faults_shows_the_code_of_each():
 @pytest.mark.parametrize("faults", [(), FAULTS])
 def test_an_error_from_a_process_pool_keeps_its_codes_and_facts(faults):
     error = CheckpointError("damaged", code="run.damaged", faults=faults, **({} if faults else {"path": "x"}))
-    rebuild, arguments = error.__reduce__()
-    copy = rebuild(*arguments)
+    copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.code, copy.faults) == (CheckpointError, str(error), error.code, error.faults)
 
 
@@ -132,3 +133,13 @@ def test_a_package_that_is_missing_is_told_without_importing_it():
     require_installed("antigravity", extra="fun")  # importing it would open a browser
     with raises_code("dependency.missing", "absent_package", "fun"):
         require_installed("absent_package", extra="fun")
+
+
+@pytest.mark.parametrize("is_out", [True, False])
+def test_an_error_called_in_its_own_way_crosses_to_another_process(is_out: bool):
+    """A process pool pickles what a worker raises; where that fails it takes the worker for dead."""
+    sent = pickle.loads(pickle.dumps(Unavailable("HTTP 503", is_out=is_out)))
+    assert (type(sent), str(sent), sent.is_out, sent.code) == (Unavailable, "HTTP 503", is_out, "corpus.server")
+    error = CheckpointError("y", code="a.b", where=3)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.code, again.facts, again.exit_code) == ("y", "a.b", {"where": 3}, error.exit_code)
