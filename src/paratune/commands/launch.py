@@ -238,6 +238,7 @@ def _array_jobs(
             f"--nodes {nodes}: the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
             code="cli.conflict",
             option="--nodes",
+            value=nodes,
         )
     asked = {cell.name for cell in asked_cells}
     plan = plan_of(matrix, cells, sys.argv)
@@ -321,6 +322,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
             code="site.too_small",
             name=name,
             num_processes=num_processes,
+            num_nodes=num_nodes,
             most=most,
         )
     if not num_nodes and num_processes > most and num_processes % most:

@@ -207,7 +207,7 @@ def test_nodes_of_the_matrix_divide_the_processes(launch: Launch, here: Path, ca
     assert "#SBATCH --gres=gpu:2" in scripts["m-2-nodes-1"]
     assert "#SBATCH --gres=gpu:1" in scripts["m-2-nodes-2"]
     assert "#SBATCH --nodes=2" in scripts["m-4-nodes-2"]
-    with raises_code("cli.conflict", "--nodes 2", "nodes: 1", option="--nodes"):
+    with raises_code("cli.conflict", "nodes: 1", option="--nodes", value=2):
         launch("m.yaml", is_array=True, nodes=2)
 
 
@@ -221,7 +221,7 @@ def test_nodes_of_the_command_line_and_of_the_site_divide_the_processes_of_a_mat
     assert launch("m.yaml", is_array=True, as_json=True) == 0
     assert [job["num_nodes"] for job in json.loads(capsys.readouterr().out)] == [2, 2]
     Path("m.yaml").write_text("base: c.yaml\naxes: {nproc: [1, 4]}\n")
-    with raises_code("site.too_small", "nproc-1", "2 nodes", num_processes=1, most=2):
+    with raises_code("site.too_small", name="nproc-1", num_processes=1, num_nodes=2, most=2):
         launch("m.yaml", is_array=True, dry_run=True)
 
 
