@@ -19,6 +19,7 @@ from patience import PATIENCE_S
 from tiny import tiny_tokenizer
 
 import paratune.data.tokens as tokens_module
+from paratune.data import token_store
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.tokens import Tokenizing, cache_folder, hash_texts, tokenizer_fingerprint
@@ -193,6 +194,21 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
         again = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     assert rows_of(again) == expected
     assert f"cached tokens in {folder} are damaged" in caplog.text
+
+
+def test_tokens_that_could_not_be_read_are_not_called_damaged(tmp_path, monkeypatch):
+    store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    folder = tmp_path / "tokens" / store.fingerprint
+
+    def no_more_files(path: Path) -> str:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(token_store, "file_sha256", no_more_files)
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    assert caught.value.errno == errno.EMFILE
+    monkeypatch.undo()
+    assert rows_of(open_store(folder)) == rows_of(store)
 
 
 def test_offsets_that_do_not_fit_are_refused(tmp_path):
