@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tiny
+import tokenizers
 import transformers
 from patience import PATIENCE_S
 from tiny import tiny_tokenizer
@@ -209,6 +210,30 @@ def test_tokens_that_could_not_be_read_are_not_called_damaged(tmp_path, monkeypa
     assert caught.value.errno == errno.EMFILE
     monkeypatch.undo()
     assert rows_of(open_store(folder)) == rows_of(store)
+
+
+def test_ids_with_gaps_are_kept_as_they_are(tmp_path):
+    content = json.loads(tiny_tokenizer().backend_tokenizer.to_str())
+    content["model"]["vocab"]["good"] = 1_000_000
+    inner = tokenizers.Tokenizer.from_str(json.dumps(content))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner)
+    store = tokenize(samples(["good"]), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert 1_000_000 in store.tokens.tolist()
+
+
+def test_progress_is_told_within_texts_of_megabytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens_module, "CHUNK_CHARACTERS", 100)
+    told: list[tuple[int, int]] = []
+    texts = ["a good film", "bad " * 25, "the film", "nice " * 12, "book " * 12, "ugly"]
+
+    def note(done: int, total: int) -> None:
+        told.append((done, total))
+
+    store = tokenize(samples(texts), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "a", progress=note)
+    assert told == [(2, 6), (5, 6), (6, 6)]
+    monkeypatch.undo()
+    whole = tokenize(samples(texts), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "b")
+    assert rows_of(store) == rows_of(whole)
 
 
 def test_offsets_that_do_not_fit_are_refused(tmp_path):
