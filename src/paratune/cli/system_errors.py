@@ -15,6 +15,8 @@ _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't allocate 
 """Parts of what the dynamic loader, PyTorch and the C++ library say."""
 _NO_THREAD = "can't start new thread"
 _NO_FILE = "Too many open files"
+_LOOP = "Symlink loop from"
+"""What `Path.resolve` says before Python 3.13."""
 _RAISE_FILES = "close other programs, or raise the limit (ulimit -n)"
 _RAISE_PROCESSES = "end other processes, or raise the limit (ulimit -u, or that of the container)"
 _OTHER_FOLDER = "change the permissions, or name another path"
@@ -65,6 +67,9 @@ def _explained(error: BaseException) -> ParatuneError | None:
         return ParatuneError(f"no further thread can be started; {_RAISE_PROCESSES}")
     if isinstance(error, RuntimeError) and _NO_FILE in text:  # from torch.utils.data
         return ParatuneError(f"{_NO_FILE}; {_RAISE_FILES}")
+    if isinstance(error, RuntimeError) and text.startswith(_LOOP):
+        kind, advice = _ADVICE[errno.ELOOP]
+        return kind(f"{_shown(text)}; {advice}")
     if not isinstance(error, OSError) or error.errno not in _ADVICE:
         return None
     kind, advice = _ADVICE[error.errno]

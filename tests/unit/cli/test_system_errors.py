@@ -29,6 +29,7 @@ def _caused(outer: Exception, cause: Exception) -> Exception:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), EXIT_OUT_OF_MEMORY, "DefaultCPUAllocator"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), EXIT_OUT_OF_MEMORY, "libtorch_cpu"),
         (_caused(ModuleNotFoundError("import of X"), MemoryError("std::bad_alloc")), EXIT_OUT_OF_MEMORY, "bad_alloc"),
+        (RuntimeError("Symlink loop from 'circle'"), EXIT_CONFIG, "circle"),
         (RuntimeError("can't start new thread"), EXIT_FAILED, "ulimit -u"),
         (RuntimeError("Too many open files. Communication with the workers ..."), EXIT_FAILED, "ulimit -n"),
     ],
