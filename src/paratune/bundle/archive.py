@@ -48,7 +48,9 @@ def hash_file(path: Path, name: str) -> Packed:
         with path.open("rb") as file:
             return Packed(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
 
 
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told: Told = lambda *_: None) -> None:
@@ -79,7 +81,9 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told
                 told(done, manifest.num_bytes)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"{path} cannot be written: {reason}; nothing is left of it") from error
+        raise DataError(
+            f"{path} cannot be written: {reason}; nothing is left of it", code="bundle.not_writable", path=path
+        ) from error
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:
@@ -125,8 +129,16 @@ def unpack(
                 complete(manifest, aside)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
-                raise DataError(f"{folder} is there already and not empty; name a new folder") from error
-            raise DataError(f"{folder} cannot be written: {error.strerror or error}; nothing is left of it") from error
+                raise DataError(
+                    f"{folder} is there already and not empty; name a new folder",
+                    code="bundle.folder_not_empty",
+                    folder=folder,
+                ) from error
+            raise DataError(
+                f"{folder} cannot be written: {error.strerror or error}; nothing is left of it",
+                code="bundle.not_writable",
+                folder=folder,
+            ) from error
     return manifest
 
 
@@ -135,7 +147,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
     with file:
         yield file
 
@@ -143,13 +157,18 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def _manifest(file: BinaryIO, path: Path) -> Manifest:
     name, size = _next_header(file, path)
     if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
-        raise DataError(f"{path} is no bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}")
+        raise DataError(
+            f"{path} is no bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}",
+            code="bundle.not_a_bundle",
+            path=path,
+            name=name,
+        )
     raw = file.read(size)
     file.seek(-size % BLOCK, os.SEEK_CUR)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {MANIFEST} is no JSON: {error}") from error
+        raise DataError(f"{path}: {MANIFEST} is no JSON: {error}", code="bundle.not_a_bundle", path=path) from error
     return parse_manifest(value, str(path))
 
 
@@ -159,10 +178,18 @@ def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
     try:
         info = tarfile.TarInfo.frombuf(raw, "ascii", "strict")
     except (tarfile.TarError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no bundle, or was cut off ({error or 'it ends early'})") from error
+        raise DataError(
+            f"{path} is no bundle, or was cut off ({error or 'it ends early'})", code="bundle.not_a_bundle", path=path
+        ) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         kind = _KINDS.get(info.type, "an extended header")
-        raise DataError(f"{path} holds {kind} ({info.name!r}); a bundle has plain files alone, nothing was unpacked")
+        raise DataError(
+            f"{path} holds {kind} ({info.name!r}); a bundle has plain files alone, nothing was unpacked",
+            code="bundle.unsafe",
+            path=path,
+            kind=kind,
+            name=info.name,
+        )
     return info.name, info.size
 
 
@@ -171,13 +198,19 @@ def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
     if manifest.num_bytes > held:
         raise DataError(
             f"{path} has {format_bytes(held)}, and says that it unpacks to {format_bytes(manifest.num_bytes)}; a "
-            "bundle that was cut off, or no honest one; nothing was unpacked"
+            "bundle that was cut off, or no honest one; nothing was unpacked",
+            code="bundle.unsafe",
+            path=path,
+            num_bytes=manifest.num_bytes,
         )
     above = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(above).free
     if manifest.num_bytes > free:
         raise DataError(
-            f"{path} unpacks to {format_bytes(manifest.num_bytes)}, and {format_bytes(free)} are free in {above}"
+            f"{path} unpacks to {format_bytes(manifest.num_bytes)}, and {format_bytes(free)} are free in {above}",
+            code="bundle.no_room",
+            path=path,
+            num_bytes=manifest.num_bytes,
         )
 
 
@@ -188,17 +221,28 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, to
         if (name, size) != (packed.name, packed.num_bytes):
             raise DataError(
                 f"{path} holds {name!r} ({size} bytes) where its manifest says {packed.name!r} ({packed.num_bytes} "
-                "bytes); nothing was unpacked"
+                "bytes); nothing was unpacked",
+                code="bundle.damaged",
+                path=path,
+                name=name,
+                num_bytes=packed.num_bytes,
             )
         target = aside / packed.name
         target.parent.mkdir(parents=True, exist_ok=True)
         digest = _copy(file, target, size)
         if digest != packed.sha256:
-            raise DataError(f"{path}: {name} is damaged: its SHA-256 is not the manifest's; copy the bundle again")
+            raise DataError(
+                f"{path}: {name} is damaged: its SHA-256 is not the manifest's; copy the bundle again",
+                code="bundle.damaged",
+                path=path,
+                name=name,
+            )
         done += size
         told(done, manifest.num_bytes)
     if file.read(BLOCK).strip(b"\0"):
-        raise DataError(f"{path} holds files that its manifest does not name; nothing was unpacked")
+        raise DataError(
+            f"{path} holds files that its manifest does not name; nothing was unpacked", code="bundle.unsafe", path=path
+        )
 
 
 def _copy(file: BinaryIO, target: Path, size: int) -> str:

@@ -21,7 +21,7 @@ from paratune.cli.corpus import corpus_app
 from paratune.cli.system_errors import system_error
 from paratune.cli.tokenizer import tokenizer_app
 from paratune.cli.usage import usage_error
-from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError, Stopped
+from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
 
 app = App(
     name="paratune",
@@ -83,7 +83,7 @@ def _drop_output() -> None:
 
 def _show_system_error(error: Exception) -> int | None:
     """Print what the operating system refused and return the exit code; None where something else is the cause."""
-    from paratune.base.text import plain_lines
+    from paratune.console import print_error
 
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
         _drop_output()
@@ -91,7 +91,7 @@ def _show_system_error(error: Exception) -> int | None:
         return EXIT_FAILED
     explained = system_error(error)
     if explained is not None:
-        print(plain_lines(f"error: {explained}"), file=sys.stderr)  # noqa: T201
+        print_error(explained, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
     return None if explained is None else explained.exit_code
 
 
@@ -104,11 +104,10 @@ def main() -> None:
         if (lost := getattr(sys.stdout, "error", None)) is not None:
             raise OSError(lost.errno, lost.strerror)
     except ParatuneError as error:
-        from paratune.base.text import plain_lines
+        from paratune.console import print_error
 
         _let_the_launcher_speak_first(error)
-        # A header or a label of a file may be part of the message, and must not act in the terminal.
-        print(plain_lines(error if isinstance(error, Stopped) else f"error: {error}"), file=sys.stderr)  # noqa: T201
+        print_error(error, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
         code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201

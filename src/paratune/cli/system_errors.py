@@ -19,26 +19,29 @@ _LOOP = "Symlink loop from"
 """What `Path.resolve` says before Python 3.13."""
 _RAISE_FILES = "close other programs, or raise the limit (ulimit -n)"
 _RAISE_PROCESSES = "end other processes, or raise the limit (ulimit -u, or that of the container)"
-_OTHER_FOLDER = "change the permissions, or name another path"
-_ADVICE: dict[int, tuple[type[ParatuneError], str]] = {
-    errno.ENAMETOOLONG: (ConfigError, "name a shorter path: most file systems allow 255 bytes in each part of a path"),
-    errno.ELOOP: (ConfigError, "symbolic links lead back to themselves; name the path that they are to lead to"),
-    errno.ENOTDIR: (ConfigError, "a part of the path is a file; name another path"),
-    errno.EISDIR: (ConfigError, "it is a folder; name a file"),
-    errno.EMFILE: (ParatuneError, _RAISE_FILES),
-    errno.ENFILE: (ParatuneError, _RAISE_FILES),
-    errno.EAGAIN: (ParatuneError, _RAISE_PROCESSES),
-    errno.ENOMEM: (OutOfMemory, "free memory, or raise the limit (ulimit -v, or that of the job)"),
-    errno.EACCES: (ParatuneError, _OTHER_FOLDER),
-    errno.EPERM: (ParatuneError, _OTHER_FOLDER),
-    errno.EROFS: (ParatuneError, "name a path on another file system"),
-    errno.ENOSPC: (ParatuneError, "make room, or name a path on another file system"),
-    errno.EDQUOT: (ParatuneError, "make room, or name a path on another file system"),
-    errno.EFBIG: (ParatuneError, "raise the limit for the size of a file (ulimit -f)"),
-    errno.EIO: (ParatuneError, "the disk or the network file system fails; dmesg may say why"),
-    errno.ESTALE: (ParatuneError, "the network file system has lost the file; mount it again"),
+_RAISE_MEMORY = "free memory, or raise the limit (ulimit -v, or that of the job)"
+_PERMISSION = "change the permissions, or name another path"
+_ROOM = "make room, or name a path on another file system"
+_PATHS = {
+    errno.ENAMETOOLONG: "name a shorter path: most file systems allow 255 bytes in each part of a path",
+    errno.ELOOP: "symbolic links lead back to themselves; name the path that they are to lead to",
+    errno.ENOTDIR: "a part of the path is a file; name another path",
+    errno.EISDIR: "it is a folder; name a file",
 }
-"""By error number: what the command ends with, and what to do."""
+"""Paths that a user has to change, with what to do, by error number."""
+_LIMITS = {errno.EMFILE: _RAISE_FILES, errno.ENFILE: _RAISE_FILES, errno.EAGAIN: _RAISE_PROCESSES}
+"""What a process has used up."""
+_FILES = {
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: "name a path on another file system",
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "raise the limit for the size of a file (ulimit -f)",
+    errno.EIO: "the disk or the network file system fails; dmesg may say why",
+    errno.ESTALE: "the network file system has lost the file; mount it again",
+}
+"""Files that cannot be read or written."""
 
 
 def system_error(error: BaseException | None) -> ParatuneError | None:
@@ -60,21 +63,37 @@ def system_error(error: BaseException | None) -> ParatuneError | None:
 
 def _explained(error: BaseException) -> ParatuneError | None:
     text = str(error)
-    if isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY):
-        kind, advice = _ADVICE[errno.ENOMEM]
-        return kind(f"memory ran out ({text[:_MAX_SHOWN] or type(error).__name__}); {advice}")
+    if isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY) or _number(error) == errno.ENOMEM:
+        what = text[:_MAX_SHOWN] or type(error).__name__
+        return OutOfMemory(f"memory ran out ({what}); {_RAISE_MEMORY}", code="memory.out", what=what)
     if isinstance(error, RuntimeError) and _NO_THREAD in text:
-        return ParatuneError(f"no further thread can be started; {_RAISE_PROCESSES}")
+        return _used_up(text, _RAISE_PROCESSES)
     if isinstance(error, RuntimeError) and _NO_FILE in text:  # from torch.utils.data
-        return ParatuneError(f"{_NO_FILE}; {_RAISE_FILES}")
+        return _used_up(_NO_FILE, _RAISE_FILES)
     if isinstance(error, RuntimeError) and text.startswith(_LOOP):
-        kind, advice = _ADVICE[errno.ELOOP]
-        return kind(f"{_shown(text)}; {advice}")
-    if not isinstance(error, OSError) or error.errno not in _ADVICE:
+        return ConfigError(f"{_shown(text)}; {_PATHS[errno.ELOOP]}", code="system.path", path=_shown(text))
+    return _of_number(error) if isinstance(error, OSError) else None
+
+
+def _of_number(error: OSError) -> ParatuneError | None:
+    number = _number(error)
+    if number is None:
         return None
-    kind, advice = _ADVICE[error.errno]
-    where = "" if error.filename is None else f"{_shown(error.filename)}: "
-    return kind(f"{where}{os.strerror(error.errno)}; {advice}")
+    path = None if error.filename is None else _shown(error.filename)
+    what = os.strerror(number) if path is None else f"{path}: {os.strerror(number)}"
+    if number in _PATHS:
+        return ConfigError(f"{what}; {_PATHS[number]}", code="system.path", path=path)
+    if number in _LIMITS:
+        return _used_up(what, _LIMITS[number])
+    return ParatuneError(f"{what}; {_FILES[number]}", code="system.file", path=path) if number in _FILES else None
+
+
+def _used_up(what: str, advice: str) -> ParatuneError:
+    return ParatuneError(f"{what}; {advice}", code="system.limit", what=what)
+
+
+def _number(error: BaseException) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
 
 
 def _shown(filename: object) -> str:

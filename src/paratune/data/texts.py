@@ -45,4 +45,4 @@ def _tables(source: str) -> Iterator[pa.Table]:
                 batch.validate(full=True)  # else text that is not UTF-8 is found only when it is used
                 yield pa.Table.from_batches([batch])
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source} is damaged or not Parquet: {error}") from error
+        raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error

@@ -129,7 +129,9 @@ def _wait(processes: list[Any]) -> None:
         if any(codes) or None in codes:
             raise LaunchError(
                 f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` says "
-                "whether processes of this machine can find each other"
+                "whether processes of this machine can find each other",
+                code="launch.process_died",
+                exit_codes=codes,
             )
     finally:
         for process in processes:
@@ -148,7 +150,7 @@ def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if kind == "cuda" else "gloo",
-        init_method=(folder / "rendezvous").as_uri(),
+        init_method=(Path(folder) / "rendezvous").as_uri(),
         rank=rank,
         world_size=NUM_RANKS,
         timeout=timedelta(seconds=_LIMIT_S),
@@ -158,7 +160,7 @@ def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
         times = _measured(rank, device)
         if rank == 0:
             written = {name: (each.fastest_s, each.median_s) for name, each in times.items()}
-            (folder / "found.json").write_text(json.dumps(written), "utf-8")
+            (Path(folder) / "found.json").write_text(json.dumps(written), "utf-8")
         dist.barrier()
     finally:
         dist.destroy_process_group()

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from paratune.base.text import plain
 from paratune.errors import ConfigError, did_you_mean
 from paratune.report.compare import Difference, compare, decides_what_is_trained
-from paratune.report.machine import machine_of
+from paratune.report.machine import on_same_machines
 from paratune.report.read import RunRecord
 from paratune.verdicts import Differs
 
@@ -47,7 +47,7 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
     unknown = [name for name in names if name not in ALLOW]
     if unknown:
         listed = "; ".join(f"{plain(name)!r} is none{did_you_mean(name, ALLOW)}" for name in unknown)
-        raise ConfigError(f"--allow takes {', '.join(ALLOW)}: {listed}")
+        raise ConfigError(f"--allow takes {', '.join(ALLOW)}: {listed}", code="cli.unknown_name", option="--allow")
     return frozenset(names)
 
 
@@ -88,7 +88,7 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
         tuple(permitted.values()),
         tuple(unknown),
         batch,
-        elsewhere={machine_of(run) for run in base} != {machine_of(run) for run in other},
+        elsewhere=not on_same_machines(base, other),
     )
 
 
