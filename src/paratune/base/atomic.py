@@ -2,8 +2,8 @@
 
 What is new is written beside its place under a temporary name, synchronized to the disk, and renamed; then the folder
 that holds it is synchronized, because a rename is kept by a power cut only after that. Temporary names begin with a dot
-and end with `.tmp`. A process that was killed leaves them. Run folders, checkpoints, corpus stages and the
-corpus database call `delete_remains` before they write; beside other outputs, such as a file of predictions, they stay.
+and end with `.tmp`. A process that was killed leaves them; whoever writes the same file or folder next deletes them.
+Run folders, checkpoints, corpus stages and the corpus database call `delete_remains`, which deletes all in a folder.
 
 Floor 0: standard library only.
 
@@ -11,11 +11,14 @@ Source: the order of calls is that of T. S. Pillai et al., All File Systems Are 
 """
 
 import errno
+import glob
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from paratune.base.process_state import is_running
 
 SUFFIX = ".tmp"
 OLD = ".old"
@@ -41,6 +44,8 @@ def replace_file(path: Path, *, is_durable: bool = True) -> Iterator[Path]:
         OSError: The file cannot be synchronized or renamed; `path` is as it was.
     """
     temporary = temporary_path(path)
+    if is_durable:  # the others are written every few seconds
+        delete_remains(path.parent, name=path.name)
     try:
         yield temporary
         if is_durable:
@@ -69,7 +74,7 @@ def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     temporary, previous = temporary_path(folder), folder.with_name(f".{folder.name}.{os.getpid()}{OLD}{SUFFIX}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    delete_remains(folder.parent, name=folder.name)
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -103,7 +108,50 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def delete_remains(folder: Path, *, is_locked: bool = False) -> None:
+@contextmanager
+def fill_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill; when the block ends, what it holds is in `folder`, which must be missing or empty.
+
+    A folder that is there stays the same one: it may be somebody's working directory, or a disk of its own. Its content
+    is moved into it file by file; only a missing folder appears all at once.
+
+    Raises:
+        OSError: It is not empty, or a file cannot be synchronized or renamed.
+    """
+    if not folder.exists():
+        with replace_folder(folder, is_new=True) as temporary:
+            yield temporary
+        return
+    inner = folder / "content"
+    delete_remains(folder, name=inner.name)
+    if any(folder.iterdir()):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+    temporary = temporary_path(inner)
+    try:
+        temporary.mkdir()
+        yield temporary
+        for path in temporary.rglob("*"):
+            sync(path)
+        for path in sorted(temporary.iterdir()):
+            path.rename(folder / path.name)
+        _sync_folder(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def delete_folder(folder: Path) -> None:
+    """Delete a folder at one stroke: it loses its name first, so that no part of it is taken for the whole.
+
+    Raises:
+        OSError: It cannot be renamed, or not all of it can be deleted; then it is a remain of this process.
+    """
+    delete_remains(folder.parent, name=folder.name)
+    temporary = temporary_path(folder)
+    folder.rename(temporary)
+    shutil.rmtree(temporary)
+
+
+def delete_remains(folder: Path, *, name: str | None = None, is_locked: bool = False) -> None:
     """Delete what killed processes left under temporary names in a folder.
 
     A folder that was moved aside to be replaced, and was not, gets its name back. What processes of this machine that
@@ -111,28 +159,22 @@ def delete_remains(folder: Path, *, is_locked: bool = False) -> None:
 
     Args:
         folder: Where to look.
+        name: Of the file or folder whose remains are deleted; None for all.
         is_locked: Whether a lock keeps all others from writing there: then a process that still runs is about to end.
     """
-    for path in folder.glob(f".*{SUFFIX}"):
-        name, _, number = path.name.removesuffix(SUFFIX).removesuffix(OLD).rpartition(".")
-        if not is_locked and number.isdigit() and int(number) != os.getpid() and _is_running(number):
+    for path in folder.glob(f".{glob.escape(name)}.*{SUFFIX}" if name is not None else f".*{SUFFIX}"):
+        stem, _, number = path.name.removesuffix(SUFFIX).removesuffix(OLD).rpartition(".")
+        if name is not None and not (stem == f".{name}" and number.isdigit()):
+            continue
+        if not is_locked and number.isdigit() and int(number) != os.getpid() and is_running(int(number)):
             continue
         if path.name.endswith(f"{OLD}{SUFFIX}"):
-            _settle(path, path.with_name(name.removeprefix(".")))
+            _settle(path, path.with_name(stem.removeprefix(".")))
         elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             with suppress(OSError):
                 path.unlink()
-
-
-def _is_running(number: str) -> bool:
-    """Say whether a process of this machine runs; one that has ended and that nobody has waited for does not."""
-    try:
-        state = Path("/proc", number, "stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")
 
 
 def _settle(previous: Path, folder: Path) -> None:

@@ -5,6 +5,7 @@ out of the folder, an extended header of any kind is refused before a byte of it
 to more than it is itself.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from paratune.base.atomic import replace_file
+from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
 from paratune.bundle.manifest import MANIFEST, Manifest, Packed, parse_manifest
 from paratune.errors import DataError
@@ -119,34 +120,25 @@ def unpack(
     Raises:
         DataError: It is not a whole bundle, or not an honest one; nothing is left in that case.
     """
-    is_there = folder.exists()
-    if is_there and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(
-            f"{folder} is there already and not empty; name a new folder", code="bundle.folder_not_empty", folder=folder
-        )
-    # A folder that is there may be somebody's working directory, or a disk of its own: it stays, and is filled.
-    aside = folder / ".unbundle.tmp" if is_there else folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        with _opened(path) as file:
-            manifest = _manifest(file, path)
-            _check_sizes(manifest, path, folder)
-            aside.mkdir(parents=True)
-            _write_files(file, manifest, path, aside, told)
-        complete(manifest, aside)
-        if is_there:
-            for each in aside.iterdir():
-                each.rename(folder / each.name)
-        else:
-            aside.rename(folder)
-    except OSError as error:
-        raise DataError(
-            f"{folder} cannot be written: {error.strerror or error}; nothing is left of it",
-            code="bundle.not_writable",
-            folder=folder,
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with _opened(path) as file:
+        manifest = _manifest(file, path)
+        _check_sizes(manifest, path, folder)
+        try:
+            with fill_folder(folder) as aside:
+                _write_files(file, manifest, path, aside, told)
+                complete(manifest, aside)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
+                raise DataError(
+                    f"{folder} is there already and not empty; name a new folder",
+                    code="bundle.folder_not_empty",
+                    folder=folder,
+                ) from error
+            raise DataError(
+                f"{folder} cannot be written: {error.strerror or error}; nothing is left of it",
+                code="bundle.not_writable",
+                folder=folder,
+            ) from error
     return manifest
 
 

@@ -18,6 +18,7 @@ from paratune import __version__
 from paratune.cli import cluster, models, planning, records, training
 from paratune.cli.config import config_app
 from paratune.cli.corpus import corpus_app
+from paratune.cli.system_errors import system_error
 from paratune.cli.tokenizer import tokenizer_app
 from paratune.cli.usage import usage_error
 from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
@@ -80,6 +81,20 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _show_system_error(error: Exception) -> int | None:
+    """Print what the operating system refused and return the exit code; None where something else is the cause."""
+    from paratune.console import print_error
+
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
+        _drop_output()
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    explained = system_error(error)
+    if explained is not None:
+        print_error(explained, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
+    return None if explained is None else explained.exit_code
+
+
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
     _show_stacks_of_a_crash()
@@ -101,16 +116,11 @@ def main() -> None:
         # Who read the output has enough of it (`| head`).
         _drop_output()
         code = 128 + signal.SIGPIPE
-    except OSError as error:
-        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+    except Exception as error:
+        code = _show_system_error(error)
+        if code is None:  # a bug
             _note_exit_code(EXIT_FAILED)
             raise
-        _drop_output()
-        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)  # noqa: T201
-        code = EXIT_FAILED
-    except Exception:
-        _note_exit_code(EXIT_FAILED)  # with a traceback
-        raise
     from paratune.base.stop_signals import STOP_SIGNALS
 
     for number in STOP_SIGNALS:

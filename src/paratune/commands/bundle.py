@@ -3,7 +3,6 @@
 import logging
 import re
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import yaml
 
 from paratune import hardware, hub
+from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import format_bytes
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
@@ -74,12 +74,12 @@ def bundle_command(path: Path, overrides: Sequence[str], *, out: Path, with_toke
         )
     set_up_logging(speaks=True)
     display = Display(speaks=True)
-    with stdout_for_results(), tempfile.TemporaryDirectory(prefix="paratune-bundle-") as scratch:
+    with stdout_for_results(), scratch_folder() as scratch:
         contents = _Contents()
         _add_model(contents, loaded)
-        _add_data(contents, loaded, Path(scratch))
+        _add_data(contents, loaded, scratch)
         if with_tokens:
-            _add_tokens(contents, loaded, Path(scratch), display)
+            _add_tokens(contents, loaded, scratch, display)
         packed = tuple(hash_file(contents.files[name], name) for name in sorted(contents.files))
         manifest = Manifest(loaded.values, contents.paths, packed, contents.sources, hardware.package_versions())
         with display.bar("write", 1) as bar:

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import records
+from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.config.batch_size import resolve_batch
 from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
@@ -64,8 +64,8 @@ def certify_command(
     set_up_logging(speaks=True)
     log.info("%s", "; ".join(notes))
     with _own_folder(certificate.folder_beside(run_path(loaded.config))) as folder:
-        with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as scratch:
-            record = _try_all(loaded, reference, candidates, num_steps, Path(scratch))
+        with scratch_folder(folder, prefix=".parts-") as scratch:
+            record = _try_all(loaded, reference, candidates, num_steps, scratch)
         record["notes"] = notes + record["notes"]
         records.write_json(folder / certificate.FILE, record)
     if as_json:

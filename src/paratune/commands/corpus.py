@@ -9,6 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from paratune.base.atomic import delete_folder, delete_remains
 from paratune.base.text import plain
 from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import AT_HOME, spread_of
@@ -24,7 +25,7 @@ from paratune.corpus.named import check_named
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.spread import Spread
-from paratune.corpus.stage import STAGE_FILE, clear_discarded, discard, spread_by
+from paratune.corpus.stage import STAGE_FILE, spread_by
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, coded, did_you_mean
 
@@ -89,13 +90,13 @@ def corpus_command(
     spread = None if executor is None else _spread(work, executor, workers or corpus.workers)
     lock = _take(work)
     try:
-        clear_discarded(work)
+        delete_remains(work, is_locked=True)
         with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page, naming_damage(work):
             totals = {}
             for name, (folder, run) in STAGES.items():
                 if only in (None, name):
                     if only is not None and (work / folder / STAGE_FILE).exists():
-                        discard(work / folder)
+                        delete_folder(work / folder)
                     with nullcontext() if spread is None or name in AT_HOME else spread_by(spread):
                         totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, heard=page.hear))
         if STORE in totals:

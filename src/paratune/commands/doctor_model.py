@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from paratune.base.token_ids import num_token_ids
 from paratune.config.sections import Config, Model
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, did_you_mean
@@ -36,7 +37,7 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
     if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
         try:
             tokenizer = load_tokenizer(_here(config.model, facts), config.data.truncation_side)
-            facts = replace(facts, num_tokens=len(tokenizer))
+            facts = replace(facts, num_tokens=num_token_ids(tokenizer))
         except ParatuneError as error:
             facts = replace(facts, tokenizer_error=str(error))
     if tokenizer is not None and facts.model_type is not None:

@@ -1,9 +1,13 @@
 """The batch size of a run: from what was said to what each rank does."""
 
+import math
 from dataclasses import dataclass, replace
 
 from paratune.config.sections import BatchSize
 from paratune.errors import ConfigError
+
+MAX_SAMPLES = 10**12
+"""Most samples of a step: more than any data set has, and few enough that their divisors are found at once."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,10 @@ class ResolvedBatch:
 
 
 def divisors(number: int) -> list[int]:
-    """Return what divides a number, from 1 up to itself."""
-    return [size for size in range(1, number + 1) if number % size == 0]
+    """Return what divides a number, ascending from 1 up to itself; the time is that of its square root."""
+    small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
+    large = [number // size for size in reversed(small)]
+    return small + large[small[-1] == large[0] :]
 
 
 def resolve_batch(
@@ -64,9 +70,10 @@ def resolve_batch(
         micro_batch_multiple: What their number must be a multiple of.
 
     Raises:
-        ConfigError: The global batch cannot be dealt evenly to the ranks, or a share not to micro-steps; or these are
-            too few, or no multiple.
+        ConfigError: The global batch is more than `MAX_SAMPLES`, or cannot be dealt evenly to the ranks, or a share not
+            to micro-steps; or these are too few, or no multiple.
     """
+    _require_countable(batch, data_world_size)
     resolved = _resolved(batch, data_world_size, num_micro_batches, micro_batch_multiple)
     if resolved.grad_accum_steps < num_micro_batches:
         found = f"{resolved.grad_accum_steps} micro-batch{'es' * (resolved.grad_accum_steps > 1)}"
@@ -95,6 +102,15 @@ def resolve_batch(
             micro_batch_multiple=micro_batch_multiple,
         )
     return replace(resolved, micro_batch_multiple=micro_batch_multiple)
+
+
+def _require_countable(batch: BatchSize, data_world_size: int) -> None:
+    size = batch.global_ or (batch.per_device or 1) * (batch.grad_accum_steps or 1) * data_world_size
+    if size > MAX_SAMPLES:
+        key = "batch.global" if batch.global_ else "batch.per_device x batch.grad_accum_steps x ranks"
+        raise ConfigError(
+            f"{key} is {size}; at most {MAX_SAMPLES} samples can be a step", code="batch.too_large", key=key, value=size
+        )
 
 
 def _nearest_multiple(batch: BatchSize, resolved: ResolvedBatch, multiple: int) -> str:

@@ -135,7 +135,7 @@ class Data(Section):
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes of each rank that make batches ahead of time, as in PyTorch's DataLoader; 0 makes them in the training
     process. What is trained is the same to the bit."""
-    prefetch_factor: Positive | None = None
+    prefetch_factor: Annotated[int, Field(ge=1, le=1024)] | None = None
     """With `num_workers`: optimizer steps that each of them is ahead, at most; 2 when not given."""
     cache_dir: Text | None = None
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""

@@ -236,21 +236,6 @@ def _empty(folder: Path, keep: Collection[str]) -> None:
             path.unlink()
 
 
-def discard(folder: Path) -> None:
-    """Delete a stage with all its steps, at one stroke: of one that was killed half-way, nothing is taken for made."""
-    aside = folder.with_name(f".{folder.name}.tmp")
-    clear_discarded(folder.parent)
-    folder.replace(aside)
-    shutil.rmtree(aside)
-
-
-def clear_discarded(work: Path) -> None:
-    """Delete what a process that was killed left of stages that it discarded."""
-    for aside in work.glob(".*.tmp"):
-        if aside.is_dir():
-            shutil.rmtree(aside)
-
-
 def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
     """Sum the counts of all shards up, write them as the last file of the stage, and return them."""
     kept, reasons, hashed = 0, Counter[str](), hashlib.sha256()

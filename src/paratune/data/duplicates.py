@@ -117,7 +117,7 @@ def count_known(path: Path, samples: Samples) -> int | None:
         return None
     try:
         known = pq.read_table(path).column("hash").to_numpy()
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path
         ) from error

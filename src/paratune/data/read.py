@@ -160,9 +160,12 @@ def _unpacked(path: Path) -> bytes:
 
 def _parse_parquet(raw: bytes, source: str) -> pa.Table:
     try:
-        return pq.read_table(pa.BufferReader(raw))
-    except (pa.ArrowException, OSError) as error:
+        table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
+        table.validate(full=True)  # else text that is not UTF-8 is found only when it is used
+        table.column_names  # noqa: B018 - raises where a name is not UTF-8
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source} is not a whole Parquet file: {error}", code="data.damaged", source=source) from error
+    return table
 
 
 PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {

@@ -42,6 +42,7 @@ def _tables(source: str) -> Iterator[pa.Table]:
     try:
         with pq.ParquetFile(source) as file:
             for batch in file.iter_batches(batch_size=_ROWS):
+                batch.validate(full=True)  # else text that is not UTF-8 is found only when it is used
                 yield pa.Table.from_batches([batch])
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error

@@ -31,6 +31,8 @@ from paratune.errors import CheckpointError, DataError
 from paratune.records import file_sha256, read_json, write_json
 
 FORMAT_VERSION = 3
+_NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why a whole file may not be readable: the process has too little of something."""
 TokenArray = npt.NDArray[np.integer[Any]]
 
 
@@ -131,6 +133,7 @@ def open_store(folder: Path) -> TokenStore:
     Raises:
         FileNotFoundError: It does not exist.
         ValueError: It is not what its `meta.json` says.
+        OSError: This process has no memory or no open files left; nothing is known of the folder.
     """
     if not folder.is_dir():
         raise FileNotFoundError(folder)
@@ -155,6 +158,9 @@ def open_store(folder: Path) -> TokenStore:
         }
         max_length, fingerprint, num_unknown = int(meta["max_length"]), str(meta["fingerprint"]), meta["num_unknown"]
     except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
+        for cause in (error, error.__cause__):
+            if isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE:
+                raise cause from None
         raise ValueError(str(error)) from error
     if meta["format_version"] != FORMAT_VERSION or fingerprint != folder.name:
         raise ValueError("it belongs to other tokens")

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import filelock
 import numpy as np
 
+from paratune.base.token_ids import num_token_ids
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
 from paratune.data.token_store import (
@@ -38,7 +39,9 @@ Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
 CHUNK_SIZE = 1000
-"""Samples between two looks at `stop`."""
+"""Most samples between two looks at `stop`."""
+CHUNK_CHARACTERS = 2_000_000
+"""A chunk ends with the sample that reaches so many characters: about a second of work."""
 MAX_UNKNOWN_SHARE = 0.5
 """Most tokens of a split that may stand for text which the vocabulary does not have. A tokenizer that has lost its
 vocabulary knows special tokens alone, so that rows of three words and more are above it."""
@@ -113,7 +116,8 @@ def chunks(samples: Samples, how: Tokenizing, source: str) -> Iterator[slice]:
     Raises:
         Stopped: `how.stop` said so.
     """
-    for start in range(0, len(samples), CHUNK_SIZE):
+    start = 0
+    while start < len(samples):
         if how.stop():
             raise Stopped(
                 f"stopped while tokenizing {source}, at sample {start} of {len(samples)}",
@@ -121,10 +125,24 @@ def chunks(samples: Samples, how: Tokenizing, source: str) -> Iterator[slice]:
                 source=source,
                 start=start,
             )
-        end = min(start + CHUNK_SIZE, len(samples))
+        end = _end_of_chunk(samples, start)
         yield slice(start, end)
         if how.progress is not None:
             how.progress(end, len(samples))
+        start = end
+
+
+def _end_of_chunk(samples: Samples, start: int) -> int:
+    """Return the first sample behind the chunk that begins with `start`."""
+    num_characters = 0
+    most = min(start + CHUNK_SIZE, len(samples))
+    for sample in range(start, most):
+        num_characters += len(samples.texts[sample])
+        if samples.text_pairs is not None:
+            num_characters += len(samples.text_pairs[sample])
+        if num_characters >= CHUNK_CHARACTERS:
+            return sample + 1
+    return most
 
 
 def cached_store(
@@ -265,7 +283,7 @@ def _require_room(samples: Samples, how: Tokenizing) -> None:
 
 def _dtype(tokenizer: Any) -> str:
     # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
-    return "<u2" if tokenizer.is_fast and len(tokenizer) <= 2**16 else "<u4"
+    return "<u2" if tokenizer.is_fast and num_token_ids(tokenizer) <= 2**16 else "<u4"
 
 
 def token_fingerprint(samples: Samples, how: Tokenizing, **settings_of_task: Any) -> str:

@@ -100,7 +100,7 @@ class ModelFacts:
     model_type: str | None = None
     vocab_size: int | None = None
     num_tokens: int | None = None
-    """Of the tokenizer."""
+    """Of the tokenizer: its largest id, plus 1."""
     num_layers: int | None = None
     labels: tuple[str, ...] = ()
     """Names of the classes that the model was trained for, in their order; none where they say nothing."""

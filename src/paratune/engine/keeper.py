@@ -262,10 +262,12 @@ class RunKeeper:
         wanted = {progress.best["step"]} if progress.best else set()
         for folder in checkpoint.list_checkpoints(self._checkpoints):
             best = checkpoint.read_progress(folder).get("best")
-            if isinstance(best, dict):
-                wanted.add(best.get("step"))
+            step = best.get("step") if isinstance(best, dict) else None
+            if isinstance(step, int):  # of a damaged checkpoint it may be anything
+                wanted.add(step)
         for folder in self._checkpoints.glob("best_*"):
-            if folder not in {best_folder(self._checkpoints, step) for step in wanted}:
+            number = folder.name.removeprefix("best_")
+            if not number.isdigit() or int(number) not in wanted:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,7 +3,6 @@
 import gzip
 import logging
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from torch.profiler import profile
 
 from paratune.base.atomic import replace_file
+from paratune.base.scratch import scratch_folder
 from paratune.errors import coded
 from paratune.metrics.intervals import Interval, intersection, length, union
 from paratune.records import profile_file
@@ -113,8 +113,8 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
     """
     name = profile_file(rank)
     try:
-        with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
-            plain = Path(scratch) / "trace.json"
+        with scratch_folder() as scratch:
+            plain = scratch / "trace.json"
             profiled.export_chrome_trace(str(plain))
             with (
                 plain.open("rb") as source,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.atomic import replace_file
+from paratune.base.process_state import read_state
 from paratune.hangs.pulse import Pulse
 
 NUM_COLLECTIVES = 8
@@ -145,19 +146,12 @@ def parse_trace(trace: Mapping[str, Any]) -> tuple[Collective, ...]:
 def process_state(pid: int, proc: Path = _PROC) -> str | None:
     """Return the system's letter for a process of this machine: R, S, D (one of its threads waits for a disk), T
     (stopped), Z; None when there is none, or the system does not tell."""
-    state = _state_in(proc / str(pid) / "stat")
+    state = read_state(proc / str(pid) / "stat")
     if state in ("R", "S"):
         with suppress(OSError):
-            if any(_state_in(thread / "stat") == "D" for thread in (proc / str(pid) / "task").iterdir()):
+            if any(read_state(thread / "stat") == "D" for thread in (proc / str(pid) / "task").iterdir()):
                 return "D"
     return state
-
-
-def _state_in(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return None
 
 
 def interfaces_down() -> tuple[str, ...]:

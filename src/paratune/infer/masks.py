@@ -1,11 +1,11 @@
 """Texts with masks, and the words that a masked language model would put there."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from paratune.base.scratch import scratch_folder
 from paratune.config.sections import Columns
 from paratune.data.documents import check_tokenizer
 from paratune.errors import ConfigError, DataError
@@ -67,7 +67,7 @@ def fill_masks(trained: Trained, texts: Sequence[str], top_k: int) -> list[list[
             )
     trained.model.objective = masked_lm(num_guesses=top_k)
     # Tokens of what is typed for a look are not for the cache.
-    with tempfile.TemporaryDirectory(prefix="paratune-") as folder:
+    with scratch_folder() as folder:
         reader = replace(trained, columns=Columns(text="text"))
         split = reader.read("texts", pa.table({"text": list(texts)}), require_labels=False, cache_dir=folder)
         if split.num_rows < len(texts):

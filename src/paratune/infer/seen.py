@@ -98,7 +98,7 @@ def _train(run: Path) -> Seen:
         return Seen(np.zeros(0, dtype=np.uint64), f"{TRAIN_TEXTS_FILE} is not in the run")
     try:
         return Seen(pq.read_table(path).column("hash").to_numpy(), None)
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path
         ) from error

@@ -11,12 +11,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paratune.base.scratch import scratch_folder
 from paratune.base.stop_signals import STOP_SIGNALS, handled_signals
 from paratune.base.text import plain_lines
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
@@ -88,11 +88,11 @@ def launch(
         0, 75 when a signal stopped the run, the exit code of the rank that failed first, or 5 when a signal killed it.
     """
     ranks = _Ranks()
-    with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
+    with scratch_folder() as scratch:
         previous = {number: signal.signal(number, lambda got, _frame: ranks.send(got)) for number in handled_signals()}
         try:
             for rank in range(num_processes):
-                ranks.add(_start([*program, *arguments], rank, num_processes, Path(scratch), environment or {}))
+                ranks.add(_start([*program, *arguments], rank, num_processes, scratch, environment or {}))
             failed = _wait(ranks)
         finally:
             _end(ranks)

@@ -5,11 +5,11 @@ one that ran out has left a note, and all go on from the newest checkpoint or th
 """
 
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paratune.base.scratch import scratch_folder
 from paratune.errors import EXIT_OUT_OF_MEMORY
 from paratune.launch.local import launch
 from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE
@@ -43,8 +43,8 @@ def launch_until_it_fits(arguments: Sequence[str], num_processes: int, *, start:
     """
     limit: int | None = None
     while True:
-        with tempfile.TemporaryDirectory(prefix="paratune-") as scratch:
-            place = Path(scratch) / NOTE
+        with scratch_folder() as scratch:
+            place = scratch / NOTE
             environment = {OUT_OF_MEMORY_VARIABLE: str(place)}
             if limit is not None:
                 environment[MICRO_BATCH_LIMIT_VARIABLE] = str(limit)

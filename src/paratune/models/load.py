@@ -16,6 +16,7 @@ import torch
 
 from paratune import hub
 from paratune.base.imports import without_collections
+from paratune.base.token_ids import num_token_ids
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency, coded, did_you_mean
 from paratune.models.files import check_files
@@ -208,8 +209,7 @@ def _take_vocabulary(config: Any, tokenizer: Any) -> None:
         if getattr(config, key, None) is not None:
             setattr(config, key, ids[other] if ids[name] is None else ids[name])
     if hasattr(config, "vocab_size"):
-        # Ids may have gaps.
-        config.vocab_size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
+        config.vocab_size = num_token_ids(tokenizer)
 
 
 def load_model(
@@ -336,14 +336,16 @@ def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
 
 def _check_vocabulary(tokenizer: Any, config: Any, model: Model) -> None:
     size = getattr(config, "vocab_size", None)
-    if size is not None and len(tokenizer) > size:
+    num_ids = num_token_ids(tokenizer)
+    if size is not None and num_ids > size:
         advice = "set model.tokenizer to the tokenizer it was trained with"
         if model.from_scratch:
-            advice = f"set model.overrides.vocab_size to {len(tokenizer)}"
+            advice = f"set model.overrides.vocab_size to {num_ids}"
             if model.tokenizer is not None:
                 advice = "leave model.overrides.vocab_size out: it is taken from model.tokenizer"
+        has = f"{num_ids} tokens" if num_ids == len(tokenizer) else f"token ids up to {num_ids - 1}"
         raise ConfigError(
-            f"model.name: {model.name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; {advice}",
+            f"model.name: {model.name} has {size} embeddings and its tokenizer {has}; {advice}",
             code="model.vocabulary",
             key="model.name",
             name=model.name,

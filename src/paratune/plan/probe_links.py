@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.optim import AdamW
 
+from paratune.base.scratch import scratch_folder
 from paratune.errors import LaunchError
 from paratune.plan.clock import Call, Clock, EventClock, HostClock, Measured, measure
 from paratune.plan.constants import Constant
@@ -67,9 +67,9 @@ def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, 
     Raises:
         LaunchError: The processes did not start, did not find each other, or did not end in time.
     """
-    with tempfile.TemporaryDirectory(prefix="paratune-") as folder:
-        processes = _start(device, num_threads, Path(folder))
-        found = Path(folder) / "found.json"
+    with scratch_folder() as folder:
+        processes = _start(device, num_threads, folder)
+        found = folder / "found.json"
         _wait(processes)
         values = json.loads(found.read_text("utf-8"))
     times = {name: Measured(*each) for name, each in values.items()}

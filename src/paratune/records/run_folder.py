@@ -6,6 +6,7 @@ Floor 1: no torch, so that a folder that is in the way is said at once.
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -17,12 +18,14 @@ from filelock import FileLock, Timeout
 from paratune.base import atomic
 from paratune.config.differences import differences, flatten
 from paratune.errors import CheckpointError
-from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_run, write_json
+from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_json, read_run, write_json
 
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"
 SLURM_FOLDER = "slurm"
 """Holds the batch scripts of a run, which are there before it, and what Slurm's jobs print."""
+_ASIDE = "overwritten"
+"""Name of what is about to be deleted, as a temporary one."""
 LOOK_S = 0.5
 """Seconds for which one who takes a folder tries again: `is_in_use`, asked elsewhere, holds the lock for an instant."""
 FREE_TO_CHANGE = (
@@ -210,11 +213,12 @@ def take(folder: Path, mode: Mode) -> FileLock:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOOK_S)
         _check_content(folder, mode)  # another process may have trained here since the first look
+        _undo_emptying(folder)
         atomic.delete_remains(folder)
         if mode == "overwrite":
             _empty(folder)
-        elif (folder / RUN_FILE).exists():
-            write_json(folder / RUN_FILE, read_run(folder))  # from its copy, where it is damaged
+        else:
+            _mend_run_file(folder)
     except Timeout as error:
         raise _in_use(folder) from error
     except CheckpointError:
@@ -224,6 +228,27 @@ def take(folder: Path, mode: Mode) -> FileLock:
         lock.release()
         raise _unusable(folder, error) from error
     return lock
+
+
+def _mend_run_file(folder: Path) -> None:
+    """Write run.json anew from its copy, where it is damaged."""
+    if not (folder / RUN_FILE).exists():
+        return
+    try:
+        read_json(folder / RUN_FILE)
+    except CheckpointError:
+        write_json(folder / RUN_FILE, read_run(folder))
+
+
+def _undo_emptying(folder: Path) -> None:
+    """Move back what `_empty` moved aside and could not, because the disk failed or the process was killed."""
+    for aside in folder.glob(f".{_ASIDE}.*{atomic.SUFFIX}"):
+        # run.json is moved last: where it is aside, nothing of that run is to stay.
+        if not (folder / RUN_FILE).exists() or (aside / RUN_FILE).exists():
+            continue
+        for path in aside.iterdir():
+            if not os.path.lexists(folder / path.name):
+                path.rename(folder / path.name)
 
 
 def _empty(folder: Path) -> None:
@@ -237,7 +262,7 @@ def _empty(folder: Path) -> None:
     """
     old = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SLURM_FOLDER)]
     old.sort(key=lambda path: path.name == RUN_FILE)
-    aside = atomic.temporary_path(folder / "overwritten")
+    aside = atomic.temporary_path(folder / _ASIDE)
     aside.mkdir()
     moved: list[Path] = []
     try:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paratune.base.atomic import sync, temporary_path
+from paratune.base.atomic import delete_remains, sync, temporary_path
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records import read_json
@@ -66,6 +66,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:
         for name, path in aside.items():
+            delete_remains(path.parent, name=Path(name).name)
             _write(path, files[name])
         for name in sorted(files, key=lambda name: name != MARKER):
             aside[name].replace(folder / name)

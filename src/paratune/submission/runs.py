@@ -69,7 +69,7 @@ def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> Predicted:
     path = folder / predictions_file(set_name)
     try:
         table = pq.read_table(path, columns=["index", "prediction"])
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}", code="run.unreadable", path=path) from error
     dropped = about.get("num_dropped") or {}
     num_rows = about["num_rows"] + sum(dropped.values())

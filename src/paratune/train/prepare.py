@@ -54,6 +54,8 @@ from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
 
 log = logging.getLogger(__name__)
+ALWAYS_ALLOWED = 1000
+"""Micro-batches of a step that may be empty: they cost seconds, and small data sets are for trying settings."""
 
 
 @dataclass(frozen=True)
@@ -364,14 +366,34 @@ def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
     """Return what each rank does in one optimizer step.
 
     Raises:
-        ConfigError: As `resolve_batch`.
+        ConfigError: As `resolve_batch`; or most micro-batches of each step would be empty.
     """
-    return resolve_batch(
+    sizes = resolve_batch(
         prepared.config.batch,
         data_world_size=layout.data_world_size,
         num_micro_batches=prepared.traits.num_micro_batches,
         micro_batch_multiple=prepared.traits.micro_batch_multiple,
     )
+    check_micro_batches(sizes, prepared.splits["train"].num_samples)
+    return sizes
+
+
+def check_micro_batches(sizes: ResolvedBatch, num_samples: int) -> None:
+    """Look whether the samples of the training set fill the micro-batches of a step, beyond `ALWAYS_ALLOWED` of them.
+
+    Raises:
+        ConfigError: There are more micro-batches than samples.
+    """
+    if sizes.grad_accum_steps > max(num_samples, ALWAYS_ALLOWED):
+        raise ConfigError(
+            f"batch: a step has {sizes.grad_accum_steps} micro-batches of {sizes.micro_batch_size}, and data.train has "
+            f"{num_samples} samples: most micro-batches would be empty; set a smaller batch.global or "
+            "batch.grad_accum_steps",
+            code="batch.empty_micro_batches",
+            key="batch",
+            grad_accum_steps=sizes.grad_accum_steps,
+            num_samples=num_samples,
+        )
 
 
 def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch, batch_layout: BatchLayout) -> TrainBatches:

@@ -15,9 +15,7 @@ from paratune.base import atomic
 SOURCE = Path(atomic.__file__).parents[1]
 OWN_WRITERS = {
     "base/atomic.py",
-    "bundle/archive.py",  # fills a folder that exists, which may be a working directory
     "corpus/index/run.py",  # moves a folder away and back
-    "corpus/stage.py",  # renames what it deletes
     "data/token_store.py",  # a folder that stays open for several calls
     "data/tokens.py",  # deletes what that one left
     "report/write.py",  # replaces several files at once
@@ -129,6 +127,81 @@ with atomic.replace_file(Path({str(tmp_path / "a.txt")!r})) as temporary:
     (tmp_path / ".hidden").touch()
     atomic.delete_remains(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "a.txt"]
+
+
+DEAD = 99_999_999
+"""More than the largest process number that Linux gives."""
+
+
+def test_whoever_writes_the_same_deletes_what_a_killed_process_left(tmp_path):
+    for name in ("out[1].csv", "model"):
+        (tmp_path / f".{name}.{DEAD}.tmp").touch()
+    (tmp_path / f".model.{DEAD}.old.tmp").mkdir()
+    kept = [f".out.csv.{DEAD}.tmp", f".out[1].csv.more.{DEAD}.tmp", ".out[1].csv.mine.tmp"]
+    for name in kept:
+        (tmp_path / name).touch()
+    atomic.write_text(tmp_path / "out[1].csv", "new")
+    with atomic.replace_folder(tmp_path / "model"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "model", "out[1].csv"])
+
+
+def test_a_folder_that_was_moved_aside_is_back_before_it_is_replaced(tmp_path):
+    old = tmp_path / f".model.{DEAD}.old.tmp"
+    old.mkdir()
+    (old / "weights").write_text("before")
+    with suppress(KeyError), atomic.replace_folder(tmp_path / "model"):
+        raise KeyError
+    assert (tmp_path / "model" / "weights").read_text() == "before"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_is_filled_and_stays_the_same_one(tmp_path, is_there):
+    folder = tmp_path / "new"
+    if is_there:
+        folder.mkdir()
+        (folder / f".content.{DEAD}.tmp").mkdir()
+    number = folder.stat().st_ino if is_there else None
+    with atomic.fill_folder(folder) as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "a").touch()
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == [
+        "new",
+        "new/inner",
+        "new/inner/a",
+    ]
+    assert number in (None, folder.stat().st_ino)
+
+
+def test_a_folder_that_holds_something_is_not_filled(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(OSError, match="not empty"), atomic.fill_folder(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_folder_is_deleted_with_what_an_earlier_try_left(tmp_path):
+    for name in ("stage", f".stage.{DEAD}.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").touch()
+    atomic.delete_folder(tmp_path / "stage")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_deleted_at_one_stroke(tmp_path, monkeypatch):
+    (tmp_path / "stage").mkdir()
+    (tmp_path / "stage" / "part").touch()
+
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(atomic.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            atomic.delete_folder(tmp_path / "stage")
+    assert not (tmp_path / "stage").exists()
+    atomic.delete_remains(tmp_path, is_locked=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_there_is_one_writer():

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raised import raises_code
 
-from paratune.config.batch_size import ResolvedBatch, resolve_batch
+from paratune.config.batch_size import ResolvedBatch, divisors, resolve_batch
 from paratune.config.sections import BatchSize
 from paratune.errors import ConfigError
 
@@ -44,6 +44,25 @@ def test_what_does_not_divide_is_refused_with_the_nearest_that_does(said, ranks,
         resolve_batch(batch(**said), data_world_size=ranks)
     for part in parts:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (1, [1]),
+        (12, [1, 2, 3, 4, 6, 12]),
+        (49, [1, 7, 49]),
+        (10**9 + 7, [1, 10**9 + 7]),  # a prime; a loop over all numbers up to it takes minutes
+    ],
+)
+def test_divisors(number, expected):
+    assert divisors(number) == expected
+
+
+@pytest.mark.parametrize("said", [{"global": 10**12 + 1}, {"per_device": 10**9, "grad_accum_steps": 10**9}])
+def test_a_step_of_more_samples_than_any_data_has_is_refused(said):
+    with pytest.raises(ConfigError, match=str(10**12)):
+        resolve_batch(batch(**said), data_world_size=1)
 
 
 @given(size=st.integers(1, 300), micro=st.none() | st.integers(1, 64), ranks=st.integers(1, 16))

@@ -8,8 +8,7 @@ from corpus_work import dies, dies_once, even, marked, refuses
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus import stage as stage_module
-from paratune.corpus.stage import Stage, begin, clear_discarded, discard, is_finished, parts, run_stage
+from paratune.corpus.stage import Stage, begin, is_finished, parts, run_stage
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DISPLAY = Display(speaks=False)
@@ -71,21 +70,6 @@ def test_a_stage_that_is_emptied_says_nothing_of_what_is_gone(tmp_path, monkeypa
     assert {"stage.json", *(f"counts-0000{n}.json" for n in range(3))} < set(unlinked)
     run_stage(stage(tmp_path / "a"), INPUTS, workers=1, display=DISPLAY)
     assert files(tmp_path / "a") == before
-
-
-def test_a_stage_is_discarded_at_one_stroke(tmp_path, monkeypatch):
-    run_stage(stage(tmp_path / "a" / "1_step"), INPUTS, workers=1, display=DISPLAY)
-
-    def killed(_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(stage_module.shutil, "rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            discard(tmp_path / "a")
-    assert not (tmp_path / "a").exists()
-    clear_discarded(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_stage_goes_on(tmp_path):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -36,10 +37,17 @@ def write(folder: Path, name: str, content: bytes) -> str:
     return str(path)
 
 
-def parquet_bytes() -> bytes:
+def parquet_bytes(**options: Any) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(ROWS), sink)
+    pq.write_table(pa.Table.from_pylist(ROWS), sink, **options)
     return sink.getvalue().to_pybytes()
+
+
+def damaged_parquet(part: bytes, *, has_checksums: bool = False) -> bytes:
+    """Return a file with a byte in it that is not UTF-8: in the name `label`, or in the data at the end of `part`."""
+    raw = parquet_bytes(compression="none", use_dictionary=False, write_page_checksum=has_checksums)
+    place = raw.index(part) if part == b"label" else raw.rindex(part, 0, raw.index(b"label"))
+    return raw[:place] + b"\xe9" + raw[place + 1 :]
 
 
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
@@ -143,7 +151,13 @@ BAD = {
     "wide.csv": [
         (b",".join(b"c%d" % number for number in range(300_000)) + b"\n1\n", r"300000 \(c0, .*c19, and 299980 more\)")
     ],
-    "a.parquet": [(b"PAR1 is not all of it", "not a whole Parquet file"), (parquet_bytes()[:-20], "Parquet")],
+    "a.parquet": [
+        (b"PAR1 is not all of it", "not a whole Parquet file"),
+        (parquet_bytes()[:-20], "Parquet"),
+        (damaged_parquet(b"label"), "utf-8"),  # the name of a column
+        (damaged_parquet(ROWS[-1]["text"].encode()), "UTF8"),
+        (damaged_parquet(ROWS[-1]["text"].encode(), has_checksums=True), "checksum"),
+    ],
     "a.xlsx": [(b"PK", r".xlsx is not a kind of file .* \.csv, \.tsv, \.jsonl")],
     "noname": [(b"a", "no suffix")],
 }

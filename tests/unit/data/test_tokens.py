@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tiny
+import tokenizers
 import transformers
 from patience import PATIENCE_S
 from raised import check_logged, raises_code
 from tiny import tiny_tokenizer
 
 import paratune.data.tokens as tokens_module
+from paratune.data import token_store
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.tokens import Tokenizing, cache_folder, hash_texts, tokenizer_fingerprint
@@ -193,6 +195,45 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
         again = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     assert rows_of(again) == expected
     check_logged(caplog, "data.cache_damaged", folder)
+
+
+def test_tokens_that_could_not_be_read_are_not_called_damaged(tmp_path, monkeypatch):
+    store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    folder = tmp_path / "tokens" / store.fingerprint
+
+    def no_more_files(path: Path) -> str:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(token_store, "file_sha256", no_more_files)
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
+    assert caught.value.errno == errno.EMFILE
+    monkeypatch.undo()
+    assert rows_of(open_store(folder)) == rows_of(store)
+
+
+def test_ids_with_gaps_are_kept_as_they_are(tmp_path):
+    content = json.loads(tiny_tokenizer().backend_tokenizer.to_str())
+    content["model"]["vocab"]["good"] = 1_000_000
+    inner = tokenizers.Tokenizer.from_str(json.dumps(content))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner)
+    store = tokenize(samples(["good"]), tokenizer, max_length=8, cache_dir=tmp_path)
+    assert 1_000_000 in store.tokens.tolist()
+
+
+def test_progress_is_told_within_texts_of_megabytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens_module, "CHUNK_CHARACTERS", 100)
+    told: list[tuple[int, int]] = []
+    texts = ["a good film", "bad " * 25, "the film", "nice " * 12, "book " * 12, "ugly"]
+
+    def note(done: int, total: int) -> None:
+        told.append((done, total))
+
+    store = tokenize(samples(texts), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "a", progress=note)
+    assert told == [(2, 6), (5, 6), (6, 6)]
+    monkeypatch.undo()
+    whole = tokenize(samples(texts), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "b")
+    assert rows_of(store) == rows_of(whole)
 
 
 def test_offsets_that_do_not_fit_are_refused(tmp_path):

@@ -310,3 +310,19 @@ def test_a_best_snapshot_that_cannot_be_read_just_now_is_not_given_up(bench: Kep
             bench.keeper.load_best(progress)
     assert progress.best is not None
     assert bench.keeper.load_best(progress) == 2
+
+
+@pytest.mark.parametrize(
+    "progress",
+    ['{"best": {"step": "x"}}', '{"best": {"step": [1]}}', '{"best": {}}', '{"best": 3}', "[]", '{"best'],
+    ids=str,
+)
+def test_damaged_progress_of_an_older_checkpoint_is_passed_over(tmp_path: Path, progress: str):
+    checkpoints = tmp_path / "checkpoints"
+    for name in ("step_000001", "best_000001", "best_000002", "best_mine"):
+        (checkpoints / name).mkdir(parents=True)
+    (checkpoints / "step_000001" / "progress.json").write_text(progress)
+    keeper = object.__new__(RunKeeper)
+    keeper._checkpoints = checkpoints
+    keeper._drop_old_best(Progress(best={"step": 2}))
+    assert sorted(path.name for path in checkpoints.glob("best_*")) == ["best_000002"]

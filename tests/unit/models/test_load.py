@@ -289,6 +289,23 @@ def test_a_vocabulary_that_is_too_big_is_refused(folder: Path):
     assert f"has {len(VOCABULARY)} embeddings and its tokenizer {len(VOCABULARY) + 2} tokens" in text
 
 
+def tokenizer_with_an_id(number: int) -> PreTrainedTokenizerFast:
+    """Return the tiny tokenizer with another id for its word `good`."""
+    content = json.loads(tiny_tokenizer().backend_tokenizer.to_str())
+    content["model"]["vocab"]["good"] = number
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), unk_token="[UNK]")
+
+
+@pytest.mark.parametrize("number", [len(VOCABULARY), 1_000_000])
+def test_an_id_without_an_embedding_is_refused(folder: Path, number: int):
+    tokenizer = tokenizer_with_an_id(number)
+    assert len(tokenizer) == len(VOCABULARY)
+    text = said(
+        lambda: load_model(Model(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0)
+    )
+    assert f"has {len(VOCABULARY)} embeddings and its tokenizer token ids up to {number};" in text
+
+
 def other_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """Save and return a tokenizer of 7 entries, whose ids go up to 7: there is no 5."""
     ids = {"a": 0, "##b": 1, "[UNK]": 2, "[MASK]": 3, "[PAD]": 4, "[CLS]": 6, "[SEP]": 7}
@@ -328,7 +345,7 @@ def test_more_embeddings_than_tokens_may_be_asked_for_and_not_fewer(folder: Path
     few = model.model_copy(update={"overrides": {"vocab_size": 6}})
     head = Head("AutoModelForMaskedLM")
     text = said(lambda: load_model(few, "mlm", head, load_tokenizer(few), POLICIES["fp32"], 0))
-    assert "has 6 embeddings and its tokenizer 7 tokens; leave model.overrides.vocab_size out" in text
+    assert "has 6 embeddings and its tokenizer token ids up to 7; leave model.overrides.vocab_size out" in text
     beside = Model(name=str(folder), from_scratch=True, overrides={"vocab_size": 6})
     text = said(lambda: load_model(beside, "mlm", head, load_tokenizer(beside), POLICIES["fp32"], 0))
     assert f"set model.overrides.vocab_size to {len(VOCABULARY)}" in text

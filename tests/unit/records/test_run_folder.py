@@ -13,7 +13,7 @@ import pytest
 from raised import check_logged, raises_code
 
 from paratune.errors import CheckpointError
-from paratune.records import RUN_FILE, SUMMARY_FILE, write_run
+from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, write_run
 from paratune.records.run_folder import LOCK_FILE, check_same_run, check_usable, take, trained_fingerprint
 
 CONFIG = {
@@ -334,3 +334,38 @@ def test_how_gradients_are_added_up_may_change_and_is_no_part_of_what_is_trained
     other = {**CONFIG, "train": {**CONFIG["train"], "deterministic": False}}
     check_same_run(folder, other)
     assert trained_fingerprint(other) == trained_fingerprint(CONFIG)
+
+
+def test_resuming_writes_run_json_anew_only_where_it_is_damaged(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    record = (folder / RUN_FILE).read_bytes()
+    (folder / RUN_COPY).write_bytes(record)
+    number = (folder / RUN_FILE).stat().st_ino
+    take(folder, "resume").release()
+    assert (folder / RUN_FILE).stat().st_ino == number
+    (folder / RUN_FILE).write_bytes(record[:-5])
+    take(folder, "resume").release()
+    assert json.loads((folder / RUN_FILE).read_bytes()) == json.loads(record)
+
+
+@pytest.mark.parametrize("mode", ["resume", "overwrite"])
+def test_what_two_errors_left_aside_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any):
+    folder = begun(tmp_path / "run")
+    for name in ("events.jsonl", "model"):
+        (folder / name).write_text(name)
+    rename, moved = Path.rename, []
+
+    def fail_from_the_second_on(path: Path, target: Path) -> Path:
+        if moved:
+            raise OSError(errno.EIO, "Input/output error")
+        moved.append(path.name)
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fail_from_the_second_on)
+        with pytest.raises(CheckpointError):
+            take(folder, "overwrite")
+    assert not (folder / moved[0]).exists()
+    take(folder, mode).release()
+    left = sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE)
+    assert left == (["events.jsonl", "model", RUN_FILE] if mode == "resume" else [])

@@ -13,6 +13,7 @@ import torch
 from raised import check_logged, raises_code
 from tiny import tiny_masked_lm, tiny_model, tiny_tokenizer
 
+from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import TRAITS, traits_of
@@ -137,6 +138,13 @@ def test_another_order_of_sums_is_refused_where_there_is_none(tmp_path: Path):
         prepare.check_deterministic(config, torch.device("cpu"))
     prepare.check_deterministic(config, torch.device("cuda", 0))
     prepare.check_deterministic(load_config(tmp_path / "c.yaml").config, torch.device("cpu"))
+
+
+def test_micro_batches_that_no_sample_fills_are_refused():
+    with pytest.raises(ConfigError, match="1001"):
+        prepare.check_micro_batches(ResolvedBatch(2002, 2, 1001), num_samples=160)
+    prepare.check_micro_batches(ResolvedBatch(2000, 2, 1000), num_samples=160)
+    prepare.check_micro_batches(ResolvedBatch(2002, 2, 1001), num_samples=1001)
 
 
 def test_preparing_asks_for_the_order_of_sums(tmp_path: Path):

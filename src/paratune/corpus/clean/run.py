@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.atomic import delete_folder
 from paratune.console import Display
 from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.duplicates import run_duplicates
@@ -19,7 +20,7 @@ from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, discard, finished_record
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, finished_record
 from paratune.errors import CheckpointError
 from paratune.records import write_json
 
@@ -107,7 +108,7 @@ def _begin(folder: Path, wanted: Sequence[str]) -> None:
     for path in sorted(folder.glob("*_*")):
         if path.name not in wanted and (path / BEGUN_FILE).exists():
             log.info("clean: %s takes no part any more; deleted", path.name)
-            discard(path)
+            delete_folder(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -139,7 +139,7 @@ def _texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
             for batch in table.iter_batches(columns=wanted):
                 for row in batch.to_pylist():
                     yield from (row[name] for name in wanted if isinstance(row[name], str))
-    except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise DataError(
             f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables",
             code="data.unreadable",

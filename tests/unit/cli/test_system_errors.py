@@ -1,0 +1,82 @@
+import errno
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from patience import PATIENCE_S
+
+from paratune.cli.system_errors import system_error
+from paratune.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_OUT_OF_MEMORY
+
+
+def _caused(outer: Exception, cause: Exception) -> Exception:
+    outer.__cause__ = cause
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "value"),
+    [
+        (OSError(errno.ENAMETOOLONG, "", "a/b.csv"), EXIT_CONFIG, "a/b.csv"),
+        (OSError(errno.ELOOP, "", b"circle"), EXIT_CONFIG, "circle"),
+        (OSError(errno.EMFILE, ""), EXIT_FAILED, "ulimit -n"),
+        (OSError(errno.EAGAIN, ""), EXIT_FAILED, "ulimit -u"),
+        (OSError(errno.EROFS, "", "out.csv"), EXIT_FAILED, "out.csv"),
+        (OSError(errno.EFBIG, "", "out.csv"), EXIT_FAILED, "ulimit -f"),
+        (MemoryError(), EXIT_OUT_OF_MEMORY, "MemoryError"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), EXIT_OUT_OF_MEMORY, "DefaultCPUAllocator"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), EXIT_OUT_OF_MEMORY, "libtorch_cpu"),
+        (_caused(ModuleNotFoundError("import of X"), MemoryError("std::bad_alloc")), EXIT_OUT_OF_MEMORY, "bad_alloc"),
+        (RuntimeError("Symlink loop from 'circle'"), EXIT_CONFIG, "circle"),
+        (RuntimeError("can't start new thread"), EXIT_FAILED, "ulimit -u"),
+        (RuntimeError("Too many open files. Communication with the workers ..."), EXIT_FAILED, "ulimit -n"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_the_system_refuses_has_a_code(error: Exception, code: int, value: str):
+    explained = system_error(error)
+    assert explained is not None
+    assert (explained.exit_code, value in str(explained)) == (code, True)
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), OSError("no number"), OSError(errno.ENOENT, "", "a"), RuntimeError()])
+def test_a_bug_stays_a_bug(error: Exception):
+    assert system_error(error) is None
+
+
+def test_an_error_in_a_handler_is_a_bug():
+    faulty = AttributeError("x")
+    faulty.__context__ = PermissionError(errno.EACCES, "", "a")
+    assert system_error(faulty) is None
+
+
+def test_a_long_path_is_shown_by_its_start():
+    explained = system_error(OSError(errno.ENAMETOOLONG, "", "x" * 5000))
+    assert len(str(explained)) < 500
+    assert "4800" in str(explained)
+
+
+def _run(*command: str, memory_bytes: int = resource.RLIM_INFINITY) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes)),
+    )
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "abc/" * 1300], ids=["one_part", "many_parts"])
+def test_a_path_that_is_too_long_is_refused(name: str):
+    done = _run("-m", "paratune", "jobs", name)
+    assert (done.returncode, "Traceback" in done.stderr) == (EXIT_CONFIG, False), done.stderr[-2000:]
+
+
+def test_too_little_memory_to_import_is_an_error():
+    program = "from paratune import cli\n@cli.app.command\ndef load():\n    import torch\ncli.main()"
+    done = _run("-c", program, "load", memory_bytes=200 << 20)  # PyTorch's library alone has 400 MB
+    assert (done.returncode, "Traceback" in done.stderr) == (EXIT_OUT_OF_MEMORY, False), done.stderr[-2000:]
