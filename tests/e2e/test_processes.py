@@ -213,7 +213,7 @@ def test_what_all_ranks_find_wrong_is_said_once(world: Path):
 
     assert done.code == 3
     assert done.stderr.count("error:") == 1
-    assert "data.train: 1 rows cannot be dealt to 2 processes; start at most 1" in done.stderr
+    assert "data.train: 1 samples are too few for 2 processes; start at most 1" in done.stderr
     assert not (world / "runs").exists()
 
 

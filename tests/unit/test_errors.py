@@ -1,10 +1,11 @@
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
 from paratune import errors
-from paratune.errors import MissingDependency, ParatuneError, did_you_mean, require, require_installed
+from paratune.errors import MissingDependency, ParatuneError, did_you_mean, is_installed, require, require_installed
 
 FAMILY = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, ParatuneError)]
 
@@ -95,3 +96,13 @@ def test_a_package_that_is_missing_is_told_without_importing_it():
     require_installed("antigravity", extra="fun")  # importing it would open a browser
     with pytest.raises(MissingDependency, match=r"absent_package is not installed.*paratune\[fun\]"):
         require_installed("absent_package", extra="fun")
+
+
+def test_folder_of_a_package_s_name_is_no_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "absent_tracker").mkdir()  # such as the folder that wandb writes its files to
+    assert not is_installed("absent_tracker")
+    (tmp_path / "absent_tracker" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert is_installed("absent_tracker")
+    assert not is_installed("absent_around.absent_tracker")

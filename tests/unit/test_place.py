@@ -2,12 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from paratune.config.traits import TRAITS, traits_of
-from paratune.errors import ConfigError, LaunchError
+from paratune.errors import LaunchError
 from paratune.place import (
     EXIT_CODES_VARIABLE,
     Place,
-    check_world_size,
     local_world_size,
     note_exit_code,
     place_from_environment,
@@ -47,53 +45,6 @@ def test_what_contradicts_itself_is_refused(monkeypatch: pytest.MonkeyPatch, val
     with pytest.raises(LaunchError) as caught:
         place(monkeypatch, **values)
     assert said in str(caught.value)
-
-
-def test_the_strategy_says_how_many_processes_there_may_be():
-    check_world_size(TRAITS["single"], 1)
-    check_world_size(TRAITS["ddp"], 1)
-    check_world_size(TRAITS["ddp"], 64)
-    with pytest.raises(ConfigError, match=r"single runs in 1 process, and 2 were started; set strategy.kind: ddp"):
-        check_world_size(TRAITS["single"], 2)
-
-
-def test_advice_of_another_strategy_fits_the_number_of_processes():
-    traits = traits_of("pipeline", {"stages": 4})
-    with pytest.raises(ConfigError, match=r"start them with --nproc 4, or set strategy.kind: single$"):
-        check_world_size(traits, 1)
-    with pytest.raises(ConfigError, match=r"start them with --nproc 4, or set strategy.kind: ddp$"):
-        check_world_size(traits, 2)
-    with pytest.raises(ConfigError, match=r"start them with --nproc 4$"):
-        check_world_size(traits, 2, is_free=False)
-    with pytest.raises(ConfigError, match=r"2 were started; start one$"):
-        check_world_size(TRAITS["single"], 2, is_free=False)
-
-
-def test_a_strategy_may_need_several_processes():
-    from dataclasses import replace
-
-    pipeline = replace(TRAITS["ddp"], kind="pipeline", min_world_size=2)
-    with pytest.raises(ConfigError, match=r"pipeline needs 2 processes or more, and 1 was started; start"):
-        check_world_size(pipeline, 1)
-
-
-def test_a_strategy_may_need_a_multiple_of_some_number_of_processes():
-    traits = traits_of("hsdp", {"shard_size": 3})
-    check_world_size(traits, 6)
-    with pytest.raises(ConfigError, match=r"hsdp needs a multiple of 3 processes, and 8 were started; .* 6 or 9$"):
-        check_world_size(traits, 8)
-    with pytest.raises(ConfigError, match=r"hsdp needs 6 processes or more, and 3 were started"):
-        check_world_size(traits, 3)
-
-
-def test_a_pipeline_needs_its_stages_or_a_multiple_of_them():
-    traits = traits_of("pipeline", {"stages": 4})
-    assert (traits.ranks_per_replica, traits.num_micro_batches) == (4, 4)
-    check_world_size(traits, 8)
-    with pytest.raises(ConfigError, match=r"pipeline needs a multiple of 4 processes, and 6 were started"):
-        check_world_size(traits, 6)
-    with pytest.raises(ConfigError, match=r"pipeline needs 4 processes or more, and 2 were started"):
-        check_world_size(traits, 2)
 
 
 def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):

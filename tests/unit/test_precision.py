@@ -73,8 +73,8 @@ def test_bf16_is_slow_on_other_processors():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("fp16", "fp16 is 4 to 300 times slower than fp32 on a CPU.* use precision: fp32, or bf16"),
-        ("tf32", "tf32 is a mode of GPUs of compute capability 8.0 or newer, and this run computes on the CPU; use"),
+        ("fp16", "fp16 is for GPUs .4 to 300 times slower than fp32 on a CPU.* use precision: fp32"),
+        ("tf32", "tf32 is for GPUs, and this run computes on the CPU; use precision: fp32"),
     ],
 )
 def test_what_is_for_gpus_is_refused_on_a_cpu(name: str, why: str):
@@ -99,7 +99,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("name", ["bf16", "tf32"])
 def test_bf16_and_tf32_are_refused_on_a_gpu_that_has_none(gpu, name: str):
     gpu("Tesla T4", (7, 5))
-    said = f"precision: {name} needs a GPU of compute capability 8.0 or newer; Tesla T4 has 7.5: use precision: fp32"
+    said = (
+        f"precision: {name} needs a GPU of compute capability 8.0 or newer, and Tesla T4 has 7.5; use precision: fp32"
+    )
     with pytest.raises(ConfigError, match=said):
         precision_policy(name, GPU, None)
     gpu("A100", (8, 0))

@@ -127,7 +127,7 @@ def _run_jobs(
     job = _job(name, site, (Run(name, _slurm_folder(folder) / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
         raise ConfigError(f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0")
-    size = global_batch_size(loaded.config, job.num_processes)
+    size = global_batch_size(loaded.config, job.num_processes, site.nodes)
     check_same_run(folder, loaded.values, global_batch_size=size)
     if is_finished(folder):
         print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201

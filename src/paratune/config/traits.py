@@ -33,8 +33,14 @@ class Traits:
     """What the number of micro-batches of a step must be a multiple of."""
     ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
+    cuts_blocks: bool = False
+    """Whether it cuts the model at its blocks: a pipeline of `ranks_per_replica` ranks."""
     stages_per_rank: int = 1
     """Parts of the model on each rank of a pipeline."""
+    shard_size: int | None = None
+    """Ranks that share one copy of the states, where these are not all of them."""
+    shards_within_node: bool = False
+    """Whether the ranks of one machine share a copy of the states, and so several machines are needed."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
     gathers_per_micro_step: int = 0
@@ -140,6 +146,7 @@ TRAITS: dict[str, Traits] = {
         shards=("weights", "gradients", "optimizer"),
         gathers_per_micro_step=2,
         min_world_size=2,
+        shards_within_node=True,
     ),
     "pipeline": Traits(
         kind="pipeline",
@@ -160,6 +167,7 @@ TRAITS: dict[str, Traits] = {
             "train.compile=true": "it cuts the model by entering its blocks one by one, outside of any graph",
         },
         min_world_size=2,
+        cuts_blocks=True,
         equal_shapes=True,
         num_micro_batches=2,
     ),
@@ -215,7 +223,8 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
         traits = replace(traits, states_on="cpu", needs_accelerator=True, phases={**traits.phases, **_OFFLOADED[kind]})
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
-        return replace(traits, world_size_multiple=size, min_world_size=2 * size)
+        groups = {"shard_size": size, "shards_within_node": False}
+        return replace(traits, world_size_multiple=size, min_world_size=2 * size, **groups)
     if kind == "deepspeed" and traits:
         return _of_deepspeed(traits, options)
     return traits

@@ -13,13 +13,12 @@ from paratune.config.strategy_sections import (
     Zero3Strategy,
     strategy_options,
 )
+from paratune.doctor.feasible import FP16_HOSTILE
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import ModelFacts, Setup, has_bf16
 from paratune.units import format_bytes
 
-FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
-"""Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
 BYTES_PER_PARAMETER = {"fp64": 32}
 """Weights, gradients and both moments of AdamW; 16 in all other precisions, which keep fp32 states."""
 
@@ -140,9 +139,6 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
     precision, where = setup.config.precision, setup.where("precision")
     can_bf16 = bool(setup.gpus) and all(has_bf16(gpu) is not False for gpu in setup.gpus)
     kind = setup.model.model_type if setup.model else None
-    if precision == "fp16" and not setup.gpus:
-        what, why = "fp16 is asked for, and the run computes on processors", "They compute it some 300 times slower."
-        yield Finding("fp16_cpu", "problem", what, why, "", where, "precision: fp32")
     if precision == "fp16" and kind in FP16_HOSTILE:
         what = f"models of the type {kind} have been reported to overflow in fp16"
         why = "The loss is not a number from some step on, or the model silently learns nothing."
@@ -150,11 +146,6 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
         yield Finding("fp16_model", "problem", what, why, "docs/precision.md has the reports", where, line)
     if precision != "bf16":
         return
-    old = [gpu["name"] for gpu in setup.gpus if has_bf16(gpu) is False]
-    if old:
-        what = f"bf16 is asked for, and {', '.join(dict.fromkeys(old))} has no bf16 units"
-        line = "precision: fp32" if kind in FP16_HOSTILE else "precision: fp16"
-        yield Finding("bf16_device", "warning", what, "It is computed slowly there.", "", where, line)
     flags = None if setup.start.is_elsewhere else setup.machine.node["cpu_flags"]
     if not setup.gpus and flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags):
         what = "bf16 is asked for, and this processor has no bf16 units"

@@ -43,7 +43,7 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import local_world_size, place_from_environment
 from paratune.run_folder import Mode, check_same_run, take
 from paratune.trackers.protocol import About
-from paratune.trackers.session import TrackerSession, check_installed
+from paratune.trackers.session import TrackerSession
 from paratune.train.evaluations import SplitEvaluations
 from paratune.train.finish import Finish
 from paratune.train.flops import WorkCount
@@ -98,7 +98,6 @@ def train(
         Stopped: A signal ended the run in good order.
     """
     began = time.perf_counter() if began is None else began
-    check_installed(loaded.config.trackers)
     stop = stop or StopRequest().install()
     place = place_from_environment()
     pulse = Pulse()
