@@ -17,6 +17,7 @@ from paratune.config.strategy_sections import (
     Zero2Strategy,
     Zero3Strategy,
 )
+from paratune.plan.constants import UnknownFigure
 from paratune.plan.links import link_between
 from paratune.plan.sharded import deepspeed, fsdp
 from paratune.plan.traffic import ddp_buckets, hidden_messages, shared_gradients, stage_gradients, trained_tensors
@@ -37,7 +38,7 @@ def spread(work: Work) -> Spread:
     """Return what the strategy of the setup makes of the step.
 
     Raises:
-        KeyError: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
+        UnknownFigure: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
     """
     strategy = work.setup.strategy
     by_kind: dict[type, Callable[[Work], Spread]] = {
@@ -51,7 +52,7 @@ def spread(work: Work) -> Spread:
         DeepSpeedStrategy: deepspeed,
     }
     if type(strategy) not in by_kind:
-        raise KeyError(f"strategy {strategy.kind}")
+        raise UnknownFigure(f"strategy {strategy.kind}")
     return by_kind[type(strategy)](work)
 
 
