@@ -8,9 +8,7 @@ from paratune.config.feasibility.reason import Reason
 from paratune.config.feasibility.rules import why_not
 from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import error, text
-from paratune.config.strategy_sections import strategy_options
 from paratune.config.tracker_sections import PACKAGES
-from paratune.config.traits import traits_of
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup, has_bf16
 from paratune.errors import is_installed
@@ -66,7 +64,7 @@ def reasons(setup: Setup) -> tuple[Reason, ...]:
     has_rows = train is not None and config.task.kind not in ("mlm", "qa")  # what is trained on there is windows
     return why_not(
         config,
-        traits_of(config.strategy.kind, strategy_options(config.strategy)),
+        setup.traits,
         _target(setup),
         Ranks(setup.start.world_size, setup.start.num_nodes),
         num_blocks=setup.model.num_layers if setup.model else None,

@@ -172,7 +172,7 @@ def _variant(
 
 def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
     """Say whether a strategy comes to single in one process; and single, to nothing in several."""
-    if variant.config.strategy.kind == "single":
+    if variant.traits.max_world_size == 1:
         return num_ranks > 1
     return num_ranks == 1 and variant.traits.states_on == "device"
 

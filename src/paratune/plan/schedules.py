@@ -121,8 +121,9 @@ def _fullest_rank(work: Work) -> tuple[float, float]:
     """Return the shares of the whole model's operations, and of its trained weights, of the ranks that have most."""
     strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
     p, v = traits.ranks_per_replica, traits.stages_per_rank
-    if division is None or not isinstance(strategy, PipelineStrategy):
+    if division is None:
         return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
+    assert isinstance(strategy, PipelineStrategy)
     ranks = [division.of_rank(place, strategy, traits) for place in range(p)]
     costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
     trained = max(stage_gradients(work.profile, work.setup, place) for place in range(p))

@@ -20,7 +20,6 @@ from paratune import hardware, records
 from paratune.batch import Batch
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.remedies import Shortage, remedies
-from paratune.config.strategy_sections import strategy_options
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
 from paratune.elastic import note_micro_batch, noted_micro_batch, will_restart
@@ -225,7 +224,6 @@ class MemoryGuard:
 
     def _shortage(self, use: MemoryUse, smaller: ResolvedBatch | None) -> Shortage:
         config = self._prepared.config
-        options = strategy_options(config.strategy)
         return Shortage(
             doing=self.doing,
             weights_bytes=use.weights_bytes,
@@ -241,7 +239,7 @@ class MemoryGuard:
             evaluate_batch_size=config.evaluate.batch_size,
             num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
             checkpoints_activations=bool(getattr(config.train, "activation_checkpointing", None)),
-            offload_option=next((key for key, on in options.items() if "offload" in key and on is False), None),
+            offload_option=self._prepared.traits.offload_option,
             world_size=self._prepared.place.world_size,
             is_gpu=self._prepared.device.type == "cuda",
         )

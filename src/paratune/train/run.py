@@ -14,7 +14,6 @@ from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import run_path
-from paratune.config.strategy_sections import strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
 from paratune.data.order import steps_per_epoch
@@ -279,7 +278,7 @@ class _Run:
             num_cores=hardware.usable_cores(),
             **device_facts(prepared, nodes),
         )
-        return advice(prepared.traits, strategy_options(self._config.strategy), job)
+        return advice(prepared.traits, job)
 
     def _check_same_run(self) -> None:
         """The command has compared the options; what the files hold and how the batch is shared is known here."""
