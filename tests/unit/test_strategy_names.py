@@ -1,7 +1,7 @@
 """No module branches on the name of a strategy, or on the class of its options: traits tell what matters.
 
-A strategy of its own is in `strategies/`, its options and traits in `config/`, its arithmetic of plans in the tables and
-functions of `PER_KIND`; those functions name the class of the options that they read in an `assert`.
+Strategies are in `strategies/`, their options and traits in `config/`, their arithmetic of plans in tables and in
+functions of their own; those functions name the class of the options that they read in an `assert`.
 """
 
 import ast
@@ -16,7 +16,7 @@ from paratune.config.traits import TRAITS
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 CLASSES = {name for name in vars(strategy_sections) if name.endswith("Strategy")} - {"Strategy", "OutsideStrategy"}
 PER_KIND = {"config/check_strategy.py", "config/traits.py", "config/trainer/running.py"}
-"""Checks of one strategy's own options; traits of each; and the conversion of other tools' files, which writes names."""
+"""Checks of the options of each strategy, their traits, and the conversion of the files of other tools."""
 
 
 def branches(source: str) -> Iterator[int]:

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from paratune.base.units import format_bytes, format_duration
 from paratune.config.batch_size import divisors
 from paratune.config.model_states import StateBytes, adam_bytes, model_state_bytes, shard_count
 from paratune.config.traits import Traits
-from paratune.units import format_bytes, format_duration
 
 ROOMY = 4
 """Model states that fit so many times leave three quarters of the memory to activations: memory is not short."""

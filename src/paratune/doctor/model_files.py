@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from paratune.base.units import format_bytes
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.doctor.feasible import FP16_HOSTILE
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import ModelFacts, Setup, has_bf16
-from paratune.units import format_bytes
 
 
 def check_model(setup: Setup) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
-from paratune.devices import DEVICES
 from paratune.doctor.finding import Finding, Machine
+from paratune.hardware.devices import DEVICES
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from paratune.doctor.feasible import tasks_line
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
 from paratune.doctor.setup import Setup
-from paratune.launcher import has_own_gpu
+from paratune.processes.launcher import has_own_gpu
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 LOCAL_FILESYSTEMS = frozenset({"btrfs", "ext3", "ext4", "overlay", "xfs", "zfs"})

@@ -18,7 +18,7 @@ from paratune.doctor import feasible
 from paratune.doctor.finding import Machine as DoctorMachine
 from paratune.doctor.setup import ModelFacts, Setup, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
-from paratune.place import global_batch_size
+from paratune.processes.place import global_batch_size
 from paratune.sweep.possible import Machine, why_not_here, why_nowhere
 
 NUM_LAYERS = 4

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import LaunchError
+from paratune.processes.place import (
+    EXIT_CODES_VARIABLE,
+    Place,
+    local_world_size,
+    note_exit_code,
+    place_from_environment,
+)
+
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def place(monkeypatch: pytest.MonkeyPatch, **values: str) -> Place:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return place_from_environment()
+
+
+def test_a_process_that_was_not_launched_is_the_only_one(monkeypatch: pytest.MonkeyPatch):
+    assert place(monkeypatch) == Place(0, 0, 1)
+
+
+def test_the_variables_of_torchrun_say_which_one_it_is(monkeypatch: pytest.MonkeyPatch):
+    assert place(monkeypatch, RANK="5", LOCAL_RANK="1", WORLD_SIZE="8") == Place(5, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"RANK": "0"}, "RANK=0 without LOCAL_RANK, WORLD_SIZE; start with torchrun"),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, "RANK=1, WORLD_SIZE=2 without LOCAL_RANK"),
+        ({"RANK": "one", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "'RANK': 'one'"),
+        ({"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"RANK": "-1", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "RANK=-1 is not below WORLD_SIZE=2"),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is not below WORLD_SIZE=0"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str):
+    with pytest.raises(LaunchError) as caught:
+        place(monkeypatch, **values)
+    assert said in str(caught.value)
+
+
+def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
+    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
+    assert place(monkeypatch, **step) == Place(3, 1, 4)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2)")
+    assert local_world_size(Place(3, 1, 4)) == 2
+    # What torchrun says within a task comes first.
+    assert place(monkeypatch, **step, RANK="1", LOCAL_RANK="0", WORLD_SIZE="2") == Place(1, 0, 2)
+    monkeypatch.delenv("SLURM_PROCID")
+    with pytest.raises(LaunchError, match=r"SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NUM_TASKS do not say which"):
+        place(monkeypatch)
+
+
+def test_a_process_writes_what_it_ends_with_where_it_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv(EXIT_CODES_VARIABLE, raising=False)
+    note_exit_code(3)
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path))
+    note_exit_code(3)
+    monkeypatch.setenv("RANK", "2")
+    note_exit_code(75)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"command": "3\n", "rank2": "75\n"}
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path / "gone"))
+    note_exit_code(75)  # nobody to tell; the run ends as it would
