@@ -48,7 +48,7 @@ from paratune.precision import Precision, precision_policy, target_of
 from paratune.processes.launcher import has_own_gpu, is_srun, tasks_here
 from paratune.processes.place import Place, local_world_size
 from paratune.strategies import strategy_class
-from paratune.strategies.protocol import Layout, Strategy
+from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
@@ -207,7 +207,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
         raise ConfigError(
             f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
         ) from error
-    if prepared.precision.scales_loss and getattr(strategy, "loss_scale", None) is None:
+    if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
             "none (see docs/strategies.md); use precision: bf16 or fp32"
