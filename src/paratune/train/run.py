@@ -48,7 +48,7 @@ from paratune.train.finish import Finish
 from paratune.train.flops import WorkCount
 from paratune.train.measured import why_no_noise
 from paratune.train.meet import check_same, met
-from paratune.train.memory import MemoryGuard, StepBatches, device_facts
+from paratune.train.memory import Activity, MemoryGuard, StepBatches, device_facts, explained
 from paratune.train.micro_batch import choose_micro_batch
 from paratune.train.prepare import (
     Prepared,
@@ -140,18 +140,39 @@ class _Run:
         self._evaluations: SplitEvaluations
         self._work: WorkCount | None = None
         """Of rank 0 only."""
-        self._memory = MemoryGuard(prepared, self._folder, self._batch, pulse)
+        self._activity = Activity(pulse)
+        self._memory = self._guard()
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
         self._num_steps = num_steps(self._config, self._steps_per_epoch)
         check_steps(self._config, self._num_steps)
 
     def to_the_end(self) -> dict[str, Any]:
-        with self._memory.explained():
+        with explained(lambda: self._memory):
             return self._to_the_end()
+
+    def _guard(
+        self,
+        model: TaskModel | None = None,
+        batches: StepBatches | None = None,
+        recorder: Recorder | None = None,
+        *,
+        holds_folder: bool = False,
+    ) -> MemoryGuard:
+        """Return the guard of the part of the run that begins, with what there is by now."""
+        return MemoryGuard(
+            self._prepared,
+            self._folder,
+            self._batch,
+            self._activity,
+            model=model,
+            batches=batches,
+            recorder=recorder,
+            holds_folder=holds_folder,
+        )
 
     def _to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
-        self._pulse.begins(self._memory.doing)
+        self._pulse.begins(self._activity.doing)
         if self._stop.agreed(self._strategy):
             raise Stopped(before_the_first_step(self._stop.said(), "preparing"))
         self._on_writer(self._check_same_run)
@@ -173,10 +194,10 @@ class _Run:
         optimizer = OptimizerFactory(config.train, self._num_steps)
         if self._is_writer:
             self._work = WorkCount(model)
-        self._memory.model = model
+        self._memory = self._guard(model)
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
-        self._memory.holds_folder = True
+        self._memory = self._guard(model, holds_folder=True)
         self._pulse.holds(self._folder)
         try:
             log_to_file(self._folder, prepared.place.rank)
@@ -204,7 +225,7 @@ class _Run:
         """Train, with everything that happens in the event log, a failure included."""
         events = records.EventLog(self._folder, self._prepared.place.rank, listener=trackers.event)
         try:
-            with self._memory.explained():  # in here, where the event can still be written
+            with explained(lambda: self._memory):  # in here, where the event can still be written
                 summary = self._train(model, optimizer, progress, events)
             trackers.result(summary)
             return summary
@@ -221,11 +242,11 @@ class _Run:
             self._strategy,
             self._batch,
             resumed=self._folder if self._mode == "resume" else None,
-            guard=self._memory,
+            pulse=self._pulse,
             display=self._display,
         )
         self._batch, self._batch_reason, self._strategy = choice.sizes, choice.reason, choice.strategy
-        self._memory.sizes = choice.sizes
+        self._memory = self._guard()
         if self._is_writer and choice.reason:
             log.info(
                 "micro-batches of %d, %d a step and rank: %s",
@@ -330,9 +351,11 @@ class _Run:
                 on_step=bar.update,
                 sampler=sampler,
             )
+            self._activity = Activity(self._pulse, recorder, self._activity.doing)
             keeper = self._keeper(model, recorder)
             steps = range(progress.step, self._num_steps)
-            batches = StepBatches(self._train_batches, self._batch, steps, self._memory, workers_of(prepared))
+            batches = StepBatches(self._train_batches, self._batch, steps, self._activity.begins, workers_of(prepared))
+            self._memory = self._guard(model, batches, recorder, holds_folder=True)
             progress.seconds["startup"] += time.perf_counter() - self._began - prepared.tokenize_s
             progress.seconds["tokenize"] += prepared.tokenize_s
             loop = Loop(
@@ -362,7 +385,6 @@ class _Run:
                 saves_when_stopped=not config.measure.probe,
                 shrink=self._memory.shrink,
             )
-            self._memory.batches, self._memory.recorder = batches, recorder
             with closing(batches):
                 run_loop(loop, progress)
             recorder.flush()
@@ -402,7 +424,7 @@ class _Run:
             stop=self._stop,
             display=self._display,
             steps_per_epoch=self._steps_per_epoch,
-            begins=self._memory.begins,
+            begins=self._activity.begins,
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
@@ -423,7 +445,7 @@ class _Run:
             steps_per_epoch=self._steps_per_epoch,
             work=self._work,
             noise_reason=self._noise.reason,
-            begins=self._memory.begins,
+            begins=self._activity.begins,
         )
 
     def _evaluation_due(self, step: int) -> bool:
