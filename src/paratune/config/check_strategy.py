@@ -32,7 +32,7 @@ def _strategy(config: Config) -> Iterator[Problem]:
     """What the traits of a strategy of this package exclude."""
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     for reason in excluded_settings(config, traits.excludes) if traits else ():
-        yield Problem(text(reason), reason.keys, is_impossible=True)
+        yield Problem(text(reason), reason.keys, is_impossible=True, code=reason.code)
     strategy = config.strategy
     if isinstance(strategy, PipelineStrategy):
         assert traits is not None
@@ -48,6 +48,7 @@ def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
             f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "
             f"{num_stages} (strategy.stages times the chunks of each rank)",
             ("strategy.balance", "strategy.stages"),
+            code="strategy.stages",
         )
 
 
@@ -74,7 +75,7 @@ def _deepspeed(config: Config) -> Iterator[Problem]:
         message = (
             f"strategy.allgather_bucket_size: {strategy.allgather_bucket_size} is odd; DeepSpeed needs an even number"
         )
-        yield Problem(message, ("strategy.allgather_bucket_size",))
+        yield Problem(message, ("strategy.allgather_bucket_size",), code="config.invalid_value")
 
 
 def _one_of(stages: Sequence[int]) -> str:
@@ -93,13 +94,15 @@ def _param_dtype(config: Config) -> Iterator[Problem]:
             f"strategy.param_dtype: {name} needs precision: {name}, and it is {config.precision}; set precision: {name}"
             ", or leave strategy.param_dtype out"
         )
-        yield Problem(message, keys, is_impossible=True)
+        yield Problem(message, keys, is_impossible=True, code="precision.conflict")
     if isinstance(config.strategy, DeepSpeedStrategy) and config.strategy.stage == 0:
         message = (
             f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, for which DeepSpeed has another "
             "optimizer; use stage 1, 2 or 3"
         )
-        yield Problem(message, ("strategy.param_dtype", "strategy.stage"), is_impossible=True)
+        yield Problem(
+            message, ("strategy.param_dtype", "strategy.stage"), is_impossible=True, code="precision.conflict"
+        )
 
 
 STRATEGY_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (

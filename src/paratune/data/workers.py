@@ -116,7 +116,7 @@ class BatchesAhead:
             if (dead := self._dead()) is None:
                 raise
             self.close()
-            raise LaunchError(_death(*dead, len(self._processes))) from error
+            raise LaunchError(_death(*dead, len(self._processes)), code="data.worker_died") from error
         return made.batches() if isinstance(made, _Parcel) else made
 
     def close(self) -> None:

@@ -23,13 +23,13 @@ FINDING_CODES = {
     "batch.micro_batch_not_divisor": "batch_share",
     "batch.too_few_micro_batches": "batch_share",
     "batch.micro_batches_not_multiple": "batch_share",
-    "extra.missing": "extra_missing",
+    "dependency.missing": "extra_missing",
     "device.no_gpu": "no_gpu",
     "device.too_few_gpus": "tasks_over_gpus",
     "train.order_of_sums_on_cpu": "order_of_sums",
     "precision.needs_gpu": "precision_cpu",
     "precision.needs_newer_gpu": "precision_gpu",
-    "data.too_few_samples": "too_few_rows",
+    "data.too_few_rows": "too_few_rows",
 }
 """Code of the finding where it is not that of the reason."""
 _WHY = {
@@ -149,7 +149,7 @@ _LINES: Mapping[str, Callable[[Setup, Facts, str], str]] = {
     "batch.micro_batches_not_multiple": lambda setup, facts, key: (
         f"{key}: {facts['nearest'][-1]}" if facts["nearest"] else ""
     ),
-    "extra.missing": lambda setup, facts, key: f"pip install 'paratune[{facts['extra']}]'",
+    "dependency.missing": lambda setup, facts, key: f"pip install 'paratune[{facts['extra']}]'",
     "device.no_gpu": lambda setup, facts, key: "device: auto",
     "device.is_gpu": lambda setup, facts, key: "device: auto",
     "device.too_few_gpus": lambda setup, facts, key: tasks_line(setup, facts["num_devices"]),
@@ -157,6 +157,6 @@ _LINES: Mapping[str, Callable[[Setup, Facts, str], str]] = {
     "precision.needs_gpu": lambda setup, facts, key: "precision: fp32",
     "precision.needs_newer_gpu": _newer_gpu_line,
     "precision.tf32_disabled": lambda setup, facts, key: "unset NVIDIA_TF32_OVERRIDE",
-    "data.too_few_samples": lambda setup, facts, key: _start_line(setup, facts["most"]),
+    "data.too_few_rows": lambda setup, facts, key: _start_line(setup, facts["most"]),
 }
 """The line that repairs each; empty where no single line does."""

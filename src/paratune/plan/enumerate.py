@@ -141,7 +141,12 @@ def _variants(
                 values, findings = validate(values)
                 problems = [*problems, *(each.message for each in findings.problems)]
                 if problems:
-                    raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
+                    raise ConfigError(
+                        f"--strategies {name}: {'; '.join(problems)}",
+                        code="strategy.candidates",
+                        option="--strategies",
+                        name=name,
+                    )
                 yield _variant(name, Config.model_validate(values), outside_traits, _apart(asked, precision, size))
 
 

@@ -57,7 +57,10 @@ class Precision:
         if name != self.name:
             raise ConfigError(
                 f"strategy.param_dtype: {name} needs precision: {name}, and this run has precision: {self.name}; "
-                "set both to the same, or leave strategy.param_dtype out"
+                "set both to the same, or leave strategy.param_dtype out",
+                code="precision.conflict",
+                key="strategy.param_dtype",
+                name=name,
             )
         return replace(self, autocast_dtype=None, pass_dtype=self.compute_dtype)
 

@@ -57,14 +57,24 @@ def place_from_environment() -> Place:
         found = ", ".join(f"{name}={value}" for name, value in given.items())
         raise LaunchError(
             f"environment: {found} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
-            f"or unset {', '.join(given)} to run one process"
+            f"or unset {', '.join(given)} to run one process",
+            code="launch.environment",
+            missing=missing,
+            given=given,
         )
     try:
         place = Place(*(int(given[name]) for name in names))
     except ValueError as error:
-        raise LaunchError(f"environment: {given} holds a value that is not a whole number") from error
+        raise LaunchError(
+            f"environment: {given} holds a value that is not a whole number", code="launch.environment", given=given
+        ) from error
     if not 0 <= place.rank < place.world_size:
-        raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
+        raise LaunchError(
+            f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}",
+            code="launch.environment",
+            rank=place.rank,
+            world_size=place.world_size,
+        )
     return place
 
 
@@ -75,7 +85,8 @@ def _place_of_srun() -> Place:
     except (KeyError, ValueError) as error:
         raise LaunchError(
             f"environment: srun started several tasks, and {', '.join(names)} do not say which this is; "
-            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
+            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process",
+            code="launch.environment",
         ) from error
 
 

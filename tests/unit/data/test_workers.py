@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 from patience import PATIENCE_S
+from raised import raises_code
 from tiny_data import tiny_collator, tiny_masking
 
 from paratune.base.stop_signals import STOP_SIGNALS
@@ -17,7 +18,6 @@ from paratune.batch import Batch
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.workers import BatchesAhead, Workers, _Parcel
-from paratune.errors import LaunchError
 
 
 def train_batches(collator: Any, **options: Any) -> TrainBatches:
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_is_named():
     next(ahead)
     victim = ahead._processes[1]
     victim.kill()
-    with pytest.raises(LaunchError, match=rf"loader worker 2 of 2 \(process {victim.pid}\) was killed by SIGKILL"):
+    with raises_code("data.worker_died", victim.pid, "2 of 2", "SIGKILL"):
         list(ahead)
 
 

@@ -101,7 +101,7 @@ def test_the_page_lists_every_code():
     sources = "".join(path.read_text() for path in folder.glob("*.py"))
     used = set(re.findall(r'Finding\(\s*"(\w+)"', sources)) | {"torch", "transformers", "run_disk", "cache_disk"}
     # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
-    elsewhere = {"strategy.excluded_setting", "ranks.uneven_nodes", "device.is_gpu"}
+    elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}
     used |= {FINDING_CODES.get(code, code) for code in CODES - elsewhere}
     assert documented == used
 

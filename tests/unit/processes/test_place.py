@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.errors import LaunchError
 from paratune.processes.place import (
@@ -55,7 +56,7 @@ def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
     # What torchrun says within a task comes first.
     assert place(monkeypatch, **step, RANK="1", LOCAL_RANK="0", WORLD_SIZE="2") == Place(1, 0, 2)
     monkeypatch.delenv("SLURM_PROCID")
-    with pytest.raises(LaunchError, match=r"SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NUM_TASKS do not say which"):
+    with raises_code("launch.environment", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"):
         place(monkeypatch)
 
 

@@ -117,7 +117,11 @@ def test_each_tracker_that_is_on_is_told_figures_and_the_end():
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(Stopped("by SIGTERM"), "stopped"), (NotFiniteError("nan"), "failed"), (KeyboardInterrupt(), "failed")],
+    [
+        (Stopped("by SIGTERM", code="stopped.signal"), "stopped"),
+        (NotFiniteError("nan", code="train.not_finite"), "failed"),
+        (KeyboardInterrupt(), "failed"),
+    ],
 )
 def test_how_the_run_ends_is_how_it_ends_there(error: BaseException, status: str):
     with pytest.raises(type(error)), session("mlflow"):

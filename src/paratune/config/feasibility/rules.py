@@ -67,7 +67,7 @@ def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[R
         key, _, value = setting.partition("=")
         if key in values and one_line(values[key]) == value:
             facts = {"kind": config.strategy.kind, "value": value, "why": why}
-            yield Reason("strategy.excluded_setting", (key, "strategy.kind"), facts)
+            yield Reason("strategy.excluded", (key, "strategy.kind"), facts)
 
 
 def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Reason]:
@@ -112,7 +112,7 @@ def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str
         needed[f"trackers.{tracker}"] = "", tracker, PACKAGES[tracker]
     for key, (value, extra, package) in needed.items():
         if not is_installed(package):
-            yield Reason("extra.missing", (key,), {"value": value, "extra": extra})
+            yield Reason("dependency.missing", (key,), {"value": value, "extra": extra})
 
 
 def _device(config: Config, traits: Traits | None, target: Target, ranks: Ranks | None) -> Iterator[Reason]:
@@ -181,4 +181,4 @@ def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[R
     if num_samples < ranks.world_size // traits.ranks_per_replica:
         most = num_samples * traits.ranks_per_replica
         facts = {"num_samples": num_samples, "world_size": ranks.world_size, "most": most}
-        yield Reason("data.too_few_samples", ("data.train",), facts)
+        yield Reason("data.too_few_rows", ("data.train",), facts)

@@ -3,13 +3,13 @@
 A surface (a command) differs in a few words only: `paratune plan` starts nothing, and a matrix has `nproc:`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.feasibility.reason import Reason
 from paratune.config.plain import one_line
-from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
+from paratune.errors import ConfigError, DataError, Fault, LaunchError, MissingDependency, ParatuneError
 
 Facts = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ def text(reason: Reason, surface: Surface = TRAIN) -> str:
     return _WORDS[reason.code](reason.facts, surface, reason.keys[0])
 
 
-def error(reasons: Iterable[Reason], surface: Surface = TRAIN, *, source: object = None) -> ParatuneError:
+def error(reasons: Sequence[Reason], surface: Surface = TRAIN, *, source: object = None) -> ParatuneError:
     """Return the error that lists all of at least one reason; its class, and so the exit code, is that of the first.
 
     Args:
@@ -51,11 +51,12 @@ def error(reasons: Iterable[Reason], surface: Surface = TRAIN, *, source: object
         source: File of the configuration, named where there are several.
     """
     first, *others = reasons
+    kind = _ERRORS.get(first.code, ConfigError)
+    faults = [Fault(reason.code, text(reason, surface), {"keys": reason.keys, **reason.facts}) for reason in reasons]
     if not others:
-        return _ERRORS.get(first.code, ConfigError)(text(first, surface))
-    lines = [text(reason, surface) for reason in (first, *others)]
-    where = "" if source is None else f"{source}: "
-    return _ERRORS.get(first.code, ConfigError)("\n  ".join([f"{where}{len(lines)} problems", *lines]))
+        return kind(faults[0].message, code=first.code, **faults[0].facts)
+    heading = f"{len(faults)} problems" if source is None else f"{source}: {len(faults)} problems"
+    return kind(heading, code=first.code, faults=faults)
 
 
 def refuse(reasons: Iterable[Reason], surface: Surface = TRAIN, *, source: object = None) -> None:
@@ -64,14 +65,14 @@ def refuse(reasons: Iterable[Reason], surface: Surface = TRAIN, *, source: objec
     Raises:
         ParatuneError: A ConfigError, or of the class that `error` gives.
     """
-    if reasons := [*reasons]:
-        raise error(reasons, surface, source=source)
+    if found := [*reasons]:
+        raise error(found, surface, source=source)
 
 
 _ERRORS: Mapping[str, type[ParatuneError]] = {
-    "extra.missing": MissingDependency,
+    "dependency.missing": MissingDependency,
     "device.too_few_gpus": LaunchError,
-    "data.too_few_samples": DataError,
+    "data.too_few_rows": DataError,
 }
 """Classes of those that are no ConfigError."""
 
@@ -198,7 +199,7 @@ def _too_few_samples(facts: Facts, surface: Surface, key: str) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
-    "strategy.excluded_setting": lambda facts, surface, key: (
+    "strategy.excluded": lambda facts, surface, key: (
         f"{key}: {facts['value']} cannot be combined with strategy.kind: {facts['kind']}: {facts['why']}"
     ),
     "strategy.too_few_ranks": _too_few_ranks,
@@ -219,7 +220,7 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
         f"strategy.balance: {facts['balance']} is {sum(facts['balance'])} blocks together, and the model has "
         f"{facts['num_blocks']}"
     ),
-    "extra.missing": _extra_missing,
+    "dependency.missing": _extra_missing,
     "device.no_gpu": lambda facts, surface, key: (
         "device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu"
     ),
@@ -238,7 +239,7 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
     "precision.tf32_disabled": lambda facts, surface, key: (
         "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32"
     ),
-    "data.too_few_samples": _too_few_samples,
+    "data.too_few_rows": _too_few_samples,
 }
 CODES = frozenset(_WORDS)
 """Every code that a reason can have."""

@@ -51,7 +51,7 @@ class Rule:
 
 RULES = [
     Rule(
-        "strategy.excluded_setting",
+        "strategy.excluded",
         ("strategy=ddp", "precision=bf16"),
         1,
         {"kind": "ddp", "value": "bf16", "why": "it is slow"},
@@ -133,7 +133,7 @@ RULES = [
         ("strategy.balance", "strategy.stages"),
     ),
     Rule(
-        "extra.missing",
+        "dependency.missing",
         ("strategy=deepspeed",),
         2,
         {"value": "deepspeed", "extra": "deepspeed"},
@@ -204,7 +204,7 @@ RULES = [
         surfaces=frozenset({"sweep", "doctor"}),
     ),
     Rule(
-        "data.too_few_samples",
+        "data.too_few_rows",
         ("strategy=ddp",),
         4,
         {"num_samples": 3, "world_size": 4, "most": 3},
