@@ -73,7 +73,7 @@ def test_a_tracker_that_was_left_behind_does_not_hold_the_end_up():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == errors.EXIT_CHECKPOINT
-    check_shown(done.stderr, "run.not_found", "nowhere")
+    check_shown(done.stderr, "run.not_a_run", "nowhere")
 
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raised import check_logged, raises_code
+from raised import raises_code
 from tiny import tiny_config, tiny_tokenizer
 from tiny_questions import squad, tiny_qa_model, write_squad
 
@@ -113,7 +113,7 @@ def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path,
     source = write_squad(tmp_path / "a.json", 10)
     with caplog.at_level(logging.INFO):
         evaluate(model, source, as_json=True)
-    check_logged(caplog, "task.null_threshold", "0")
+    assert "task.null_threshold is 0" in caplog.text
     found = json.loads(capsys.readouterr().out)
     assert found["scores"]["no_answer_f1"] is not None
     # Not the threshold that is best for this very file.

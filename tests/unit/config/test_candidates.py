@@ -33,7 +33,7 @@ def load(tmp_path: Path) -> Any:
 def test_strategies_are_separated_by_commas_outside_of_brackets():
     assert names_of("ddp, zero3,ddp,") == ["ddp", "zero3"]
     assert names_of("pipeline:2:balance=[3,1],hsdp:2") == ["pipeline:2:balance=[3,1]", "hsdp:2"]
-    with raises_code("cli.argument_missing"):
+    with raises_code("cli.argument_missing", option="--strategies"):
         names_of(" ,")
 
 

@@ -126,7 +126,7 @@ def test_what_an_input_refuses_is_said_and_leaves_nothing_half_made(tmp_path, wo
 
 def test_parts_of_an_unfinished_stage_are_refused(tmp_path):
     begin(stage(tmp_path / "a"))
-    with raises_code("corpus.not_finished"):
+    with raises_code("corpus.not_finished", name="a"):
         parts(tmp_path / "a")
 
 

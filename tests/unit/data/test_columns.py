@@ -54,7 +54,7 @@ def test_missing_values_are_refused_or_dropped_and_counted():
 
 
 def test_no_row_left_is_an_error_even_when_dropping():
-    with raises_code("data.no_rows_left"):
+    with raises_code("data.no_rows_left", source="here.csv"):
         take({"text": ["", None], "label": ["good", "bad"]}, missing="drop")
 
 

@@ -186,7 +186,7 @@ def test_a_tokenizer_whose_frame_is_not_found_is_refused(tmp_path):
         windows(["good"], tmp_path, tokenizer=plain)
     dropping = tiny_tokenizer()
     dropping.backend_tokenizer.normalizer = tokenizers.normalizers.Replace("a", "")
-    with raises_code("tokenizer.unsupported"):
+    with raises_code("tokenizer.unsupported", key="task.kind"):
         windows(["good"], tmp_path, tokenizer=dropping)
 
 
@@ -200,12 +200,12 @@ def test_a_tokenizer_without_a_mask_token_or_without_words_is_refused():
     check_tokenizer(tiny_tokenizer(), whole_words=True)
     without = tiny_tokenizer()
     without.mask_token = None
-    with raises_code("tokenizer.no_mask_token"):
+    with raises_code("tokenizer.no_mask_token", key="task.kind"):
         check_tokenizer(without)
     made_up = tiny_tokenizer()
     vocabulary = {token: number for number, token in enumerate(VOCABULARY) if token != "[MASK]"}
     made_up.backend_tokenizer.model = models.WordPiece(vocab=vocabulary, unk_token="[UNK]")
-    with raises_code("tokenizer.no_mask_token"):
+    with raises_code("tokenizer.no_mask_token", key="task.kind"):
         check_tokenizer(made_up)
     slow = transformers.ByT5Tokenizer(mask_token="<mask>")
     check_tokenizer(slow)

@@ -229,7 +229,7 @@ def test_only_the_cache_is_looked_at_when_the_hub_does_not_answer(monkeypatch, r
     assert asked == ["cached", "imdb"]
     assert not datasets.config.HF_HUB_OFFLINE
     # The cache of `datasets` gives the latest version, whatever is asked for.
-    with raises_code("data.hub"):
+    with raises_code("data.hub", source="hub:cached"):
         read_table("hub:cached", revision="v1")
     assert asked == ["cached", "imdb"]
 
@@ -266,7 +266,7 @@ def test_folders_saved_by_datasets(tmp_path):
         read_table(str(tmp_path / "two"))
     with raises_code("data.split_unknown", "tset"):
         read_table(f"{tmp_path}/two#tset")
-    with raises_code("data.split_unknown"):
+    with raises_code("data.split_unknown", split="test"):
         read_table(f"{tmp_path}/one#test")
 
 

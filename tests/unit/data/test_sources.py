@@ -79,7 +79,7 @@ def test_a_pseudo_labelled_row_of_a_held_out_group_is_left_out_and_counted(files
 def test_nothing_is_evaluated_on_labels_that_a_model_gave(files):
     with raises_code("data.pseudo_labels", "15", "0"):
         load(files[0], validation=files[1])
-    with raises_code("data.split_empty"):
+    with raises_code("data.split_empty", key="data.split"):
         load(files[1], split={"validation": 0.2})
 
 

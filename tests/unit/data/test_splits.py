@@ -95,5 +95,5 @@ def test_empty_parts_are_refused(num_rows, split, groups, refused):
 
 
 def test_stratifying_needs_classes():
-    with raises_code("data.split_conflict"):
+    with raises_code("data.split_conflict", key="data.split.stratify"):
         cut(4, Split(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)

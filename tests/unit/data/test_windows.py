@@ -196,7 +196,7 @@ def test_a_slow_tokenizer_is_refused(how: Tokenizing):
     class Slow:
         is_fast = False
 
-    with raises_code("tokenizer.slow"):
+    with raises_code("tokenizer.slow", key="model"):
         room(replace(how, tokenizer=Slow()), 2)
 
 

@@ -130,7 +130,7 @@ def test_an_overflow_with_a_scale_of_1_ends_the_run(events: EventLog, scale: flo
     counted = Scaled()
     counted.loss_scale = torch.tensor(scale)
     recorder = make(events, counted, log_every=1)
-    with raises_code("train.fp16_overflow") if ends else nullcontext():
+    with raises_code("train.fp16_overflow", key="precision") if ends else nullcontext():
         step(recorder, counted, 1, grad_norm=math.inf)
 
 

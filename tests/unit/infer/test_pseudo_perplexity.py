@@ -58,5 +58,5 @@ def test_sentences_that_cannot_be_read_have_none(folder: str):
 
 def test_another_kind_of_model_is_refused(tmp_path: Path):
     tiny_model(tmp_path / "model")
-    with raises_code("task.unsupported"):
+    with raises_code("task.unsupported", kind="classification"):
         pseudo_perplexities(load_trained(str(tmp_path / "model"), Named(text="text"), "cpu"), ["a"])

@@ -136,7 +136,7 @@ def test_a_head_without_a_bias_cannot_start_at_a_mean(kind, tmp_path):
     name = save(kind, tmp_path / "model", num_labels=1)
     recipe = recipe_of(RegressionTask(kind="regression"))
     model = recipe.load_model(Model(name=name), load_tokenizer(Model(name=name)), POLICIES["fp32"], seed=0)
-    with raises_code("config.no_effect"):
+    with raises_code("config.no_effect", key="task.start_at_mean"):
         set_output_bias(model, 2.0)
 
 

@@ -133,7 +133,7 @@ def test_probes_time_what_is_open_and_try_learning_rates() -> None:
     assert tries["time-ddp-on-2-devices"]["nproc"] == 2
     assert tries["quality-half-learning-rate"]["train.learning_rate"] == 2e-5
     assert tries["quality-half-learning-rate"]["nproc"] == 4
-    with raises_code("plan.nothing_to_write"):
+    with raises_code("plan.nothing_to_write", option="--write-probes"):
         probe_matrix("base.yaml", {}, judge(parse_goal("within 0.01s"), ways(), {}), learning_rate=4e-5)
 
 

@@ -112,6 +112,6 @@ def test_what_cannot_be_written_is_refused_before_anything_is_computed(
 def test_where_nothing_is_advised_nothing_is_written(tmp_path: Path) -> None:
     source = tmp_path / "base.yaml"
     source.write_text(BASE + "batch: {global: 64}")
-    with raises_code("plan.nothing_to_write"):
+    with raises_code("plan.nothing_to_write", option="--write"):
         write_config(tmp_path / "best.yaml", load_config(source), [], None)
     assert not (tmp_path / "best.yaml").exists()

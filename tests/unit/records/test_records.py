@@ -87,7 +87,7 @@ def test_an_absent_file_and_a_folder_are_named(tmp_path):
     with raises_code("run.file_not_found", "run.json"):
         read_json(tmp_path / "run.json")
     (tmp_path / "run.json").mkdir()
-    with raises_code("data.unreadable", "run.json"):
+    with raises_code("run.unreadable", "run.json"):
         read_json(tmp_path / "run.json")
 
 

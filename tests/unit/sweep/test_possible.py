@@ -152,7 +152,7 @@ def test_settings_that_exclude_each_other_are_left_out(matrix_file: Path):
     assert [cell.impossible is None for cell in cells] == [True, True, True, False] * 2
     assert "batch.layout: packed cannot be combined with strategy.kind: pipeline" in cells[3].impossible
     # The same in one configuration, outside of a matrix, stays an error.
-    with raises_code("strategy.excluded"):
+    with raises_code("strategy.excluded", file="--set"):
         _config(matrix_file, "strategy={kind: pipeline, stages: 2}", "batch.layout=packed")
 
 

@@ -163,7 +163,7 @@ def test_a_tokenizer_that_cannot_do_it_is_refused_before_the_data_is_read(tmp_pa
             "here", None, COLUMNS, how(tmp_path, tokenizer), missing="drop", require_labels=True
         ),
     ):
-        with raises_code("tokenizer.no_mask_token"):
+        with raises_code("tokenizer.no_mask_token", key="task.kind"):
             read()
 
 

@@ -82,7 +82,7 @@ def test_a_changed_setting_remakes_its_step_and_those_behind_it_alone(tmp_path):
 
 
 def test_documents_must_have_been_extracted(tmp_path):
-    with raises_code("corpus.not_finished"):
+    with raises_code("corpus.not_finished", name="extract"):
         run_clean(make_corpus(tmp_path), 1, DISPLAY)
 
 

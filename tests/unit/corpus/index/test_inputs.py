@@ -32,7 +32,7 @@ def test_patterns_are_in_their_order_and_files_once(tmp_path):
 def test_a_name_that_means_no_file_is_said(tmp_path):
     with raises_code("data.not_found", "index.files", "none.cdx"):
         find_files([str(tmp_path / "none.cdx")], "index.files")
-    with raises_code("data.not_found"):
+    with raises_code("data.not_found", key="index.files"):
         find_files([str(tmp_path)], "index.files")
 
 
@@ -116,5 +116,5 @@ def test_the_limit_is_that_of_the_settings(tmp_path):
 
 def test_a_torn_gzip_is_said(tmp_path):
     (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:-10])
-    with raises_code("corpus.archive_unreadable"):
+    with raises_code("corpus.archive_unreadable", name="a.cdx.gz"):
         read(Source(tmp_path / "a.cdx.gz", "cdx"))

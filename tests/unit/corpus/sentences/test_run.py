@@ -149,7 +149,7 @@ def test_killed_again_and_again_it_goes_on_to_the_same_files(tmp_path):
 def test_without_documents_the_stage_before_is_named(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS)
     (next(iter((tmp_path / "work").rglob("stage.json")))).unlink()
-    with raises_code("corpus.not_finished"):
+    with raises_code("corpus.not_finished", name="clean"):
         run_sentences(corpus, 1, DISPLAY)
 
 

@@ -92,5 +92,5 @@ def test_a_matrix_of_probes_has_no_time_to_quality(tmp_path: Path):
         return Made(kind=values["strategy"], num_steps=4)
 
     make_matrix(tmp_path / "m", (STRATEGY,), tell, changes=probe)
-    with raises_code("target.no_scores"):
+    with raises_code("target.no_scores", option="--target"):
         make_sweep(tmp_path / "m", None, targets=[parse_target("f1>=0.7")])
