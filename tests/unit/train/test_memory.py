@@ -99,7 +99,7 @@ def test_running_out_of_memory_is_explained_by_the_guard_of_that_part():
             self.name = name
 
         def post_mortem(self, error: BaseException) -> OutOfMemory:
-            return OutOfMemory(f"{self.name}: {error}")
+            return OutOfMemory(f"{self.name}: {error}", code="memory.out")
 
     current: Any = Guard("before")
 

@@ -54,7 +54,7 @@ def error(reasons: Sequence[Reason], surface: Surface = TRAIN, *, source: object
     kind = _ERRORS.get(first.code, ConfigError)
     faults = [Fault(reason.code, text(reason, surface), {"keys": reason.keys, **reason.facts}) for reason in reasons]
     if not others:
-        return kind(faults[0].message, code=first.code, **faults[0].facts)
+        return kind(faults[0].message, code=first.code, **dict[str, Any](faults[0].facts))
     heading = f"{len(faults)} problems" if source is None else f"{source}: {len(faults)} problems"
     return kind(heading, code=first.code, faults=faults)
 
