@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import paratune
 from paratune import errors
+from paratune.config.feasibility.words import _ERRORS
 
 SOURCE = Path(paratune.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
@@ -67,10 +68,16 @@ def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
     codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
     codes += {"coded": call.args[:1], "print_warning": call.args[1:2], "refuse": call.args[2:3]}.get(name, [])
     exit_code = EXIT_CODES.get(name, EXIT_CODES["DataError"] if name == "__init__" else None)
+    if name == "Reason":  # of feasibility; words.error chooses the class
+        codes, exit_code = call.args[:1], _ERRORS.get(_constant(call.args[0]), errors.ConfigError).exit_code
     for node in codes:
         for part in ast.walk(node):
             if isinstance(part, ast.Constant) and isinstance(part.value, str) and CODE.fullmatch(part.value):
                 yield Site(place, part.value, None if name in WARNINGS else exit_code)
+
+
+def _constant(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def uncoded_warnings() -> Iterator[str]:

@@ -78,6 +78,11 @@ def bf16_on_t4(set_up):
     set_up.set("precision", "bf16")
 
 
+def bf16_on_old_processor(set_up):
+    set_up.node["cpu_flags"] = ["avx2"]
+    set_up.set("precision", "bf16")
+
+
 def fp16_without_gpu(set_up):
     set_up.set("precision", "fp16")
 
@@ -154,8 +159,9 @@ CASES = [
         line="precision: fp32",
     ),
     Case("fp16_model", "transformers#4586: T5 overflows in fp16", lambda s: hostile(s, "t5"), line="precision: bf16"),
-    Case("bf16_device", "bf16 on a T4: no units for it", bf16_on_t4, line="precision: fp16"),
-    Case("fp16_cpu", "addmm_impl_cpu_ not implemented for 'Half'", fp16_without_gpu, line="precision: fp32"),
+    Case("precision_gpu", "bf16 on a T4: no units for it", bf16_on_t4, line="precision: fp16"),
+    Case("bf16_device", "bf16 on a processor without units for it", bf16_on_old_processor, line="precision: fp32"),
+    Case("precision_cpu", "addmm_impl_cpu_ not implemented for 'Half'", fp16_without_gpu, line="precision: fp32"),
     Case(
         "states_too_large", "caikit-nlp#226: out of memory in the first step", huge_model, line="strategy.kind: zero3"
     ),
@@ -166,5 +172,5 @@ CASES = [
         after=lambda s: s.set("model.name", str(s.model)),
         level="problem",
     ),
-    Case("bf16_device", "bf16 on a partition of T4", t4_site, line="precision: fp16"),
+    Case("precision_gpu", "bf16 on a partition of T4", t4_site, line="precision: fp16"),
 ]

@@ -138,7 +138,7 @@ SETTINGS = [
         "fp16 on a CPU",
         train_with("precision=fp16", "device=cpu"),
         EXIT_CONFIG,
-        ("precision: fp16 is 4 to 300 times slower than fp32 on a CPU", "use precision: fp32"),
+        ("precision: fp16 is for GPUs (4 to 300 times slower than fp32 on a CPU", "use precision: fp32"),
     ),
     Case(
         "offloading without an accelerator",

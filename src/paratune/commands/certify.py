@@ -12,9 +12,11 @@ from typing import Any
 from paratune import records
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
-from paratune.config.batch_size import resolve_batch
 from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
+from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.target import Ranks
+from paratune.config.feasibility.words import CERTIFY, refuse
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import Config, run_path
 from paratune.config.strategy_sections import strategy_options
@@ -32,7 +34,7 @@ from paratune.errors import (
     Stopped,
 )
 from paratune.launch.local import launch
-from paratune.processes.place import check_world_size, place_from_environment
+from paratune.processes.place import place_from_environment
 from paratune.records import certificate
 from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, Finding, Trained
 from paratune.records.run_folder import trained_fingerprint
@@ -261,14 +263,7 @@ def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
     if problems:
         raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    if traits is not None:
-        check_world_size(traits, world_size, is_free=False)
-        resolve_batch(
-            config.batch,
-            data_world_size=world_size // traits.ranks_per_replica,
-            num_micro_batches=traits.num_micro_batches,
-            micro_batch_multiple=traits.micro_batch_multiple,
-        )
+    refuse(why_not(config, traits, None, Ranks(world_size)), CERTIFY)
 
 
 def _run(

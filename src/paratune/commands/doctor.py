@@ -12,6 +12,8 @@ from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, run_path
 from paratune.config.sources import local_path, split_of
+from paratune.config.strategy_sections import strategy_options
+from paratune.config.traits import traits_of
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.data.sources import sources_of
 from paratune.doctor.checkup import describe_machine, judge, judge_setup, looking, tell
@@ -54,10 +56,16 @@ def doctor_command(
             site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
             start = start_on(site, site_path)
             machine = replace(machine, environ={**machine.environ, **site_environment(site)})
-        is_single = loaded is not None and loaded.config.strategy.kind == "single"
+        is_single = loaded is not None and _runs_alone(loaded.config)
         findings = judge(machine, is_elsewhere=start is not None, is_single=is_single)
         findings += examine_run(path, loaded, problems, machine, num_processes=num_processes, start=start)
     return tell(findings, machine, as_json=as_json)
+
+
+def _runs_alone(config: Config) -> bool:
+    """Return whether the strategy takes one process, which needs no network."""
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    return traits is not None and traits.max_world_size == 1
 
 
 def examine_run(

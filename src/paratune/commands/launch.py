@@ -156,7 +156,7 @@ def _run_jobs(
             key="device",
             gpus_per_node=site.gpus_per_node,
         )
-    size = global_batch_size(loaded.config, job.num_processes)
+    size = global_batch_size(loaded.config, job.num_processes, site.nodes)
     check_same_run(folder, loaded.values, global_batch_size=size)
     if is_finished(folder):
         print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201

@@ -77,7 +77,9 @@ def train_command(
     if reason := idle_tasks(num_processes):
         print_warning(reason, "launch.idle_tasks")
     num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
-    size = global_batch_size(loaded.config, num_ranks)
+    # torchrun and srun know how many machines there are; each process asks again once it has started.
+    num_nodes = 1 if num_processes > 1 and not is_child else None
+    size = global_batch_size(loaded.config, num_ranks, num_nodes)
     folder = run_path(loaded.config)
     mode = mode_of_start(mode, folder)
     if (start := torchrun_of()) and start.num_restarts and place.rank == 0:

@@ -1,11 +1,11 @@
 """Advice before the first step: what was chosen and cannot help here, with the numbers; nothing of what is unknown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from paratune.base.units import format_bytes, format_duration
 from paratune.config.batch_size import divisors
+from paratune.config.model_states import StateBytes, adam_bytes, model_state_bytes, shard_count
 from paratune.config.traits import Traits
 
 ROOMY = 4
@@ -45,38 +45,47 @@ class Job:
 
     @property
     def weights_bytes(self) -> int:
-        return self.num_parameters * self.bytes_per_value
+        return self.held().weights
 
     @property
     def gradients_bytes(self) -> int:
         """As many as the weights that are trained have."""
-        return self.num_trainable * self.bytes_per_value
+        return self.held().gradients
 
     @property
     def states_bytes(self) -> int:
         """Weights, gradients and both moments: 16 bytes a trained parameter in fp32."""
-        return (self.num_parameters + 3 * self.num_trainable) * self.bytes_per_value
+        return self.held().total
+
+    def held(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
+        """Return what one rank holds; see `model_state_bytes`."""
+        return model_state_bytes(
+            self.num_parameters,
+            num_trained=self.num_trainable,
+            shards=shards,
+            num_shards=num_shards,
+            numbers=adam_bytes(self.bytes_per_value),
+        )
 
     @property
     def times_states_fit(self) -> int | None:
         return None if self.device_bytes is None else self.device_bytes // max(1, self.states_bytes)
 
 
-def advice(traits: Traits, options: Mapping[str, Any], job: Job) -> list[str]:
+def advice(traits: Traits, job: Job) -> list[str]:
     """Return one line for each choice that cannot help, or costs much; an empty list where there is nothing to say.
 
     Args:
-        traits: Of the strategy.
-        options: Of the strategy's section.
+        traits: Of the strategy, under its options.
         job: Sizes.
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
-    looks = (_sharding(traits, options, job), _slow_links(traits, options, job), _pipeline(traits, job), _loader(job))
+    looks = (_sharding(traits, job), _slow_links(traits, job), _pipeline(traits, job), _loader(job))
     return [line for lines in looks for line in lines]
 
 
-def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
+def _sharding(traits: Traits, job: Job) -> Iterator[str]:
     offloads = traits.states_on == "cpu"
     is_pipeline = traits.ranks_per_replica > 1
     if traits.shards and job.world_size == 1:
@@ -96,29 +105,20 @@ def _sharding(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[
     elif is_pipeline:
         yield f"strategy.kind: {traits.kind} is for models that do not fit: {fit}; strategy.kind: ddp has no bubble"
     elif traits.shards and job.world_size > 1:
-        ranks = options.get("shard_size") or job.world_size
-        saved = _sharded_bytes(traits, job) * (1 - 1 / ranks)
+        num_shards = shard_count(traits, job.world_size, job.num_local_ranks)
+        saved = job.states_bytes - job.held(traits.shards, num_shards).total
         yield (
             f"strategy.kind: {traits.kind} saves at most {format_bytes(saved)} a rank, which is not short, and costs "
             f"communication: {fit}; strategy.kind: ddp is the simpler choice"
         )
 
 
-def _sharded_bytes(traits: Traits, job: Job) -> int:
-    parts = {
-        "weights": job.weights_bytes,
-        "gradients": job.gradients_bytes,
-        "optimizer": 2 * job.gradients_bytes,
-    }
-    return sum(parts[name] for name in traits.shards)
-
-
-def _slow_links(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterator[str]:
+def _slow_links(traits: Traits, job: Job) -> Iterator[str]:
     """Say what gathering weights and reducing gradients more often than ddp costs."""
     if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
         return
     m, by_ddp = job.num_micro_batches, 2 * job.gradients_bytes * _others(job.world_size)
-    moved = moved_bytes(traits, job, shard_size=options.get("shard_size"))
+    moved = moved_bytes(traits, job)
     seconds = moved / job.link_bytes_per_s
     if moved <= by_ddp or seconds < SLOW_S:
         return
@@ -131,21 +131,20 @@ def _slow_links(traits: Traits, options: Mapping[str, Any], job: Job) -> Iterato
     )
 
 
-def moved_bytes(traits: Traits, job: Job, shard_size: int | None = None) -> float:
+def moved_bytes(traits: Traits, job: Job) -> float:
     """Return the bytes that a rank sends in an optimizer step, whatever they overlap with; not for a pipeline.
 
     N ranks, of which S share the states, in m micro-steps: (S - 1)/S of the weights in each gathering and of the
     gradients in each reduction; then, between N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
 
     Args:
-        traits: Of the strategy.
+        traits: Of the strategy, under its options.
         job: Sizes.
-        shard_size: S; all ranks when not given.
 
     Source: of a collective: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms, 2009. Of ZeRO: Rajbhandari et
         al., ZeRO, SC 2020, section 7. Of hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2.
     """
-    m, size = job.num_micro_batches, shard_size or job.world_size
+    m, size = job.num_micro_batches, shard_count(traits, job.world_size, job.num_local_ranks)
     reductions = m if traits.reduces_each_micro_step else 1
     # Backward runs through what is trained, and gathers no more.
     gathered = job.gradients_bytes  # the second half of an all-reduce, or the weights that other ranks updated

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+from paratune.config.feasibility.reason import Reason
+from paratune.config.feasibility.words import error
 from paratune.config.sections import BatchSize
-from paratune.errors import ConfigError
 
 MAX_SAMPLES = 10**12
 """Most samples of a step: more than any data set has, and few enough that their divisors are found at once."""
@@ -53,6 +55,18 @@ def divisors(number: int) -> list[int]:
     return small + large[small[-1] == large[0] :]
 
 
+@dataclass(frozen=True)
+class BatchRule:
+    """What a strategy asks of the batch."""
+
+    data_world_size: int
+    """Ranks that see different data, at least 1."""
+    num_micro_batches: int = 1
+    """Fewest of a step that the strategy can do with: the stages of a pipeline."""
+    micro_batch_multiple: int = 1
+    """What their number must be a multiple of."""
+
+
 def resolve_batch(
     batch: BatchSize, *, data_world_size: int, num_micro_batches: int = 1, micro_batch_multiple: int = 1
 ) -> ResolvedBatch:
@@ -73,88 +87,76 @@ def resolve_batch(
         ConfigError: The global batch is more than `MAX_SAMPLES`, or cannot be dealt evenly to the ranks, or a share not
             to micro-steps; or these are too few, or no multiple.
     """
-    _require_countable(batch, data_world_size)
-    resolved = _resolved(batch, data_world_size, num_micro_batches, micro_batch_multiple)
-    if resolved.grad_accum_steps < num_micro_batches:
-        found = f"{resolved.grad_accum_steps} micro-batch{'es' * (resolved.grad_accum_steps > 1)}"
-        share = resolved.global_batch_size // data_world_size
-        what = (
-            f"set batch.grad_accum_steps to {num_micro_batches} or more"
-            if batch.per_device is not None
-            else f"set batch.micro_batch_size to at most {share // num_micro_batches}"
-            if share >= num_micro_batches
-            else f"set batch.global to at least {num_micro_batches * data_world_size}"
-        )
-        raise ConfigError(
-            f"batch: a step has {found}, and a pipeline of {num_micro_batches} stages needs as many as it has stages, "
-            f"better four times as many; {what}",
-            code="batch.pipeline",
-            key="batch",
-            num_micro_batches=num_micro_batches,
-        )
-    if resolved.grad_accum_steps % micro_batch_multiple:
-        raise ConfigError(
-            f"batch: a step has {resolved.grad_accum_steps} micro-batches, and this schedule takes multiples of "
-            f"{micro_batch_multiple}; {_nearest_multiple(batch, resolved, micro_batch_multiple)}",
-            code="batch.pipeline",
-            key="batch",
-            grad_accum_steps=resolved.grad_accum_steps,
-            micro_batch_multiple=micro_batch_multiple,
-        )
-    return replace(resolved, micro_batch_multiple=micro_batch_multiple)
+    resolved = find_batch(batch, BatchRule(data_world_size, num_micro_batches, micro_batch_multiple))
+    if isinstance(resolved, Reason):
+        raise error([resolved])
+    return resolved
 
 
-def _require_countable(batch: BatchSize, data_world_size: int) -> None:
+def find_batch(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
+    """Return what each rank does in one optimizer step, or the reason why there is none; see `resolve_batch`."""
+    resolved = _too_large(batch, rule.data_world_size) or _resolved(batch, rule)
+    if isinstance(resolved, Reason):
+        return resolved
+    if resolved.grad_accum_steps < rule.num_micro_batches:
+        return _too_few_micro_batches(batch, resolved, rule)
+    if resolved.grad_accum_steps % rule.micro_batch_multiple:
+        return _not_multiple(batch, resolved, rule.micro_batch_multiple)
+    return replace(resolved, micro_batch_multiple=rule.micro_batch_multiple)
+
+
+def _too_large(batch: BatchSize, data_world_size: int) -> Reason | None:
     size = batch.global_ or (batch.per_device or 1) * (batch.grad_accum_steps or 1) * data_world_size
-    if size > MAX_SAMPLES:
-        key = "batch.global" if batch.global_ else "batch.per_device x batch.grad_accum_steps x ranks"
-        raise ConfigError(
-            f"{key} is {size}; at most {MAX_SAMPLES} samples can be a step", code="batch.too_large", key=key, value=size
-        )
+    if size <= MAX_SAMPLES:
+        return None
+    keys = ("batch.global",) if batch.global_ else ("batch.per_device", "batch.grad_accum_steps")
+    return Reason("batch.too_large", keys, {"global_batch_size": size, "max": MAX_SAMPLES})
 
 
-def _nearest_multiple(batch: BatchSize, resolved: ResolvedBatch, multiple: int) -> str:
-    """Return what to set so that the number of micro-batches is a multiple."""
+def _too_few_micro_batches(batch: BatchSize, resolved: ResolvedBatch, rule: BatchRule) -> Reason:
+    least, share = rule.num_micro_batches, resolved.global_batch_size // rule.data_world_size
     if batch.per_device is not None:
-        below = resolved.grad_accum_steps // multiple * multiple
-        return f"set batch.grad_accum_steps to {below} or {below + multiple}"
-    sizes = replace(resolved, micro_batch_multiple=multiple).possible()
-    if not sizes:
-        return f"set batch.global so that each replica's share of it, now {resolved.share}, is such a multiple"
-    return f"set batch.micro_batch_size to {min(sizes, key=lambda size: abs(size - resolved.micro_batch_size))}"
+        key, limit = "batch.grad_accum_steps", least
+    elif share >= least:
+        key, limit = "batch.micro_batch_size", share // least
+    else:
+        key, limit = "batch.global", least * rule.data_world_size
+    facts = {"num_micro_batches": resolved.grad_accum_steps, "min": least, "limit": limit}
+    return Reason("batch.too_few_micro_batches", (key,), facts)
 
 
-def _resolved(batch: BatchSize, data_world_size: int, num_micro_batches: int, multiple: int) -> ResolvedBatch:
+def _not_multiple(batch: BatchSize, resolved: ResolvedBatch, multiple: int) -> Reason:
+    """Return the reason, with what to set so that the number of micro-batches is a multiple."""
+    facts = {"num_micro_batches": resolved.grad_accum_steps, "multiple": multiple, "share": resolved.share}
+    if batch.per_device is not None:
+        key, below = "batch.grad_accum_steps", resolved.grad_accum_steps // multiple * multiple
+        nearest = [below, below + multiple]
+    else:
+        key, sizes = "batch.micro_batch_size", replace(resolved, micro_batch_multiple=multiple).possible()
+        nearest = sorted(sizes, key=lambda size: abs(size - resolved.micro_batch_size))[:1]
+    return Reason("batch.micro_batches_not_multiple", (key,), {**facts, "nearest": nearest})
+
+
+def _resolved(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
+    num_ranks = rule.data_world_size
     if batch.per_device is not None:
         steps = batch.grad_accum_steps or 1
-        return ResolvedBatch(batch.per_device * steps * data_world_size, batch.per_device, steps)
+        return ResolvedBatch(batch.per_device * steps * num_ranks, batch.per_device, steps)
     assert batch.global_ is not None, "check.py refuses a batch without a size"
-    share, rest = divmod(batch.global_, data_world_size)
+    facts: dict[str, Any] = {"global_batch_size": batch.global_, "data_world_size": num_ranks}
+    share, rest = divmod(batch.global_, num_ranks)
     if rest:
-        near = _either([size for size in (share * data_world_size, (share + 1) * data_world_size) if size])
-        raise ConfigError(
-            f"batch.global is {batch.global_}, which {data_world_size} ranks cannot share evenly; "
-            f"the nearest sizes that they can: {near}",
-            code="batch.not_divisible",
-            key="batch.global",
-            value=batch.global_,
-        )
+        nearest = [size for size in (share * num_ranks, (share + 1) * num_ranks) if size]
+        return Reason("batch.uneven_share", ("batch.global",), {**facts, "nearest": nearest})
     asked = batch.micro_batch_size
     if asked is None or asked == "auto":
-        asked = _micro_batch_size(share, num_micro_batches, multiple)
+        asked = _micro_batch_size(share, rule.num_micro_batches, rule.micro_batch_multiple)
     micro = min(asked, share)
     if share % micro:
         sizes = divisors(share)
-        whose = "one rank" if data_world_size == 1 else f"each of {data_world_size} ranks"
-        near = _either([max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)])
-        raise ConfigError(
-            f"batch.micro_batch_size is {micro}, which does not divide the {share} samples that {whose} takes of "
-            f"batch.global: {batch.global_}; the nearest that do: {near}",
-            code="batch.not_divisible",
-            key="batch.micro_batch_size",
-            value=micro,
-            batch=batch.global_,
-        )
+        nearest = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
+        facts |= {"micro_batch_size": micro, "share": share, "nearest": nearest}
+        return Reason("batch.micro_batch_not_divisor", ("batch.micro_batch_size", "batch.global"), facts)
     return ResolvedBatch(batch.global_, micro, share // micro)
 
 
@@ -163,7 +165,3 @@ def _micro_batch_size(share: int, num_micro_batches: int, multiple: int) -> int:
     wanted = 4 * num_micro_batches if num_micro_batches > 1 else 1
     counts = {size: share // size for size in divisors(share)}
     return max((size for size, count in counts.items() if count >= wanted and count % multiple == 0), default=1)
-
-
-def _either(sizes: list[int]) -> str:
-    return " or ".join(str(size) for size in sizes)

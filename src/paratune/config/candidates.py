@@ -11,7 +11,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.options import kinds, options_of, outside_kind
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import traits_of
+from paratune.config.traits import TRAITS, traits_of
 from paratune.config.validate import kind_hint, validate
 from paratune.config.yaml_tree import read_scalar
 from paratune.errors import ConfigError
@@ -114,7 +114,8 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
     values = deepcopy(dict(common))
     values["strategy"], problems = strategy_section(loaded, name)
     size = values["batch"]["global"]
-    if name == "single" and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
+    is_alone = name in TRAITS and TRAITS[name].max_world_size == 1
+    if is_alone and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
         # Else one process would need the memory of all of them.
         values["batch"]["micro_batch_size"] = size // num_processes
     values, findings = validate(values)

@@ -1,20 +1,20 @@
-"""Checks of a strategy against the other sections, and of the stages of a pipeline against the blocks of a model.
+"""Checks of a strategy against the other sections of a file; what needs more than the file is in `feasibility`.
 
 Floor 1.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from paratune.config.contradictions import both, no_effect
 from paratune.config.deepspeed_limits import STAGES
-from paratune.config.differences import flatten
+from paratune.config.feasibility.rules import excluded_settings
+from paratune.config.feasibility.words import text
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import DeepSpeedStrategy, OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import traits_of
-from paratune.errors import ConfigError
 
 
 def _memory_savers(config: Config) -> Iterator[Problem]:
@@ -31,7 +31,8 @@ def _memory_savers(config: Config) -> Iterator[Problem]:
 def _strategy(config: Config) -> Iterator[Problem]:
     """What the traits of a strategy of this package exclude."""
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    yield from excluded(config, traits.excludes) if traits else ()
+    for reason in excluded_settings(config, traits.excludes) if traits else ():
+        yield Problem(text(reason), reason.keys, is_impossible=True, code=reason.code)
     strategy = config.strategy
     if isinstance(strategy, PipelineStrategy):
         assert traits is not None
@@ -49,56 +50,6 @@ def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
             ("strategy.balance", "strategy.stages"),
             code="strategy.stages",
         )
-
-
-def check_stages(stages: int, chunks: int, balance: str | list[int], num_blocks: int) -> None:
-    """Hold the stages of a pipeline to the blocks that a model has to be cut at.
-
-    Args:
-        stages: Ranks of a pipeline.
-        chunks: Stages on each of them.
-        balance: As in the configuration.
-        num_blocks: Repeated layers of the model.
-
-    Raises:
-        ConfigError: There are more stages than blocks, or not all blocks are dealt to stages.
-    """
-    if stages * chunks > num_blocks:
-        each = "" if chunks == 1 else f" with {chunks} chunks each"
-        most = num_blocks // chunks
-        fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
-        raise ConfigError(
-            f"strategy.stages: {stages}{each} cuts the model into {stages * chunks} parts, and it has {num_blocks} "
-            f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp",
-            code="strategy.stages",
-            key="strategy.stages",
-            value=stages,
-            num_blocks=num_blocks,
-        )
-    if isinstance(balance, list) and sum(balance) != num_blocks:
-        raise ConfigError(
-            f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}",
-            code="strategy.stages",
-            key="strategy.balance",
-            value=balance,
-            num_blocks=num_blocks,
-        )
-
-
-def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the settings that a strategy cannot be combined with.
-
-    Args:
-        config: The whole of it.
-        excludes: From the strategy's traits: "key=value", each with the reason.
-    """
-    kind = config.strategy.kind
-    values = flatten(config.model_dump(mode="json", by_alias=True))
-    for setting, reason in excludes.items():
-        key, _, value = setting.partition("=")
-        if key in values and one_line(values[key]) == value:
-            message = f"{key}: {value} cannot be combined with strategy.kind: {kind}: {reason}"
-            yield Problem(message, (key, "strategy.kind"), is_impossible=True, code="strategy.excluded")
 
 
 def _deepspeed(config: Config) -> Iterator[Problem]:

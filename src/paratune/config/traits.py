@@ -33,8 +33,28 @@ class Traits:
     """What the number of micro-batches of a step must be a multiple of."""
     ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
+    cuts_blocks: bool = False
+    """Whether it cuts the model at its blocks: a pipeline of `ranks_per_replica` ranks."""
     stages_per_rank: int = 1
     """Parts of the model on each rank of a pipeline."""
+    shard_size: int | None = None
+    """Ranks that share one copy of the states, where these are not all of them."""
+    shards_within_node: bool = False
+    """Whether the ranks of one machine share a copy of the states, and so several machines are needed."""
+    has_uneven_shards: bool = False
+    """Whether ranks hold unequal parts, because whole parameters, or flat ranges of them, are dealt out."""
+    keeps_working_weights: bool = False
+    """Whether it keeps the weights in fp32, and copies of them in the dtype of autocast for the passes."""
+    reduces_in_fp32: bool = False
+    """Whether gradients of 16 bits are summed over ranks in fp32."""
+    compiles_optimizer: bool = False
+    """Whether the first run compiles its optimizer, for which compilers must be there."""
+    offload_option: str | None = None
+    """Option that moves more of the states to the host when it is set to true; None where there is none left."""
+    fully_sharded_by: str | None = "strategy.kind: zero3"
+    """The line under which each rank holds a part of everything; None where it does already."""
+    grouped_as: str | None = None
+    """Strategy that shards the same over groups of ranks (`strategy.shard_size`) and not over all of them."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
     gathers_per_micro_step: int = 0
@@ -83,6 +103,7 @@ TRAITS: dict[str, Traits] = {
         },
         own_phases=("get_batch", "forward", "backward", "optimizer"),
         max_world_size=1,
+        keeps_working_weights=True,
         backward_is_local=True,
     ),
     "ddp": Traits(
@@ -94,6 +115,7 @@ TRAITS: dict[str, Traits] = {
             "optimizer": "gradient norm, clipping, update of the whole model on each rank",
         },
         own_phases=("get_batch", "forward", "optimizer"),
+        keeps_working_weights=True,
         backward_is_local=True,
     ),
     "zero1": Traits(
@@ -106,6 +128,8 @@ TRAITS: dict[str, Traits] = {
         },
         own_phases=("get_batch", "forward"),
         shards=("optimizer",),
+        has_uneven_shards=True,
+        keeps_working_weights=True,
         backward_is_local=True,
     ),
     "zero2": Traits(
@@ -117,6 +141,8 @@ TRAITS: dict[str, Traits] = {
             "optimizer": _SHARDED_STEP,
         },
         shards=("gradients", "optimizer"),
+        reduces_in_fp32=True,
+        offload_option="cpu_offload",
     ),
     "zero3": Traits(
         kind="zero3",
@@ -128,6 +154,10 @@ TRAITS: dict[str, Traits] = {
         },
         shards=("weights", "gradients", "optimizer"),
         gathers_per_micro_step=2,
+        reduces_in_fp32=True,
+        offload_option="cpu_offload",
+        fully_sharded_by=None,
+        grouped_as="hsdp",
     ),
     "hsdp": Traits(
         kind="hsdp",
@@ -140,6 +170,10 @@ TRAITS: dict[str, Traits] = {
         shards=("weights", "gradients", "optimizer"),
         gathers_per_micro_step=2,
         min_world_size=2,
+        shards_within_node=True,
+        reduces_in_fp32=True,
+        fully_sharded_by=None,
+        offload_option="cpu_offload",
     ),
     "pipeline": Traits(
         kind="pipeline",
@@ -160,6 +194,8 @@ TRAITS: dict[str, Traits] = {
             "train.compile=true": "it cuts the model by entering its blocks one by one, outside of any graph",
         },
         min_world_size=2,
+        fully_sharded_by=None,
+        cuts_blocks=True,
         equal_shapes=True,
         num_micro_batches=2,
     ),
@@ -212,10 +248,12 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
             stages_per_rank=(options.get("chunks") or 2) if is_interleaved else 1,
         )
     if traits and kind in _OFFLOADED and options.get("cpu_offload"):
-        traits = replace(traits, states_on="cpu", needs_accelerator=True, phases={**traits.phases, **_OFFLOADED[kind]})
+        phases = {**traits.phases, **_OFFLOADED[kind]}
+        traits = replace(traits, states_on="cpu", needs_accelerator=True, offload_option=None, phases=phases)
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
-        return replace(traits, world_size_multiple=size, min_world_size=2 * size)
+        groups = {"shard_size": size, "shards_within_node": False}
+        return replace(traits, world_size_multiple=size, min_world_size=2 * size, **groups)
     if kind == "deepspeed" and traits:
         return _of_deepspeed(traits, options)
     return traits
@@ -263,8 +301,18 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
         own_phases=("get_batch",) if stage == 3 else traits.own_phases,
         shards=shards,
         states_on=states_on,
+        has_uneven_shards=stage in (1, 2),
+        compiles_optimizer=bool(options.get("cpu_adam")),
+        offload_option=_offload_option(stage, options),
+        fully_sharded_by="strategy.stage: 3" if stage < 3 else None,
         gathers_per_micro_step=2 if stage == 3 else 0,
         reduces_each_micro_step=stage >= 2,
         needs_accelerator=bool(options.get("offload_optimizer") or options.get("offload_parameters")),
         excludes=excludes,
     )
+
+
+def _offload_option(stage: int, options: Mapping[str, Any]) -> str | None:
+    """Return the option of DeepSpeed that moves more states to the host, of those that the stage has."""
+    least = {"offload_optimizer": 1, "offload_parameters": 3}
+    return next((key for key, fewest in least.items() if stage >= fewest and not options.get(key)), None)

@@ -13,6 +13,7 @@ from paratune.console import print_json
 from paratune.doctor import (
     configuration,
     devices,
+    feasible,
     files,
     installation,
     model_files,
@@ -75,7 +76,7 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
     model_files.check_vocabulary,
     model_files.check_half_precision,
     model_files.check_states_fit,
-    starting.check_world_size,
+    feasible.check_feasible,
     starting.check_devices,
     starting.check_site,
     starting.check_visible,

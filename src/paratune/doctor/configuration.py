@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterator
 
 from paratune.config.own_code import own_code
-from paratune.config.tracker_sections import PACKAGES
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup
 
@@ -87,19 +86,11 @@ def check_run_folder(setup: Setup) -> Iterator[Finding]:
 
 
 def check_needed_extras(setup: Setup) -> Iterator[Finding]:
-    missing: dict[str, str] = {}
-    if setup.config.strategy.kind == "deepspeed" and setup.machine.versions.get("deepspeed") is None:
-        missing["deepspeed"] = "strategy.kind"
-    tools = setup.probes.tools
-    for name in setup.config.trackers.named():
-        if f"package {PACKAGES[name]}" not in tools:
-            missing[name] = f"trackers.{name}"
-    if any(source.startswith("hub:") for source in _sources(setup)) and "package datasets" not in tools:
-        missing["datasets"] = "data.train"
-    for extra, key in missing.items():
-        what, why = f"extra {extra} is not installed", "The run ends before its first step."
-        line = f"pip install 'paratune[{extra}]'"
-        yield Finding("extra_missing", "problem", what, why, where=setup.where(key), line=line)
+    """Look for the package of data sets of the hub; those of strategy and trackers are in `feasible`."""
+    if any(source.startswith("hub:") for source in _sources(setup)) and "package datasets" not in setup.probes.tools:
+        what, why = "extra datasets is not installed", "The run ends before its first step."
+        line = "pip install 'paratune[datasets]'"
+        yield Finding("extra_missing", "problem", what, why, where=setup.where("data.train"), line=line)
 
 
 def check_trackers(setup: Setup) -> Iterator[Finding]:
@@ -139,12 +130,9 @@ def check_order_of_sums(setup: Setup) -> Iterator[Finding]:
     config, where = setup.config, setup.where("train.deterministic")
     is_wanted = config.train.deterministic
     if not setup.gpus:
-        if not is_wanted:
-            what = "train.deterministic is false, and the run computes on processors"
-            why = "Sums have one order there; paratune train ends with exit code 2."
-            yield Finding("order_of_sums", "problem", what, why, "", where, "train.deterministic: true")
         return
-    is_padded = config.batch.layout in ("padded", "bucketed") or config.strategy.kind == "pipeline"
+    needs_padding = setup.traits is not None and setup.traits.equal_shapes
+    is_padded = config.batch.layout in ("padded", "bucketed") or needs_padding
     why = "A resumed run then has the weights of one that was not interrupted to rounding only."
     if not is_wanted:
         what = "train.deterministic is false: attention on a GPU adds gradients in any order"

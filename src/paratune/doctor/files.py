@@ -166,12 +166,6 @@ def check_amount(setup: Setup) -> Iterator[Finding]:
     train = setup.data.split("train") if setup.data else None
     if train is None or setup.config.task.kind in ("mlm", "qa"):
         return
-    if train.num_rows < setup.start.world_size:
-        what = f"{train.num_rows} training rows cannot be dealt to {setup.start.world_size} processes"
-        line = f"paratune train {shlex.quote(str(setup.path))} --nproc {train.num_rows}"
-        why = "Training refuses them (exit code 3)."
-        yield Finding("too_few_rows", "problem", what, why, "", setup.where("data.train"), line)
-        return
     size = batch_size(setup)
     if size is not None and size > train.num_rows:
         what = f"a step takes {size} samples, and there are {train.num_rows} training rows"

@@ -5,23 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paratune.base.units import format_bytes
-from paratune.config.strategy_sections import (
-    DeepSpeedStrategy,
-    HSDPStrategy,
-    PipelineStrategy,
-    Zero1Strategy,
-    Zero2Strategy,
-    Zero3Strategy,
-    strategy_options,
-)
+from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
+from paratune.doctor.feasible import FP16_HOSTILE
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import ModelFacts, Setup, has_bf16
-
-FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
-"""Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
-BYTES_PER_PARAMETER = {"fp64": 32}
-"""Weights, gradients and both moments of AdamW; 16 in all other precisions, which keep fp32 states."""
 
 
 def check_model(setup: Setup) -> Iterator[Finding]:
@@ -140,9 +128,6 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
     precision, where = setup.config.precision, setup.where("precision")
     can_bf16 = bool(setup.gpus) and all(has_bf16(gpu) is not False for gpu in setup.gpus)
     kind = setup.model.model_type if setup.model else None
-    if precision == "fp16" and not setup.gpus:
-        what, why = "fp16 is asked for, and the run computes on processors", "They compute it some 300 times slower."
-        yield Finding("fp16_cpu", "problem", what, why, "", where, "precision: fp32")
     if precision == "fp16" and kind in FP16_HOSTILE:
         what = f"models of the type {kind} have been reported to overflow in fp16"
         why = "The loss is not a number from some step on, or the model silently learns nothing."
@@ -150,11 +135,6 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
         yield Finding("fp16_model", "problem", what, why, "docs/precision.md has the reports", where, line)
     if precision != "bf16":
         return
-    old = [gpu["name"] for gpu in setup.gpus if has_bf16(gpu) is False]
-    if old:
-        what = f"bf16 is asked for, and {', '.join(dict.fromkeys(old))} has no bf16 units"
-        line = "precision: fp32" if kind in FP16_HOSTILE else "precision: fp16"
-        yield Finding("bf16_device", "warning", what, "It is computed slowly there.", "", where, line)
     flags = None if setup.start.is_elsewhere else setup.machine.node["cpu_flags"]
     if not setup.gpus and flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags):
         what = "bf16 is asked for, and this processor has no bf16 units"
@@ -163,46 +143,27 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
 
 
 def check_states_fit(setup: Setup) -> Iterator[Finding]:
-    count = setup.model.num_parameters if setup.model else None
+    count, traits = setup.model.num_parameters if setup.model else None, setup.traits
     sizes = [gpu["memory_bytes"] for gpu in setup.gpus if gpu["memory_bytes"]]
-    offloads = any("offload" in key and on for key, on in strategy_options(setup.config.strategy).items())
-    if count is None or not sizes or offloads or setup.config.train.freeze_encoder:
+    if count is None or traits is None or not sizes or traits.states_on == "cpu" or setup.config.train.freeze_encoder:
         return
-    states = count * BYTES_PER_PARAMETER.get(setup.config.precision, 16)
-    kind, ranks = setup.config.strategy.kind, setup.start.world_size
-    held = round(states * _share_held(setup))
+    ranks, numbers = setup.start.world_size, adam_bytes(8 if setup.config.precision == "fp64" else 4)
+    num_shards = shard_count(traits, ranks, setup.start.processes_per_node)
+    whole = model_state_bytes(count, numbers=numbers).total
+    held = model_state_bytes(count, shards=traits.shards, num_shards=num_shards, numbers=numbers).total
     what = (
         f"weights, gradients and optimizer states take {format_bytes(held)} on each GPU of {format_bytes(min(sizes))}"
     )
     if held > min(sizes):
         why = "They do not fit before a single activation is kept: memory runs out in the first step."
-        many = -(-states // min(sizes))
-        line = "strategy.kind: zero3" if kind != "zero3" and ranks > 1 else ""
-        remedy = f"shard them over {max(2, many)} processes or more; or offload (strategy.cpu_offload: true)"
+        line = traits.fully_sharded_by or "" if ranks > 1 else ""
+        remedy = f"shard them over {max(2, -(-whole // min(sizes)))} processes or more"
+        if traits.offload_option is not None:
+            remedy += f"; or offload (strategy.{traits.offload_option}: true)"
         yield Finding("states_too_large", "problem", what, why, remedy, setup.where("strategy.kind"), line)
-    elif kind in ("zero2", "zero3", "hsdp", "deepspeed") and states * 4 < min(sizes) and ranks > 1:
+    elif "gradients" in traits.shards and not traits.cuts_blocks and whole * 4 < min(sizes) and ranks > 1:
         why = (
             "Unsharded they would leave three quarters of the memory free, so sharding saves what is not short and "
             "pays for it with communication."
         )
         yield Finding("sharding_needless", "note", what, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")
-
-
-def _share_held(setup: Setup) -> float:
-    """Return the share of the states that one rank holds.
-
-    Of 16 bytes a parameter, weights and gradients are 4 each and the moments 8 (Rajbhandari et al., ZeRO, SC 2020).
-    """
-    strategy, ranks = setup.config.strategy, setup.start.world_size
-    if isinstance(strategy, Zero1Strategy):
-        return (8 + 8 / ranks) / 16
-    if isinstance(strategy, Zero2Strategy):
-        return (4 + 12 / ranks) / 16
-    if isinstance(strategy, DeepSpeedStrategy):
-        sharded = {0: 0, 1: 8, 2: 12, 3: 16}[strategy.stage]
-        return (16 - sharded + sharded / ranks) / 16
-    if isinstance(strategy, HSDPStrategy):
-        return 1 / (strategy.shard_size or setup.start.processes_per_node)
-    if isinstance(strategy, PipelineStrategy):
-        return 1 / strategy.stages
-    return 1 / ranks if isinstance(strategy, Zero3Strategy) else 1.0

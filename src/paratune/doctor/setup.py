@@ -11,6 +11,8 @@ from typing import Any
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
+from paratune.config.strategy_sections import strategy_options
+from paratune.config.traits import Traits, traits_of
 from paratune.doctor.finding import Finding, Machine
 from paratune.hardware.devices import DEVICES
 
@@ -216,6 +218,11 @@ class Setup:
     def config(self) -> Config:
         assert self.loaded is not None
         return self.loaded.config
+
+    @property
+    def traits(self) -> Traits | None:
+        """Of the strategy; None for a class of the user's own, whose code is not run to look at it."""
+        return traits_of(self.config.strategy.kind, strategy_options(self.config.strategy))
 
     def where(self, key: str) -> str:
         """Return the line that sets an option, or that none does."""

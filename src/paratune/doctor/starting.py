@@ -4,15 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import traits_of
 from paratune.doctor.batch_script import look_into, read_in_tasks, wrong_rank_line
+from paratune.doctor.feasible import tasks_line
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
 from paratune.doctor.setup import Setup
-from paratune.errors import ConfigError
 from paratune.processes.launcher import has_own_gpu
-from paratune.processes.place import global_batch_size
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 LOCAL_FILESYSTEMS = frozenset({"btrfs", "ext3", "ext4", "overlay", "xfs", "zfs"})
@@ -20,64 +17,20 @@ DEFAULT_PORT = "29500"
 """That torchrun and accelerate take when none is given: two jobs on one node take the same."""
 
 
-def check_world_size(setup: Setup) -> Iterator[Finding]:
-    start = setup.start
-    try:
-        global_batch_size(setup.config, start.world_size)
-    except ConfigError as error:
-        key = "strategy.kind" if str(error).startswith("strategy") else "batch.global"
-        code_line = _world_size_line(setup, str(error))
-        why = "Every process ends with exit code 2, after the job has waited in the queue."
-        if key == "strategy.kind":
-            yield Finding("world_size", "problem", str(error), why, "", setup.where(key), code_line)
-        else:
-            yield Finding("batch_share", "problem", str(error), why, "", setup.where(key), code_line)
-    else:
-        what = f"{start.world_size} process{'es' * (start.world_size > 1)} on {start.num_nodes} node"
-        yield Finding("world_size", "ok", what + "s" * (start.num_nodes > 1), where=start.said_by)
-
-
-def _world_size_line(setup: Setup, message: str) -> str:
-    strategy, count = setup.config.strategy, setup.start.world_size
-    if not message.startswith("strategy"):
-        size = setup.config.batch.global_
-        return f"batch.global: {-(-size // count) * count}" if size else ""
-    traits = traits_of(strategy.kind, strategy_options(strategy))
-    if traits is not None and traits.max_world_size == 1 and count > 1:
-        return "strategy.kind: ddp"
-    wanted = max(traits.min_world_size, traits.world_size_multiple) if traits is not None else 2
-    return f"paratune train {setup.path} --nproc {wanted}"
-
-
 def check_devices(setup: Setup) -> Iterator[Finding]:
     start, config = setup.start, setup.config
-    if config.device == "cuda" and not setup.gpus and start.gpus_per_node in (None, 0):
-        what, why = "device is cuda, and there is no GPU here", "The run ends before its first step."
-        yield Finding("no_gpu", "problem", what, why, "", setup.where("device"), "device: auto")
     num_gpus = start.gpus_per_node if start.gpus_per_node is not None else len(setup.gpus)
     if config.device == "cpu" or num_gpus == 0:
         return
-    if start.processes_per_node > num_gpus:
-        what = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
-        why = "Two processes would share one GPU, on which NCCL refuses to start (`Duplicate GPU detected`)."
-        yield Finding("tasks_over_gpus", "problem", what, why, "", start.said_by, _tasks_line(setup, num_gpus))
-    elif start.processes_per_node < num_gpus and start.world_size > 1:
+    if start.processes_per_node < num_gpus and start.world_size > 1:
         what = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
         why = "The others stand idle, and are paid for."
-        yield Finding("gpus_idle", "warning", what, why, "", start.said_by, _tasks_line(setup, num_gpus))
+        yield Finding("gpus_idle", "warning", what, why, "", start.said_by, tasks_line(setup, num_gpus))
     elif start.world_size == 1 and num_gpus > 1:
         what, why = f"one process, and {num_gpus} GPUs", "The others stand idle."
         yield Finding(
-            "gpus_idle", "note", what, why, "with strategy.kind: ddp", start.said_by, _tasks_line(setup, num_gpus)
+            "gpus_idle", "note", what, why, "with strategy.kind: ddp", start.said_by, tasks_line(setup, num_gpus)
         )
-
-
-def _tasks_line(setup: Setup, num_gpus: int) -> str:
-    if setup.start.said_by.startswith("SLURM"):
-        return f"#SBATCH --ntasks-per-node={num_gpus}"
-    if setup.start.said_by == "WORLD_SIZE":
-        return f"torchrun --nproc-per-node={num_gpus} --no-python paratune train {setup.path}"
-    return f"paratune train {setup.path} --nproc {num_gpus}"
 
 
 def check_site(setup: Setup) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from paratune.base.units import format_bytes
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.traits import Traits
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup
 from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
@@ -109,8 +109,8 @@ def check_nccl(setup: Setup) -> Iterator[Finding]:
 
 def check_toolchain(setup: Setup) -> Iterator[Finding]:
     """What DeepSpeed's cpu_adam is compiled with at the first start."""
-    strategy = setup.config.strategy
-    if not isinstance(strategy, DeepSpeedStrategy) or not strategy.cpu_adam:
+    traits = setup.traits
+    if traits is None or not traits.compiles_optimizer:
         return
     tools, where = setup.probes.tools, setup.where("strategy.cpu_adam")
     if "cpu_adam" in tools or setup.start.brings_software:  # compiled already, or nothing to be seen from here
@@ -170,7 +170,7 @@ def check_topology(setup: Setup) -> Iterator[Finding]:
         return
     groups = linked_groups(setup.probes.topology or "")
     best = max(groups, key=len, default=())
-    shards = setup.config.strategy.kind in ("zero2", "zero3", "hsdp", "deepspeed", "pipeline")
+    traits = setup.traits
     if any(set(used) <= set(group) for group in groups) or not groups:
         kinds = "+".join(sorted({links[number] for number in used}))
         yield Finding("topology", "ok", f"GPUs reach each other over {kinds}", where="nvidia-smi topo -m")
@@ -180,13 +180,20 @@ def check_topology(setup: Setup) -> Iterator[Finding]:
         line = f"export CUDA_VISIBLE_DEVICES={near}"
         why = "Gradients go through the processor."
         yield Finding("topology", "warning", what, why, "", "nvidia-smi topo -m", line)
-    elif shards:
+    elif traits is not None and "gradients" in traits.shards:
         what = f"NVLink joins groups of {len(best)} GPUs, and the run shards over {count}"
         why = "All-gathers of the weights go through the processor in each step."
-        line = "strategy.kind: hsdp" if setup.config.strategy.kind == "zero3" else ""
-        yield Finding(
-            "topology", "note", what, why, f"with strategy.shard_size: {len(best)}", "nvidia-smi topo -m", line
-        )
+        yield Finding("topology", "note", what, why, *_in_groups(traits, len(best)))
+
+
+def _in_groups(traits: Traits, size: int) -> tuple[str, str, str]:
+    """Return what shards within groups of GPUs: a remedy, where the groups were found, and the line."""
+    where = "nvidia-smi topo -m"
+    if traits.grouped_as is not None:
+        return f"with strategy.shard_size: {size}", where, f"strategy.kind: {traits.grouped_as}"
+    if traits.shards_within_node or traits.shard_size is not None:
+        return "", where, f"strategy.shard_size: {size}"
+    return f"strategy.kind: hsdp, with strategy.shard_size: {size}, shards within such groups", where, ""
 
 
 def check_numa(setup: Setup) -> Iterator[Finding]:

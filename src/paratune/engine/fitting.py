@@ -22,7 +22,7 @@ from paratune.config.traits import Traits
 from paratune.engine.memory import is_out_of_memory
 from paratune.engine.recorder import check_loss_scale
 from paratune.precision import Precision
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, loss_scale_of
 
 CPU_SHARE = 0.8
 """Of the memory that is available on a host: what is left keeps it out of swap and away from the OOM killer."""
@@ -192,7 +192,7 @@ class Prober:
         num_micro_batches = min(self.share, self.traits.num_micro_batches)
         norm = self._run_together(1, num_micro_batches)
         # In fp16 the first steps may be left out, and then LAMB has no states yet; each one halves the scale.
-        while (scale := getattr(self.strategy, "loss_scale", None)) is not None and not bool(torch.isfinite(norm)):
+        while (scale := loss_scale_of(self.strategy)) is not None and not bool(torch.isfinite(norm)):
             check_loss_scale(float(scale))
             norm = self._run_together(1, num_micro_batches)
         self.meter.begin()

@@ -7,13 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.records.efficiency import GradientSums, noise_estimates
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, WatchesGradients
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class NoiseMeter:
             every: Steps from one sample to the next; None for none.
             reason: Why there can be none, where that is known already.
         """
-        self._strategy: Any = strategy
+        self._strategy = strategy
         self._every = every
         self._taken: NoiseSample | None = None
         self.reason = "measure.noise_scale_every is null" if every is None else reason or self._why_not()
@@ -57,6 +56,7 @@ class NoiseMeter:
         if self._every is None or self.reason is not None or step % self._every:
             yield
             return
+        assert isinstance(self._strategy, WatchesGradients), "there is a reason otherwise"
         with self._strategy.watch_gradients() as watch:
             yield
             squared_norm = watch.squared_norm()
@@ -74,11 +74,10 @@ class NoiseMeter:
         return taken
 
     def _why_not(self) -> str | None:
-        watch = getattr(self._strategy, "watch_gradients", None)
-        if watch is None:
+        if not isinstance(self._strategy, WatchesGradients):
             return f"strategy.kind: {self._strategy.traits.kind} has no watch_gradients (see docs/strategies.md)"
         try:
-            watch()
+            self._strategy.watch_gradients()
         except NotImplementedError as error:
             return str(error)
         return None

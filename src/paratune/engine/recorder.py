@@ -16,7 +16,7 @@ from paratune.engine.phases import Clock, StepTimes
 from paratune.engine.sampler import Sampler
 from paratune.errors import NotFiniteError
 from paratune.records import EventLog
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, loss_scale_of
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Recorder:
             num_tokens=sum(batch.num_tokens for batch in micro_batches),
             num_padded_tokens=sum(batch.num_padded_tokens for batch in micro_batches),
             warmup=self._warmup_left > 0,
-            loss_scale=getattr(self._strategy, "loss_scale", None),
+            loss_scale=loss_scale_of(self._strategy),
             noise=noise,
             profiled=profiled,
         )

@@ -178,15 +178,23 @@ def require_installed(module: str, *, extra: str) -> None:
     Raises:
         MissingDependency: It is not installed.
     """
-    found = importlib.util.find_spec(module)
-    # A folder of that name in the working directory (that of wandb's files) is found as well, and is no package.
-    if found is None or found.origin is None:
+    if not is_installed(module):
         raise MissingDependency(
             f"{module} is not installed; it comes with the extra: pip install 'paratune[{extra}]'",
             code="dependency.missing",
             module=module,
             extra=extra,
         )
+
+
+def is_installed(module: str) -> bool:
+    """Return whether an optional package is there, without the time that importing it takes."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # the package around it
+        return False
+    # A folder of that name in the working directory (that of wandb's files) is found as well, and is no package.
+    return spec is not None and spec.origin is not None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from paratune.batch import Batch
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
-from paratune.models.attention.masks import without_padding
+from paratune.models.attention.masks import without_waiting
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 
@@ -82,7 +82,7 @@ class TaskModel(nn.Module):
         inputs = self._packed_inputs(batch) if batch.is_packed else self._padded_inputs(batch)
         self._begin(batch)
         try:
-            with without_padding(batch.num_tokens == batch.num_padded_tokens):
+            with without_waiting(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
                 found = self.hf(**inputs, **self._options)
         finally:
             self._begin(None)

@@ -178,7 +178,7 @@ def _plain_one(predictions: Sequence[Prediction], sharded: Prediction) -> Predic
     alike = [
         each
         for each in predictions
-        if each.setup.strategy.kind in ("single", "ddp")
+        if not each.setup.traits.shards
         and each.setup.num_ranks == sharded.setup.num_ranks
         and each.setup.precision == sharded.setup.precision
     ]

@@ -59,6 +59,10 @@ KINDS: Mapping[str, str] = {
 """All figures by name. Rates may be a curve: they depend on how much an operation moves or computes."""
 
 
+class UnknownFigure(KeyError):
+    """What a time needs and nobody knows: a figure of the machine, or the schedule of a strategy from outside."""
+
+
 @dataclass(frozen=True)
 class Constant:
     """A figure in its SI unit, with the bounds between which it is taken to lie."""
@@ -99,7 +103,15 @@ class Constants:
         assert not (strange := set(self.by_name) - set(KINDS)), f"no figures of a machine: {strange}"
 
     def __getitem__(self, name: str) -> Constant:
-        return self.by_name[name]
+        """Return a figure.
+
+        Raises:
+            UnknownFigure: The machine has none of that name.
+            KeyError: There is no such name in `KINDS`: an error of the caller.
+        """
+        if name not in KINDS or name in self.by_name:
+            return self.by_name[name]
+        raise UnknownFigure(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self.by_name

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.config.check_strategy import check_stages
+from paratune.config.feasibility.rules import stage_reasons
+from paratune.config.feasibility.words import refuse
 from paratune.config.strategy_sections import PipelineStrategy
 from paratune.config.task_sections import Task
 from paratune.config.traits import Traits
@@ -35,7 +36,7 @@ class Division:
             ConfigError: There are not as many blocks.
         """
         num_stages = strategy.stages * traits.stages_per_rank
-        check_stages(strategy.stages, traits.stages_per_rank, strategy.balance, len(self.costs))
+        refuse(stage_reasons(strategy.stages, traits.stages_per_rank, strategy.balance, len(self.costs)))
         if isinstance(strategy.balance, list):
             return as_told(strategy.balance)
         return balanced([float(cost) for cost in self.costs], num_stages) or []

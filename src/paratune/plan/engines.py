@@ -101,7 +101,7 @@ def replicated(view: View) -> Course:
     Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `mark_variable_ready_dense` under
         `gradient_as_bucket_view`.
     """
-    is_single = view.setup.strategy.kind == "single"
+    is_single = view.setup.traits.max_world_size == 1
     copies = {CAST_WEIGHTS: view.profile.working_bytes}
     if is_single and not view.accumulates:
         return Course(copies, tuple(view.gradients()))
@@ -174,7 +174,7 @@ def _units(view: View) -> tuple[list[_Unit], _Unit]:
 
 
 def _keeps_gathered(view: View) -> bool:
-    return view.setup.strategy.kind == "zero2"
+    return not view.setup.traits.gathers_per_micro_step
 
 
 def _fsdp_forward(view: View, units: list[_Unit], root: _Unit) -> Iterator[Delta]:

@@ -11,10 +11,12 @@ from typing import Any
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.candidates import strategy_section
 from paratune.config.check import check
-from paratune.config.check_strategy import check_stages
+from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.target import Ranks, Target
+from paratune.config.feasibility.words import PLAN, text
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import HSDPStrategy, OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import OutsideStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
@@ -23,7 +25,6 @@ from paratune.plan.job import Job
 from paratune.plan.machine import Machine
 from paratune.plan.setup import Setup
 from paratune.precision import POLICIES, Precision
-from paratune.processes.place import check_world_size
 
 USUAL = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
 """Strategies that are planned when none are named, beside the configuration's own."""
@@ -82,6 +83,8 @@ class Impossible:
     num_ranks: int | None
     """None where the number does not matter."""
     reason: str
+    codes: tuple[str, ...] = ()
+    """Of the reasons, where these are rules of `config.feasibility`."""
 
 
 def enumerate_options(
@@ -110,10 +113,11 @@ def enumerate_options(
                 continue
             try:
                 option = _option(job, machine, each, num_ranks, asked.num_nodes)
-            except ConfigError as error:
-                impossible.append(Impossible(each.name, each.config.precision, num_ranks, _said(error)))
-                continue
-            if all(option.setup != other.setup for other in options):
+            except ConfigError as error:  # the model does not take the layout of batches
+                option = Impossible(each.name, each.config.precision, num_ranks, str(error))
+            if isinstance(option, Impossible):
+                impossible.append(option)
+            elif all(option.setup != other.setup for other in options):
                 options.append(option)
     return options, list(dict.fromkeys(impossible))
 
@@ -173,32 +177,29 @@ def _variant(
 
 def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
     """Say whether a strategy comes to single in one process; and single, to nothing in several."""
-    if variant.config.strategy.kind == "single":
+    if variant.traits.max_world_size == 1:
         return num_ranks > 1
     return num_ranks == 1 and variant.traits.states_on == "device"
 
 
-def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option:
-    """Return the way with so many ranks.
+def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option | Impossible:
+    """Return the way with so many ranks, or why there is none.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The model does not take the layout of batches that is asked for.
     """
     config, traits = variant.config, variant.traits
-    check_world_size(traits, num_ranks, is_free=False)
-    if num_ranks % num_nodes:
-        raise ConfigError(
-            f"{num_ranks} devices cannot be spread evenly over --nodes {num_nodes}",
-            code="strategy.world_size",
-            num_ranks=num_ranks,
-            num_nodes=num_nodes,
-        )
-    _check_machine(config, traits, machine)
-    _check_groups(config, num_nodes)
-    if isinstance(config.strategy, PipelineStrategy):
-        num_layers = getattr(job.hf_config, "num_hidden_layers", None)
-        if isinstance(num_layers, int):
-            check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)
+    num_layers = getattr(job.hf_config, "num_hidden_layers", None)
+    reasons = why_not(
+        config,
+        traits,
+        _target(machine),
+        Ranks(num_ranks, num_nodes),
+        num_blocks=num_layers if isinstance(num_layers, int) else None,
+    )
+    if reasons:
+        sentence, codes = "; ".join(text(each, PLAN) for each in reasons), tuple(each.code for each in reasons)
+        return Impossible(variant.name, config.precision, num_ranks, sentence, codes)
     sizes = job.sizes(config.batch, traits, num_ranks)
     layout = job.layout(traits, is_cuda=machine.is_cuda)
     setup = Setup(
@@ -232,57 +233,14 @@ def resized(option: Option, micro_batch_size: int) -> Option:
     return replace(option, sizes=sizes, setup=setup)
 
 
-def _check_machine(config: Config, traits: Traits, machine: Machine) -> None:
-    """Refuse what the device cannot do, as the training would on it."""
-    precision = config.precision
+def _target(machine: Machine) -> Target:
+    """Return what the rules of feasibility ask of a machine."""
     if not machine.is_cuda:
-        if precision in ("tf32", "fp16"):
-            raise ConfigError(
-                f"precision: {precision} is for GPUs, and {machine.name} is a CPU; use fp32",
-                code="precision.device",
-                key="precision",
-                precision=precision,
-                name=machine.name,
-            )
-        if traits.needs_accelerator:
-            raise ConfigError(
-                f"it moves states from a GPU to the host, and {machine.name} is a CPU",
-                code="strategy.offload_on_cpu",
-                name=machine.name,
-            )
-        return
-    if config.device == "cpu":
-        raise ConfigError(
-            f"device: cpu, and {machine.name} is a GPU; set device: auto",
-            code="device.conflict",
-            key="device",
-            name=machine.name,
-        )
+        return Target(is_cpu=True, description=f"{machine.name} is a CPU")
     device = machine.device
-    if precision in ("tf32", "bf16") and device is not None and device.peak_flops_per_s(precision) is None:
-        raise ConfigError(
-            f"precision: {precision}, which {machine.name} has not; use fp16 or fp32",
-            code="precision.device",
-            key="precision",
-            precision=precision,
-            name=machine.name,
-        )
-
-
-def _check_groups(config: Config, num_nodes: int) -> None:
-    """Refuse hybrid sharding in one group, which is zero3."""
-    if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None and num_nodes == 1:
-        raise ConfigError(
-            "strategy.kind: hsdp has one group on one machine, which is zero3; give --nodes 2 or more, or a smaller "
-            "group: --strategies hsdp:2",
-            code="strategy.world_size",
-            key="strategy.kind",
-        )
-
-
-def _said(error: ConfigError) -> str:
-    """Return a refusal in the words of this command, which starts nothing."""
-    return str(error).replace("were started", "are asked for").replace("was started", "is asked for")
+    newer = () if device is None else ("tf32", "bf16")
+    missing = {name for name in newer if device is not None and device.peak_flops_per_s(name) is None}
+    return Target(False, f"{machine.name} is {'older' if missing else 'a GPU'}", frozenset(missing))
 
 
 def own_name(loaded: LoadedConfig) -> str:

@@ -63,7 +63,7 @@ def pass_time(
         is_cuda: Whether operations are put into a queue.
 
     Raises:
-        KeyError: The machine has no figure for one of them: an arithmetic that its sheet does not list.
+        UnknownFigure: The machine has no figure for one of them: an arithmetic that its sheet does not list.
     """
     device_s = arithmetic_s = 0.0
     shortest = constants.value("kernel", 0.0) if is_cuda else 0.0

@@ -88,7 +88,7 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
             sharding) share the network.
 
     Raises:
-        KeyError: The machine has no figure for the link that is needed.
+        UnknownFigure: The machine has no figure for the link that is needed.
 
     Source: NCCL, src/graph/tuning.cc: of a ring's steps those between machines have the latency of the network, all
         others that of the links within.

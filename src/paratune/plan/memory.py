@@ -62,7 +62,7 @@ def peak(profile: Profile, setup: Setup, on_cuda: bool = True) -> Memory:
         ConfigError: A pipeline has fewer blocks than stages.
     """
     ranks: Iterable[int] = ranks_that_differ(setup)
-    if setup.strategy.kind != "pipeline":
+    if not setup.traits.cuts_blocks:
         # They differ in their states alone.
         states = {rank: states_of_rank(profile, setup, rank) for rank in ranks}
         ranks = [max(states, key=lambda each: (states[each].device, states[each].host))]
@@ -72,7 +72,7 @@ def peak(profile: Profile, setup: Setup, on_cuda: bool = True) -> Memory:
 def peak_of_rank(profile: Profile, setup: Setup, rank: int, on_cuda: bool = True) -> Memory:
     """Return the memory of one rank; see `peak`."""
     view = View(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
-    if view.setup.strategy.kind == "pipeline":
+    if setup.traits.cuts_blocks:
         passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
         when: When = "backward"
     else:

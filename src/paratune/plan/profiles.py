@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from paratune.config.strategy_sections import PipelineStrategy
 from paratune.errors import ParatuneError
 from paratune.plan.affine import NotAffineError, between
 from paratune.plan.approximate import approximate
@@ -15,8 +14,6 @@ from paratune.plan.setup import Setup
 ANCHORS = (2, 6)
 """Rows of the two traces from which those of more rows follow; a single one may take other ways through the model. The
 further apart, the less the labelled tokens of a masked LM are off, whose number is rounded."""
-KEEP_COPIES = frozenset({"single", "ddp", "zero1"})
-"""Strategies that hold whole weights in float32, and compute with copies of them under autocast."""
 
 
 class Profiles:
@@ -30,7 +27,7 @@ class Profiles:
 
     def of(self, shape: Shape, setup: Setup) -> Profile:
         """Return the profile of a micro-batch under a setup."""
-        is_cut = isinstance(setup.strategy, PipelineStrategy)
+        is_cut = setup.traits.cuts_blocks
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
         if key not in self._known:
             found = self._followed(shape, setup) or self._traced(shape, setup)
@@ -55,7 +52,7 @@ class Profiles:
             return None
 
     def _lacks_division(self, setup: Setup) -> bool:
-        is_cut = isinstance(setup.strategy, PipelineStrategy)
+        is_cut = setup.traits.cuts_blocks
         return is_cut and (setup.precision, setup.attention) not in self._divisions
 
     def _traced(self, shape: Shape, setup: Setup) -> Profile:
@@ -83,7 +80,7 @@ class Profiles:
 
 def _keeps_copies(setup: Setup) -> bool:
     """Say whether the strategy holds copies of its weights in the dtype of autocast."""
-    return setup.strategy.kind in KEEP_COPIES and setup.precision.autocast_dtype is not None
+    return setup.traits.keeps_working_weights and setup.precision.autocast_dtype is not None
 
 
 def _said(error: Exception) -> str:

@@ -18,6 +18,7 @@ from paratune.config.strategy_sections import (
     Zero2Strategy,
     Zero3Strategy,
 )
+from paratune.plan.constants import UnknownFigure
 from paratune.plan.links import link_between
 from paratune.plan.sharded import deepspeed, fsdp
 from paratune.plan.traffic import ddp_buckets, hidden_messages, shared_gradients, stage_gradients, trained_tensors
@@ -37,7 +38,7 @@ def spread(work: Work) -> Spread:
     """Return what the strategy of the setup makes of the step.
 
     Raises:
-        KeyError: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
+        UnknownFigure: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
     """
     strategy = work.setup.strategy
     by_kind: dict[type, Callable[[Work], Spread]] = {
@@ -51,7 +52,7 @@ def spread(work: Work) -> Spread:
         DeepSpeedStrategy: deepspeed,
     }
     if type(strategy) not in by_kind:
-        raise KeyError(f"strategy {strategy.kind}")
+        raise UnknownFigure(f"strategy {strategy.kind}")
     return by_kind[type(strategy)](work)
 
 
@@ -120,8 +121,9 @@ def _fullest_rank(work: Work) -> tuple[float, float]:
     """Return the shares of the whole model's operations, and of its trained weights, of the ranks that have most."""
     strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
     p, v = traits.ranks_per_replica, traits.stages_per_rank
-    if division is None or not isinstance(strategy, PipelineStrategy):
+    if division is None:
         return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
+    assert isinstance(strategy, PipelineStrategy)
     ranks = [division.of_rank(place, strategy, traits) for place in range(p)]
     costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
     trained = max(stage_gradients(work.profile, work.setup, place) for place in range(p))

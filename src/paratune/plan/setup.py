@@ -46,7 +46,7 @@ class Setup:
     @property
     def reduces_wider(self) -> bool:
         """Whether gradients are summed over ranks in more bits than they come in, as FSDP2 does those of 16 bits."""
-        return self.keeps_16_bits and self.strategy.kind != "deepspeed"
+        return self.keeps_16_bits and self.traits.reduces_in_fp32
 
     @property
     def num_nodes(self) -> int:

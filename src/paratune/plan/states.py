@@ -8,24 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.config.deepspeed_limits import Limits, limits_of
-from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy, PipelineStrategy, strategy_options
+from paratune.config.model_states import NumberBytes, adam_bytes, model_state_bytes, shard_count
+from paratune.config.strategy_sections import DeepSpeedStrategy, PipelineStrategy, strategy_options
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
 
 STEP_BYTES = 4
 """Of AdamW's count of steps, a float32 for each parameter."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Bytes of one number of each kind."""
-
-    weight: int
-    gradient: int
-    optimizer: int
-    """Of all that the optimizer keeps for it: moments, and a copy of a weight of fewer bits."""
-    step: int = STEP_BYTES
-    """For each parameter, however large."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +45,14 @@ class States:
         )
 
 
-def numbers_of(profile: Profile) -> Numbers:
+def numbers_of(profile: Profile) -> NumberBytes:
     """Return the sizes under paratune's policies: everything in the dtype of the weights, two moments."""
-    size = profile.weight_bytes
-    return Numbers(weight=size, gradient=size, optimizer=2 * size)
+    return adam_bytes(profile.weight_bytes)
 
 
-def sharded_numbers_of(profile: Profile, setup: Setup) -> Numbers:
+def sharded_numbers_of(profile: Profile, setup: Setup) -> NumberBytes:
     """Return the sizes of what FSDP2 shards: in fp32 also where passes read copies in 16 bits."""
-    size = setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes
-    return Numbers(weight=size, gradient=size, optimizer=2 * size)
+    return adam_bytes(setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes)
 
 
 def states(profile: Profile, setup: Setup) -> States:
@@ -80,11 +67,9 @@ def states(profile: Profile, setup: Setup) -> States:
 
 def ranks_that_differ(setup: Setup) -> range:
     """Return the ranks among which the fullest is; all others hold what one of these holds."""
-    kind = setup.strategy.kind
-    if kind == "pipeline":
-        return range(setup.traits.ranks_per_replica)
-    differ = kind == "zero1" or (kind == "deepspeed" and setup.traits.shards and "weights" not in setup.traits.shards)
-    return range(setup.num_ranks if differ else 1)
+    if setup.traits.has_uneven_shards:
+        return range(setup.num_ranks)
+    return range(setup.traits.ranks_per_replica if setup.traits.cuts_blocks else 1)
 
 
 def states_of_rank(profile: Profile, setup: Setup, rank: int) -> States:
@@ -103,14 +88,14 @@ def _whole(profile: Profile, setup: Setup, rank: int) -> States:
     return whole(profile.parameters, numbers_of(profile))
 
 
-def whole(parameters: Iterable[Parameter], numbers: Numbers) -> States:
+def whole(parameters: Iterable[Parameter], numbers: NumberBytes) -> States:
     """Return what a rank has that shares nothing."""
     parameters = tuple(parameters)
     trained = [each for each in parameters if each.is_trained and each.has_gradient]
     return States(
         weights=numbers.weight * _count(parameters),
         gradients=numbers.gradient * _count(trained),
-        optimizer=numbers.optimizer * _count(trained) + numbers.step * len(trained),
+        optimizer=numbers.optimizer * _count(trained) + STEP_BYTES * len(trained),
     )
 
 
@@ -151,14 +136,12 @@ def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
     padded = whole((shard(each, num_ranks) for each in profile.parameters), numbers)
     mine = whole((shard(each, num_ranks, rank % num_ranks) for each in profile.parameters), numbers)
     found = replace(padded, optimizer=mine.optimizer)
-    return found.on_host() if getattr(setup.strategy, "cpu_offload", False) else found
+    return found.on_host() if setup.traits.states_on == "cpu" else found
 
 
 def shard_size(setup: Setup) -> int:
     """Return N: the ranks over which FSDP2 shards the states."""
-    if isinstance(setup.strategy, HSDPStrategy):
-        return setup.strategy.shard_size or setup.ranks_per_node
-    return setup.num_ranks
+    return shard_count(setup.traits, setup.num_ranks, setup.ranks_per_node)
 
 
 def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
@@ -286,16 +269,15 @@ def deepspeed_limits(profile: Profile, strategy: DeepSpeedStrategy) -> Limits:
 
 def _by_traits(profile: Profile, setup: Setup, rank: int) -> States:
     """Return what a strategy from outside has if it divides evenly what its traits say that it shards."""
-    found, shards = whole(profile.parameters, numbers_of(profile)), setup.traits.shards
-    weights, gradients, optimizer = (
-        -(-size // setup.num_ranks) if kind in shards else size
-        for kind, size in (
-            ("weights", found.weights),
-            ("gradients", found.gradients),
-            ("optimizer", found.optimizer),
-        )
+    trained = [each for each in profile.parameters if each.is_trained and each.has_gradient]
+    held = model_state_bytes(
+        _count(profile.parameters),
+        num_trained=_count(trained),
+        shards=setup.traits.shards,
+        num_shards=shard_size(setup),
+        numbers=numbers_of(profile),
     )
-    divided = States(weights, gradients, optimizer)
+    divided = States(held.weights, held.gradients, held.optimizer + STEP_BYTES * len(trained))
     return divided if setup.traits.states_on == "device" else divided.on_host()
 
 

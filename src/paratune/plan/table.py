@@ -57,6 +57,7 @@ class Plan:
                     "precision": each.precision,
                     "num_ranks": each.num_ranks,
                     "reason": each.reason,
+                    "codes": list(each.codes),
                 }
                 for each in self.impossible
             ],

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import Constant, Constants, UnknownFigure
 from paratune.plan.kernels import PassTime, pass_time
 from paratune.plan.machine import Machine, threads_of_rank
 from paratune.plan.profile import Profile, Weights
@@ -95,7 +95,7 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
         terms, parts = _terms(case, Constants(asked))
         total = math.fsum(terms.values())
         shifts = {name: _shift(case, constants, name, total) for name in constants if name in asked.names}
-    except KeyError:
+    except UnknownFigure:
         return None
     faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
     ordered = sorted(shifts, key=lambda name: -max(shifts[name]))
@@ -117,7 +117,7 @@ def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: Figur
         return f"nothing is known of the speed of {machine.name}; measure it there: paratune plan --calibrate"
     try:
         _terms(_Case(profile, profile.blocks, profile.rest, setup, machine, figures), constants)
-    except KeyError as error:
+    except UnknownFigure as error:
         return (
             f"{machine.name} has no figure for {error.args[0]}; measure it there (paratune plan --calibrate), or give "
             "it in a file (docs/plan.md#a-machine-of-your-own)"
@@ -168,7 +168,7 @@ def _terms(case: _Case, constants: Constants) -> tuple[dict[str, float], dict[st
     """Return the terms of a step, and its parts.
 
     Raises:
-        KeyError: A figure of the machine is not known.
+        UnknownFigure: A figure of the machine is not known.
     """
     setup, machine = case.setup, case.machine
     forward, backward = (_pass(case, constants, name) for name in ("forward", "backward"))

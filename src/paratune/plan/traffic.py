@@ -167,8 +167,9 @@ def shared_gradients(profile: Profile, setup: Setup) -> dict[tuple[int, ...], in
         By the places, from 0, that share them.
     """
     strategy, traits, division = setup.strategy, setup.traits, profile.division
-    if division is None or not isinstance(strategy, PipelineStrategy):
+    if division is None:
         return {}
+    assert isinstance(strategy, PipelineStrategy)
     users: dict[str, list[int]] = defaultdict(list)
     for place in range(traits.ranks_per_replica):
         for name in division.uses(division.of_rank(place, strategy, traits)):

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 
 from paratune import hardware
+from paratune.config.feasibility.rules import precision_reasons
+from paratune.config.feasibility.target import Target
+from paratune.config.feasibility.words import refuse
 from paratune.errors import ConfigError
 
 
@@ -122,30 +125,28 @@ def precision_policy(
     Raises:
         ConfigError: The device cannot do it at all, or so badly that nobody can want it.
     """
+    refuse(precision_reasons(name, target_of(device)))
     if device.type == "cpu":
-        _refuse_on_cpu(name)
         return POLICIES[name], _slow_on_cpu(name, cpu_flags)
-    if device.type == "cuda":
-        _refuse_on_gpu(name, device)
-        return POLICIES[name], _slow_on_gpu(name, device)
-    return POLICIES[name], None
+    return POLICIES[name], _slow_on_gpu(name, device) if device.type == "cuda" else None
 
 
-def _refuse_on_cpu(name: str) -> None:
-    if name == "tf32":
-        raise ConfigError(
-            "precision: tf32 is a mode of GPUs of compute capability 8.0 or newer, and this run computes on the CPU; "
-            "use precision: fp32",
-            code="precision.device",
-            key="precision",
-        )
-    if name == "fp16":
-        raise ConfigError(
-            "precision: fp16 is 4 to 300 times slower than fp32 on a CPU, which has no units for it "
-            "(docs/precision.md#on-a-cpu); use precision: fp32, or bf16 where the CPU has avx512_bf16 or amx_bf16",
-            code="precision.device",
-            key="precision",
-        )
+def target_of(device: torch.device) -> Target:
+    """Return what the rules of `config.feasibility` ask of a device of this machine."""
+    if device.type == "cpu":
+        return Target(is_cpu=True, description="this run computes on the CPU")
+    if device.type != "cuda":
+        return Target(is_cpu=False, description=f"this run computes on {device.type}")
+    missing = {
+        "bf16": not torch.cuda.is_bf16_supported(including_emulation=False),
+        "tf32": not torch.cuda.is_tf32_supported(),
+    }
+    return Target(
+        is_cpu=False,
+        description=_said(device),
+        missing_precisions=frozenset(name for name, is_missing in missing.items() if is_missing),
+        is_tf32_disabled=os.environ.get("NVIDIA_TF32_OVERRIDE") == "0",
+    )
 
 
 def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
@@ -155,25 +156,6 @@ def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
         "precision: bf16 will be slower than fp32 on this CPU: it has neither avx512_bf16 nor amx_bf16 "
         "(docs/precision.md#on-a-cpu)"
     )
-
-
-def _refuse_on_gpu(name: str, device: torch.device) -> None:
-    if (name == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False)) or (
-        name == "tf32" and not torch.cuda.is_tf32_supported()
-    ):
-        raise ConfigError(
-            f"precision: {name} needs a GPU of compute capability 8.0 or newer; {_said(device)}: "
-            f"use precision: fp32{', or fp16' if name == 'bf16' else ''}",
-            code="precision.device",
-            key="precision",
-            name=name,
-        )
-    if name == "tf32" and os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
-        raise ConfigError(
-            "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32",
-            code="precision.device",
-            key="precision",
-        )
 
 
 def _slow_on_gpu(name: str, device: torch.device) -> str | None:

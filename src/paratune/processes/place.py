@@ -8,11 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paratune.config.batch_size import resolve_batch
+from paratune.config.batch_size import ResolvedBatch, find_batch
+from paratune.config.feasibility.layers import num_layers
+from paratune.config.feasibility.rules import batch_rule, why_not
+from paratune.config.feasibility.target import Ranks
+from paratune.config.feasibility.words import refuse
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import Traits, traits_of
-from paratune.errors import ConfigError, LaunchError
+from paratune.config.traits import traits_of
+from paratune.errors import LaunchError
 from paratune.processes.launcher import is_srun, tasks_here
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
@@ -104,66 +108,22 @@ def local_world_size(place: Place) -> int:
         return place.world_size
 
 
-def check_world_size(traits: Traits, world_size: int, *, is_free: bool = True) -> None:
-    """Hold the number of processes to what the strategy can do.
-
-    Args:
-        traits: Of the strategy.
-        world_size: Processes.
-        is_free: Whether another strategy may be advised; not where this one is to be tried.
-
-    Raises:
-        ConfigError: There are too few or too many of them.
-    """
-    if world_size < traits.min_world_size:
-        started = "1 was started" if world_size == 1 else f"{world_size} were started"
-        other = f", or set strategy.kind: {'single' if world_size == 1 else 'ddp'}" if is_free else ""
-        raise ConfigError(
-            f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes or more, and {started}; "
-            f"start them with --nproc {traits.min_world_size}{other}",
-            code="strategy.world_size",
-            key="strategy.kind",
-            value=traits.kind,
-            min_world_size=traits.min_world_size,
-        )
-    if rest := world_size % traits.world_size_multiple:
-        below = world_size - rest
-        raise ConfigError(
-            f"strategy.kind: {traits.kind} needs a multiple of {traits.world_size_multiple} processes, and "
-            f"{world_size} were started; the nearest: {below} or {below + traits.world_size_multiple}",
-            code="strategy.world_size",
-            key="strategy.kind",
-            value=traits.kind,
-            world_size_multiple=traits.world_size_multiple,
-            world_size=world_size,
-            below=below,
-        )
-    if traits.max_world_size is not None and world_size > traits.max_world_size:
-        raise ConfigError(
-            f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
-            f"{'set strategy.kind: ddp, or ' if is_free else ''}start one",
-            code="strategy.world_size",
-            key="strategy.kind",
-            value=traits.kind,
-            max_world_size=traits.max_world_size,
-            world_size=world_size,
-        )
-
-
-def global_batch_size(config: Config, num_processes: int) -> int | None:
+def global_batch_size(config: Config, num_processes: int, num_nodes: int | None = None) -> int | None:
     """Return the samples of a step, None with a strategy of the user's own, which says later how it shares them.
 
+    Args:
+        config: The whole of it.
+        num_processes: Of the run.
+        num_nodes: Machines that share them equally; None where that is not known.
+
     Raises:
-        ConfigError: What the processes would refuse after their start: there are too few or too many of them, or they
-            cannot share the batch.
+        ConfigError: What the processes would refuse after their start: there are too few or too many of them, they
+            cannot share the batch, or a pipeline has more stages than the model has layers.
     """
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     if traits is None:
         return None
-    check_world_size(traits, num_processes)
-    return resolve_batch(
-        config.batch,
-        data_world_size=num_processes // traits.ranks_per_replica,
-        num_micro_batches=traits.num_micro_batches,
-        micro_batch_multiple=traits.micro_batch_multiple,
-    ).global_batch_size
+    refuse(why_not(config, traits, None, Ranks(num_processes, num_nodes), num_blocks=num_layers(config.model)))
+    resolved = find_batch(config.batch, batch_rule(traits, num_processes))
+    assert isinstance(resolved, ResolvedBatch), "why_not looks at the batch"
+    return resolved.global_batch_size

@@ -10,6 +10,7 @@ from typing import Any
 
 from paratune import records
 from paratune.base.text import plain
+from paratune.config.traits import TRAITS
 from paratune.errors import CheckpointError
 from paratune.records import certificate
 from paratune.records.certificate import Finding, cells
@@ -92,7 +93,7 @@ def certified(run: RunRecord, certificates: Sequence[Certificate]) -> tuple[str 
     kind, options, world_size = (course[0] for course in courses)
     tried = [(one, each) for one in own for each in one.findings if each.kind == kind and each.options == options]
     if not tried:
-        return "reference" if kind == "single" else "not tried", str(own[0].path)
+        return "reference" if kind in TRAITS and TRAITS[kind].max_world_size == 1 else "not tried", str(own[0].path)
     one, found = min(tried, key=lambda pair: pair[1].world_size != world_size)
     ranks = "" if found.world_size == world_size else f", {found.world_size} ranks"
     return f"{found.status}{ranks}", str(one.path)

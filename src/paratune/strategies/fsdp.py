@@ -15,8 +15,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.optim import Optimizer
 
 from paratune.batch import Batch
-from paratune.config.traits import TRAITS, Traits
-from paratune.errors import ConfigError
+from paratune.config.feasibility.rules import world_size_reasons
+from paratune.config.feasibility.target import Ranks
+from paratune.config.feasibility.words import refuse
+from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import UnshardedWatch
@@ -162,15 +164,10 @@ class HSDPStrategy(Zero3Strategy):
             param_dtype=param_dtype,
         )
         self._shard_size = shard_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-        if world_size % self._shard_size or self._shard_size == world_size:
-            raise ConfigError(
-                f"strategy.shard_size: {self._shard_size} does not divide the {world_size} processes into two groups "
-                "or more; set another one, or strategy.kind: zero3, which shards over all of them",
-                code="strategy.world_size",
-                key="strategy.shard_size",
-                value=self._shard_size,
-                world_size=world_size,
-            )
+        # Where the machines have unequal numbers of processes, which only these know.
+        traits = traits_of("hsdp", {"shard_size": self._shard_size})
+        assert traits is not None
+        refuse(world_size_reasons(traits, Ranks(world_size, None)))
 
     def mesh(self) -> DeviceMesh:
         shape = (self.layout.world_size // self._shard_size, self._shard_size)

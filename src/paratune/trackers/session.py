@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from paratune.config.section import Section
-from paratune.config.tracker_sections import PACKAGES, Trackers
-from paratune.errors import Stopped, require_installed
+from paratune.config.tracker_sections import Trackers
+from paratune.errors import Stopped
 from paratune.trackers.channel import Channel
 from paratune.trackers.points import point_of, result_of
 from paratune.trackers.protocol import About, Status, Tracker
@@ -23,16 +23,6 @@ TRACKERS = {
     "wandb": "paratune.trackers.wandb:WandBTracker",
     "trackio": "paratune.trackers.trackio:TrackioTracker",
 }
-
-
-def check_installed(section: Trackers) -> None:
-    """Look whether the packages are there, before anything is trained; nothing is imported.
-
-    Raises:
-        MissingDependency: One is not; the extra that brings it is named.
-    """
-    for name in section.named():
-        require_installed(PACKAGES[name], extra=name)
 
 
 class TrackerSession:

@@ -20,7 +20,6 @@ from paratune import hardware, records
 from paratune.batch import Batch
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.remedies import Shortage, remedies
-from paratune.config.strategy_sections import strategy_options
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
@@ -34,6 +33,7 @@ from paratune.train.prepare import Prepared
 from paratune.train.record import memory_setup
 
 log = logging.getLogger(__name__)
+PLACING = "placing the model"
 
 
 class StepBatches:
@@ -44,7 +44,7 @@ class StepBatches:
         make: Callable[[ResolvedBatch], TrainBatches],
         sizes: ResolvedBatch,
         steps: range,
-        guard: "MemoryGuard",
+        begins: Callable[[str, int], None],
         workers: Workers,
     ) -> None:
         """Start what makes batches.
@@ -53,13 +53,13 @@ class StepBatches:
             make: Cuts samples into micro-batches of some size.
             sizes: To begin with.
             steps: Counted from 0; those that are to come.
-            guard: Told that training goes on.
+            begins: Called with "training" and the step, counted from 1, before its batches are made.
             workers: Who makes them.
         """
         self._make = make
         self._steps = steps
         self._next = steps.start
-        self._guard = guard
+        self._begins = begins
         self._workers = workers
         self._ahead = BatchesAhead(make(sizes).step, steps, workers)
 
@@ -68,7 +68,7 @@ class StepBatches:
 
     def __next__(self) -> list[Batch]:
         self._next += 1
-        self._guard.begins("training", step=self._next)
+        self._begins("training", self._next)
         return next(self._ahead)
 
     def again(self, sizes: ResolvedBatch) -> None:
@@ -82,38 +82,65 @@ class StepBatches:
         self._ahead.close()
 
 
-class MemoryGuard:
-    """Knows the sizes of the run, and what to do when memory runs out; one for each process."""
+class Activity:
+    """What this process does: for the watchdog's pulse, the event log, and the message when memory runs out."""
 
-    def __init__(self, prepared: Prepared, folder: Path, sizes: ResolvedBatch, pulse: Pulse | None = None) -> None:
-        self._pulse = pulse or Pulse()
+    def __init__(self, pulse: Pulse, recorder: Recorder | None = None, doing: str = PLACING) -> None:
+        """Start.
+
+        Args:
+            pulse: Beats with it.
+            recorder: Of the event log; None before there is one.
+            doing: At first.
+        """
+        self._pulse = pulse
+        self._recorder = recorder
+        self.doing = doing
+
+    def begins(self, doing: str, step: int | None = None) -> None:
+        """Note what is done from now on."""
+        self._pulse.begins(doing)
+        self._pulse.step = self._pulse.step if step is None else step
+        if doing != self.doing and self._recorder is not None:
+            self._recorder.add("begin", doing=doing)
+        self.doing = doing
+
+
+class MemoryGuard:
+    """Knows the sizes of the run, and what to do when memory runs out; a new one for each part of the run."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        sizes: ResolvedBatch,
+        activity: Activity,
+        *,
+        model: TaskModel | None = None,
+        batches: StepBatches | None = None,
+        recorder: Recorder | None = None,
+        holds_folder: bool = False,
+    ) -> None:
+        """Start with what there is in this part of the run.
+
+        Args:
+            prepared: What is known of the run.
+            folder: Of the run.
+            sizes: Of its batches.
+            activity: What the process does.
+            model: Whose memory is looked at; None before there is one.
+            batches: Of the steps, which `shrink` makes smaller; None where no step is taken.
+            recorder: Of the event log; None before there is one.
+            holds_folder: Whether the run folder is this run's by now.
+        """
         self._prepared = prepared
         self._folder = folder
         self.sizes = sizes
-        self.model: TaskModel | None = None
-        self.doing = "placing the model"
-        self.batches: StepBatches | None = None
-        self.recorder: Recorder | None = None
-        self.holds_folder = False
-        """Whether the run folder is this run's by now."""
-
-    def begins(self, doing: str, *, step: int | None = None) -> None:
-        """Note what is done from now on, in the event log as well: what memory has run out in, what a run is at."""
-        self._pulse.begins(doing)
-        self._pulse.step = self._pulse.step if step is None else step
-        if doing != self.doing and self.recorder is not None:
-            self.recorder.add("begin", doing=doing)
-        self.doing = doing
-
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turn an out-of-memory error of the block into one that says who owned the memory."""
-        try:
-            yield
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise self.post_mortem(error) from error
+        self._activity = activity
+        self._model = model
+        self._batches = batches
+        self._recorder = recorder
+        self._holds_folder = holds_folder
 
     def shrink(self, step: int, error: BaseException) -> bool:
         """Halve the micro-batch from a step on, if that can be done in this process; see `loop.Loop.shrink`.
@@ -125,7 +152,7 @@ class MemoryGuard:
         # Of one process nobody waits for it, and its strategy can take the step again.
         if smaller is None or self._prepared.traits.max_world_size != 1:
             raise self.post_mortem(error, step) from error
-        use = memory_use(self.model, self._prepared.device, error)
+        use = memory_use(self._model, self._prepared.device, error)
         self._note(step, use, smaller)
         log.warning(
             "step %d: out of memory with micro-batches of %d; going on with %d x %d, the global batch stays %d. %s",
@@ -138,9 +165,9 @@ class MemoryGuard:
             extra=coded("memory.halved"),
         )
         self._change_record(step, smaller)
-        assert self.batches is not None
+        assert self._batches is not None
         self.sizes = smaller
-        self.batches.again(smaller)
+        self._batches.again(smaller)
         return True
 
     def post_mortem(self, error: BaseException, step: int | None = None) -> OutOfMemory:
@@ -150,7 +177,7 @@ class MemoryGuard:
             error: What was raised.
             step: In which it was, counted from 1, when it was in the gradients of one.
         """
-        use = memory_use(self.model, self._prepared.device, error)
+        use = memory_use(self._model, self._prepared.device, error)
         smaller = self.sizes.halved() if step is not None else None
         text = self._note(step, use, smaller)
         if smaller is not None:
@@ -159,7 +186,7 @@ class MemoryGuard:
 
     def probe_failed(self, error: BaseException, size: int, smaller: int | None) -> OutOfMemory:
         """Return the error for a rank that ran out in a probe that others take part in; the launcher tries less."""
-        use = memory_use(self.model, self._prepared.device, error)
+        use = memory_use(self._model, self._prepared.device, error)
         if smaller is not None:
             self._tell_launcher(smaller)
         advice = (
@@ -182,16 +209,16 @@ class MemoryGuard:
         text = self._message(step, use, smaller, changes)
         happening = {
             "step": step,
-            "doing": self.doing,
+            "doing": self._activity.doing,
             "rank": self._prepared.place.rank,
             "micro_batch_size": self.sizes.micro_batch_size,
             "next_micro_batch_size": smaller.micro_batch_size if smaller else None,
             "memory": use.as_dict(),
             "remedies": changes,
         }
-        if self.recorder is not None:
-            self.recorder.add("out_of_memory", **happening)
-        if self.holds_folder:
+        if self._recorder is not None:
+            self._recorder.add("out_of_memory", **happening)
+        if self._holds_folder:
             path = self._folder / records.out_of_memory_file(self._prepared.place.rank)
             before = records.read_json(path)["happenings"] if path.exists() else []
             now = {"time": round(time.time(), 3), **happening, "setup": memory_setup(self._prepared), "message": text}
@@ -199,7 +226,7 @@ class MemoryGuard:
         return text
 
     def _message(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None, changes: list[str]) -> str:
-        where = f"step {step}" if step is not None else self.doing
+        where = f"step {step}" if step is not None else self._activity.doing
         asked = f" ({use.asked_bytes:,} bytes more were asked for)" if use.asked_bytes else ""
         lines = [
             f"out of memory on rank {self._prepared.place.rank}, {where}, micro-batches of "
@@ -224,14 +251,13 @@ class MemoryGuard:
             }
         origin = self._prepared.loaded.origin
         settings = " and ".join(f"{key}: {value} ({origin.get(key, 'default')})" for key, value in values.items())
-        again = " --resume" if self.holds_folder else ""
+        again = " --resume" if self._holds_folder else ""
         return f"Set {settings} and start all processes again{' with' + again if again else ''}"
 
     def _shortage(self, use: MemoryUse, smaller: ResolvedBatch | None) -> Shortage:
         config = self._prepared.config
-        options = strategy_options(config.strategy)
         return Shortage(
-            doing=self.doing,
+            doing=self._activity.doing,
             weights_bytes=use.weights_bytes,
             gradients_bytes=use.gradients_bytes,
             optimizer_bytes=use.optimizer_bytes,
@@ -243,9 +269,9 @@ class MemoryGuard:
             batch_key="batch.micro_batch_size" if config.batch.per_device is None else "batch.per_device",
             smaller_grad_accum_steps=smaller.grad_accum_steps if smaller and config.batch.per_device else None,
             evaluate_batch_size=config.evaluate.batch_size,
-            num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
+            num_blocks=len(find_blocks(self._model)) if self._model is not None else 0,
             checkpoints_activations=bool(getattr(config.train, "activation_checkpointing", None)),
-            offload_option=next((key for key, on in options.items() if "offload" in key and on is False), None),
+            offload_option=self._prepared.traits.offload_option,
             world_size=self._prepared.place.world_size,
             is_gpu=self._prepared.device.type == "cuda",
         )
@@ -255,7 +281,7 @@ class MemoryGuard:
         note_micro_batch(size, self._prepared.place.rank)
         place = os.environ.get(OUT_OF_MEMORY_VARIABLE)
         if place:
-            note = {"micro_batch_size": size, "holds_folder": self.holds_folder}
+            note = {"micro_batch_size": size, "holds_folder": self._holds_folder}
             records.write_json(Path(f"{place}.rank{self._prepared.place.rank}"), note)
 
     def _change_record(self, step: int, smaller: ResolvedBatch) -> None:
@@ -271,6 +297,21 @@ class MemoryGuard:
         if len(record["sessions"]) == 1:  # what stands on top is the first session's
             record["batch"]["changes"].append(change)
         records.write_run(self._folder, record)
+
+
+@contextmanager
+def explained(current: Callable[[], MemoryGuard]) -> Iterator[None]:
+    """Turn an out-of-memory error of the block into one that says who owned the memory.
+
+    Args:
+        current: Returns the guard of the part of the run that failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise current().post_mortem(error) from error
 
 
 def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | None:

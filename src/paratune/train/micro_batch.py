@@ -9,14 +9,16 @@ import torch
 
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch
+from paratune.config.sections import run_path
 from paratune.console import Display
 from paratune.data.loader import longest_batches
 from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
 from paratune.engine.optim import OptimizerFactory
+from paratune.hangs.pulse import Pulse
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size
 from paratune.strategies.protocol import Strategy
-from paratune.train.memory import MemoryGuard, limit_from_environment, recorded_size
+from paratune.train.memory import Activity, MemoryGuard, explained, limit_from_environment, recorded_size
 from paratune.train.prepare import Prepared, batch_layout_of, collator_of, initial_model, make_strategy
 from paratune.train.record import memory_setup
 
@@ -41,7 +43,7 @@ def choose_micro_batch(
     sizes: ResolvedBatch,
     *,
     resumed: Path | None,
-    guard: MemoryGuard,
+    pulse: Pulse,
     display: Display,
 ) -> Choice:
     """Return the sizes with which training begins, the same on every rank. Collective.
@@ -51,7 +53,7 @@ def choose_micro_batch(
         strategy: Not prepared yet.
         sizes: What was asked for; the most that is tried, with auto.
         resumed: Folder of the run that is gone on with.
-        guard: Says who owned the memory when even the smallest size does not fit.
+        pulse: Of the process, for the watchdog.
         display: Shows that something goes on.
 
     Raises:
@@ -66,7 +68,7 @@ def choose_micro_batch(
         reason = known[1] if known is not None and chosen != sizes else None
         return Choice(chosen, reason, strategy)
     if prepared.config.batch.micro_batch_size == "auto":
-        return _search(prepared, strategy, sizes, limit, guard, display)
+        return _search(prepared, strategy, sizes, limit, pulse, display)
     if limit is not None and limit < sizes.micro_batch_size:
         return Choice(sizes.at_most(limit), f"memory ran out with {sizes.micro_batch_size}", strategy)
     return Choice(sizes, None, strategy)
@@ -83,17 +85,19 @@ def _search(
     strategy: Strategy,
     sizes: ResolvedBatch,
     limit: int | None,
-    guard: MemoryGuard,
+    pulse: Pulse,
     display: Display,
 ) -> Choice:
     """Try sizes on a model and a strategy that are thrown away afterwards."""
     share = sizes.share
     # What is taken without auto: all of the share, or less in a pipeline, which larger ones only make idle.
     most = min(limit or share, sizes.micro_batch_size)
-    guard.doing, guard.sizes = "one step of one sample", sizes.at_most(1)
-    with display.bar("find the micro-batch", 1):
+    activity = Activity(pulse, doing="one step of one sample")
+    folder, smallest = run_path(prepared.config), sizes.at_most(1)
+    guard = MemoryGuard(prepared, folder, smallest, activity)
+    with explained(lambda: guard), display.bar("find the micro-batch", 1):
         model = initial_model(prepared)
-        guard.model = model
+        guard = MemoryGuard(prepared, folder, smallest, activity, model=model)
         collator = collator_of(prepared, "train", batch_layout_of(prepared, model))
         strategy.prepare(model, find_blocks(model), OptimizerFactory(prepared.config.train, 1))
         prober = Prober(
@@ -113,8 +117,8 @@ def _search(
     if found is None:
         raise guard.post_mortem(MemoryError("one sample"))
     strategy.close()
+    guard = MemoryGuard(prepared, folder, smallest, activity)  # the one before holds the model
     del prober, model
-    guard.model, guard.doing = None, "placing the model"
     _forget(prepared.device)
     why = f" (memory ran out with more than {limit})" if limit is not None and found.size == limit else ""
     return Choice(sizes.at_most(found.size), f"auto: {found.reason}{why}", make_strategy(prepared))

@@ -7,7 +7,7 @@ and tokenization, which can take long, happens under no barrier.
 import inspect
 import logging
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +16,12 @@ import torch
 
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.check_strategy import check_stages, excluded
+from paratune.config.feasibility.rules import sample_reasons, stages, why_not
+from paratune.config.feasibility.target import Ranks
+from paratune.config.feasibility.words import refuse
 from paratune.config.load import LoadedConfig
-from paratune.config.plain import one_line
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import OutsideStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.columns import dropped_text
@@ -30,7 +31,7 @@ from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
-from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, coded, require_installed
+from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
 from paratune.hangs.verdict import WAITING
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention import cuda
@@ -44,11 +45,11 @@ from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.packed import find_entry
 from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
-from paratune.precision import Precision, precision_policy
+from paratune.precision import Precision, precision_policy, target_of
 from paratune.processes.launcher import has_own_gpu, is_srun, tasks_here
-from paratune.processes.place import Place, check_world_size
+from paratune.processes.place import Place, local_world_size
 from paratune.strategies import strategy_class
-from paratune.strategies.protocol import Layout, Strategy
+from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
 from paratune.tasks.protocol import Recipe
@@ -113,14 +114,11 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     strategy_type = strategy_class(config.strategy.kind)
     check_options(strategy_type, config)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy)) or strategy_type.traits
-    check_excludes(traits, loaded)
-    check_world_size(traits, place.world_size)
-    if traits.package is not None:
-        require_installed(traits.package, extra=traits.package)
+    ranks = Ranks(place.world_size, max(1, place.world_size // local_world_size(place)))
+    refuse(why_not(config, traits, None, ranks, is_installed=is_installed), source=loaded.source)
     device = choose_device(config.device, place)
+    refuse(why_not(config, traits, target_of(device), ranks), source=loaded.source)
     options = strategy_options(config.strategy)
-    check_offload(traits, options, device)
-    check_deterministic(config, device)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if traits_of(config.strategy.kind, options):  # options of a class from outside are its own
         precision = precision.with_weights(options.get("param_dtype", "fp32"))
@@ -143,17 +141,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         _say_what_was_read(splits, recipe, unlabelled=config.data.predict)
     train = splits["train"]
     num_samples, things = train.num_samples, "rows" if train.num_samples == train.num_rows else "windows"
-    num_replicas = place.world_size // traits.ranks_per_replica
-    if num_samples < num_replicas:
-        most = num_samples * traits.ranks_per_replica
-        raise DataError(
-            f"data.train: {num_samples} {things} cannot be dealt to {place.world_size} processes; start at most {most}",
-            code="data.too_few_rows",
-            key="data.train",
-            value=num_samples,
-            world_size=place.world_size,
-            most=most,
-        )
+    refuse(sample_reasons(traits, ranks, num_samples))
     size = config.batch.global_
     if size is not None and size > num_samples:
         log.warning(
@@ -213,63 +201,15 @@ def check_options(strategy_type: Any, config: Config) -> None:
         ) from error
 
 
-def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
-    """Look whether a class of the user's own can be combined with the settings; of those in this package it is known.
-
-    Raises:
-        ConfigError: It says that it cannot.
-    """
-    found = [problem.message for problem in excluded(loaded.config, traits.excludes)]
-    if found:
-        raise ConfigError(
-            "\n  ".join([f"{loaded.source}: {len(found)} problem{'s' * (len(found) > 1)}", *found]),
-            code="strategy.excluded",
-        )
-
-
-def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.device) -> None:
-    """Look whether there is a device to take states away from.
-
-    Raises:
-        ConfigError: The run computes on the CPU, where states are in host memory anyhow.
-    """
-    if not traits.needs_accelerator or device.type != "cpu":
-        return
-    keys = [f"strategy.{key}: {one_line(value)}" for key, value in options.items() if "offload" in key and value]
-    raise ConfigError(
-        f"{', '.join(keys) or f'strategy.kind: {traits.kind}'} moves states from the memory of an accelerator to that "
-        "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU",
-        code="strategy.offload_on_cpu",
-    )
-
-
-def check_deterministic(config: Config, device: torch.device) -> None:
-    """Look whether there is anything to save by another order of sums.
-
-    Raises:
-        ConfigError: The run computes on the CPU, where kernels know one order only.
-    """
-    if config.train.deterministic or device.type != "cpu":
-        return
-    raise ConfigError(
-        "train.deterministic: false lets kernels of a GPU add in any order, and this run computes on the CPU, where "
-        "gradients are the same bits each time; leave it out, or start on a machine with a GPU",
-        code="config.no_effect",
-        key="train.deterministic",
-    )
-
-
 def check_blocks(config: Config, traits: Traits) -> None:
     """Look whether a pipeline has more stages than the model's own configuration names layers, if it says that.
 
     Raises:
         ConfigError: It has; what can be cut is known when the model is loaded.
     """
-    if not isinstance(config.strategy, PipelineStrategy):
-        return
-    num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None)
+    num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None) if traits.cuts_blocks else None
     if isinstance(num_layers, int):
-        check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)
+        refuse(stages(config, traits, num_layers))
 
 
 def make_strategy(prepared: Prepared) -> Strategy:
@@ -296,7 +236,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
             key="strategy.kind",
             value=config.strategy.kind,
         ) from error
-    if prepared.precision.scales_loss and getattr(strategy, "loss_scale", None) is None:
+    if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
             "none (see docs/strategies.md); use precision: bf16 or fp32",

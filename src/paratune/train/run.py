@@ -14,7 +14,6 @@ from paratune.config.advice import Job, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import run_path
-from paratune.config.strategy_sections import strategy_options
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
 from paratune.data.order import steps_per_epoch
@@ -43,13 +42,13 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
 from paratune.records.run_folder import Mode, check_same_run, take
 from paratune.trackers.protocol import About
-from paratune.trackers.session import TrackerSession, check_installed
+from paratune.trackers.session import TrackerSession
 from paratune.train.evaluations import SplitEvaluations
 from paratune.train.finish import Finish
 from paratune.train.flops import WorkCount
 from paratune.train.measured import why_no_noise
 from paratune.train.meet import check_same, met
-from paratune.train.memory import MemoryGuard, StepBatches, device_facts
+from paratune.train.memory import Activity, MemoryGuard, StepBatches, device_facts, explained
 from paratune.train.micro_batch import choose_micro_batch
 from paratune.train.prepare import (
     Prepared,
@@ -98,7 +97,6 @@ def train(
         Stopped: A signal ended the run in good order.
     """
     began = time.perf_counter() if began is None else began
-    check_installed(loaded.config.trackers)
     stop = stop or StopRequest().install()
     place = place_from_environment()
     pulse = Pulse()
@@ -142,18 +140,39 @@ class _Run:
         self._evaluations: SplitEvaluations
         self._work: WorkCount | None = None
         """Of rank 0 only."""
-        self._memory = MemoryGuard(prepared, self._folder, self._batch, pulse)
+        self._activity = Activity(pulse)
+        self._memory = self._guard()
         self._steps_per_epoch = steps_per_epoch(prepared.splits["train"].num_samples, self._batch.global_batch_size)
         self._num_steps = num_steps(self._config, self._steps_per_epoch)
         check_steps(self._config, self._num_steps)
 
     def to_the_end(self) -> dict[str, Any]:
-        with self._memory.explained():
+        with explained(lambda: self._memory):
             return self._to_the_end()
+
+    def _guard(
+        self,
+        model: TaskModel | None = None,
+        batches: StepBatches | None = None,
+        recorder: Recorder | None = None,
+        *,
+        holds_folder: bool = False,
+    ) -> MemoryGuard:
+        """Return the guard of the part of the run that begins, with what there is by now."""
+        return MemoryGuard(
+            self._prepared,
+            self._folder,
+            self._batch,
+            self._activity,
+            model=model,
+            batches=batches,
+            recorder=recorder,
+            holds_folder=holds_folder,
+        )
 
     def _to_the_end(self) -> dict[str, Any]:
         config, prepared = self._config, self._prepared
-        self._pulse.begins(self._memory.doing)
+        self._pulse.begins(self._activity.doing)
         if self._stop.agreed(self._strategy):
             raise Stopped(before_the_first_step(self._stop.said(), "preparing"), code="stopped.signal")
         self._on_writer(self._check_same_run)
@@ -175,10 +194,10 @@ class _Run:
         optimizer = OptimizerFactory(config.train, self._num_steps)
         if self._is_writer:
             self._work = WorkCount(model)
-        self._memory.model = model
+        self._memory = self._guard(model)
         self._strategy.prepare(model, find_blocks(model), optimizer)
         lock = self._on_writer(lambda: take(self._folder, self._mode))
-        self._memory.holds_folder = True
+        self._memory = self._guard(model, holds_folder=True)
         self._pulse.holds(self._folder)
         try:
             log_to_file(self._folder, prepared.place.rank)
@@ -206,7 +225,7 @@ class _Run:
         """Train, with everything that happens in the event log, a failure included."""
         events = records.EventLog(self._folder, self._prepared.place.rank, listener=trackers.event)
         try:
-            with self._memory.explained():  # in here, where the event can still be written
+            with explained(lambda: self._memory):  # in here, where the event can still be written
                 summary = self._train(model, optimizer, progress, events)
             trackers.result(summary)
             return summary
@@ -223,11 +242,11 @@ class _Run:
             self._strategy,
             self._batch,
             resumed=self._folder if self._mode == "resume" else None,
-            guard=self._memory,
+            pulse=self._pulse,
             display=self._display,
         )
         self._batch, self._batch_reason, self._strategy = choice.sizes, choice.reason, choice.strategy
-        self._memory.sizes = choice.sizes
+        self._memory = self._guard()
         if self._is_writer and choice.reason:
             log.info(
                 "micro-batches of %d, %d a step and rank: %s",
@@ -280,7 +299,7 @@ class _Run:
             num_cores=hardware.usable_cores(),
             **device_facts(prepared, nodes),
         )
-        return advice(prepared.traits, strategy_options(self._config.strategy), job)
+        return advice(prepared.traits, job)
 
     def _check_same_run(self) -> None:
         """The command has compared the options; what the files hold and how the batch is shared is known here."""
@@ -332,9 +351,11 @@ class _Run:
                 on_step=bar.update,
                 sampler=sampler,
             )
+            self._activity = Activity(self._pulse, recorder, self._activity.doing)
             keeper = self._keeper(model, recorder)
             steps = range(progress.step, self._num_steps)
-            batches = StepBatches(self._train_batches, self._batch, steps, self._memory, workers_of(prepared))
+            batches = StepBatches(self._train_batches, self._batch, steps, self._activity.begins, workers_of(prepared))
+            self._memory = self._guard(model, batches, recorder, holds_folder=True)
             progress.seconds["startup"] += time.perf_counter() - self._began - prepared.tokenize_s
             progress.seconds["tokenize"] += prepared.tokenize_s
             loop = Loop(
@@ -364,7 +385,6 @@ class _Run:
                 saves_when_stopped=not config.measure.probe,
                 shrink=self._memory.shrink,
             )
-            self._memory.batches, self._memory.recorder = batches, recorder
             with closing(batches):
                 run_loop(loop, progress)
             recorder.flush()
@@ -404,7 +424,7 @@ class _Run:
             stop=self._stop,
             display=self._display,
             steps_per_epoch=self._steps_per_epoch,
-            begins=self._memory.begins,
+            begins=self._activity.begins,
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
@@ -425,7 +445,7 @@ class _Run:
             steps_per_epoch=self._steps_per_epoch,
             work=self._work,
             noise_reason=self._noise.reason,
-            begins=self._memory.begins,
+            begins=self._activity.begins,
         )
 
     def _evaluation_due(self, step: int) -> bool:

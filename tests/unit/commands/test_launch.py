@@ -141,9 +141,9 @@ def test_a_job_that_slurm_does_not_know_is_not_waited_for(launch: Launch, here: 
 
 
 def test_the_number_of_processes_is_checked_before_anything_is_queued(launch: Launch, here: Path):
-    with raises_code("batch.not_divisible", "batch"):
+    with raises_code("batch.uneven_share", "batch"):
         launch("c.yaml", "batch.global=15")
-    with raises_code("strategy.world_size", "1", "2"):
+    with raises_code("strategy.too_many_ranks", "1", "2"):
         launch("c.yaml", "strategy=single")
     with raises_code("device.conflict", "device: cpu", "2", "GPU", "--gpus-per-node"):
         launch("c.yaml", "device=cpu")

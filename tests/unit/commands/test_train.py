@@ -59,7 +59,7 @@ def _train(
         ({"resume": True, "overwrite": True}, ("cli.conflict",)),
         ({"num_processes": 0}, ("cli.out_of_range", "--nproc", "0", "1")),
         ({"num_processes": -2}, ("cli.out_of_range", "--nproc", "2", "1")),
-        ({"num_processes": 4}, ("batch.not_divisible", "6", "4")),
+        ({"num_processes": 4}, ("batch.uneven_share", "6", "4")),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_starts(

@@ -35,7 +35,7 @@ def test_bytes_of_model_states():
 
 @pytest.mark.parametrize("kind", ["single", "ddp"])
 def test_what_shards_nothing_needs_no_advice(kind: str):
-    assert advice(TRAITS[kind], {}, BERT) == []
+    assert advice(TRAITS[kind], BERT) == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_shards_nothing_needs_no_advice(kind: str):
     ],
 )
 def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved: str):
-    (line,) = advice(TRAITS[kind], {}, BERT)
+    (line,) = advice(TRAITS[kind], BERT)
     assert f"strategy.kind: {kind} saves at most {saved} a rank" in line
     # 80 GiB / 1.76e9 = 48.8
     assert "of 110 M parameters take 1.64 GiB and fit 48 times into the 80 GiB of NVIDIA X" in line
@@ -69,7 +69,7 @@ def test_workers_without_a_core_of_their_own_are_named(
     ranks: int, workers: int, cores: float | None, expected: str | None
 ):
     job = replace(BERT, num_local_ranks=ranks, num_workers=workers, num_cores=cores)
-    lines = advice(TRAITS["ddp"], {}, job)
+    lines = advice(TRAITS["ddp"], job)
     assert len(lines) == (expected is not None)
     if expected is not None:
         assert f"data.num_workers: {workers} {expected}" in lines[0]
@@ -78,39 +78,39 @@ def test_workers_without_a_core_of_their_own_are_named(
 
 
 def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
-    assert advice(TRAITS["zero3"], {}, LARGE) == []
-    assert advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=None)) == []
+    assert advice(TRAITS["zero3"], LARGE) == []
+    assert advice(TRAITS["zero3"], replace(BERT, device_bytes=None)) == []
     # 4 x 1.76e9 bytes is where the limit lies.
-    assert advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=4 * 1_760_000_000 - 1)) == []
-    assert len(advice(TRAITS["zero3"], {}, replace(BERT, device_bytes=4 * 1_760_000_000))) == 1
+    assert advice(TRAITS["zero3"], replace(BERT, device_bytes=4 * 1_760_000_000 - 1)) == []
+    assert len(advice(TRAITS["zero3"], replace(BERT, device_bytes=4 * 1_760_000_000))) == 1
 
 
 def test_one_process_has_nobody_to_share_with():
-    (line,) = advice(TRAITS["zero2"], {}, replace(BERT, world_size=1))
+    (line,) = advice(TRAITS["zero2"], replace(BERT, world_size=1))
     assert line == "strategy.kind: zero2 in one process shares gradients and optimizer with nobody: as single, slower"
 
 
 def test_offloading_what_fits_moves_it_for_nothing():
-    (line,) = advice(OFFLOADED, {}, BERT)
+    (line,) = advice(OFFLOADED, BERT)
     assert "keeping states on the CPU moves them in every step" in line
-    assert advice(OFFLOADED, {}, LARGE) == []
+    assert advice(OFFLOADED, LARGE) == []
     one = replace(BERT, world_size=1)
-    assert len(advice(OFFLOADED, {}, one)) == 2
+    assert len(advice(OFFLOADED, one)) == 2
 
 
 def test_groups_of_hybrid_sharding_share_less():
-    (line,) = advice(TRAITS["hsdp"], {"shard_size": 2}, BERT)
+    (line,) = advice(traits_of("hsdp", {"shard_size": 2}), BERT)
     assert "saves at most 839 MiB" in line  # half of 16 bytes x 110e6
 
 
 def test_slow_links_are_said_where_they_are_known():
     # ZeRO-3 gathers 30e9 bytes of weights twice in each of 2 micro-batches and reduces 30e9 of gradients once; 3/4 of
     # it leaves a rank: 112.5e9 bytes. Over 450e9 a second (18 NVLinks of 25) that is 0.25 s. DDP: 2 x 30e9 x 3/4.
-    (line,) = advice(TRAITS["zero3"], {}, replace(LARGE, link_bytes_per_s=450e9))
+    (line,) = advice(TRAITS["zero3"], replace(LARGE, link_bytes_per_s=450e9))
     assert "gathers the weights 4 times a step and reduces the gradients once (2 micro-batches): 105 GiB a rank" in line
     assert "0.25 s or more over links of 450 GB/s; ddp moves 41.9 GiB" in line
-    assert advice(TRAITS["zero3"], {}, replace(LARGE, link_bytes_per_s=1200e9)) == []  # 0.094 s
-    assert advice(TRAITS["zero2"], {}, replace(LARGE, link_bytes_per_s=1e9)) == []
+    assert advice(TRAITS["zero3"], replace(LARGE, link_bytes_per_s=1200e9)) == []  # 0.094 s
+    assert advice(TRAITS["zero2"], replace(LARGE, link_bytes_per_s=1e9)) == []
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_slow_links_are_said_where_they_are_known():
 def test_bytes_moved_follow_the_zero_paper(kind: str, options: dict[str, Any], num_bytes: float):
     traits = traits_of(kind, {"stage": 2, **options})
     assert traits is not None
-    assert moved_bytes(traits, LARGE, options.get("shard_size")) == pytest.approx(num_bytes)
+    assert moved_bytes(traits, LARGE) == pytest.approx(num_bytes)
 
 
 def test_without_accumulation_sharded_weights_cost_half_as_much_again():
@@ -151,35 +151,35 @@ def test_reducing_in_each_micro_step_is_said_of_deepspeed():
     stage_2, stage_3 = (traits_of("deepspeed", {"stage": stage}) for stage in (2, 3))
     assert stage_2 is not None
     assert stage_3 is not None
-    (line,) = advice(stage_2, {}, replace(LARGE, link_bytes_per_s=450e9))
+    (line,) = advice(stage_2, replace(LARGE, link_bytes_per_s=450e9))
     assert "gathers the weights once a step and reduces the gradients 2 times (2 micro-batches): 62.9 GiB" in line
-    (line,) = advice(stage_3, {}, replace(LARGE, link_bytes_per_s=450e9))
+    (line,) = advice(stage_3, replace(LARGE, link_bytes_per_s=450e9))
     assert "4 times a step and reduces the gradients 2 times (2 micro-batches): 126 GiB a rank, 0.30 s or more" in line
     # With one micro-batch a step it moves what ddp does.
-    assert advice(stage_2, {}, replace(LARGE, link_bytes_per_s=1e9, num_micro_batches=1)) == []
+    assert advice(stage_2, replace(LARGE, link_bytes_per_s=1e9, num_micro_batches=1)) == []
 
 
 def test_a_pipeline_with_few_micro_batches_stands_idle():
     pipeline = replace(TRAITS["pipeline"], ranks_per_replica=4)
-    (line,) = advice(pipeline, {}, replace(LARGE, num_micro_batches=4))
+    (line,) = advice(pipeline, replace(LARGE, num_micro_batches=4))
     # (4 - 1) / (4 + 4 - 1) = 43%; 16 micro-batches of 2: 3 / 19 = 16%.
     assert "4 micro-batches in 4 stages leave each device idle for (p-1)/(m+p-1) = 43%" in line
     assert "batch.micro_batch_size: 2 makes 16 and leaves 16%" in line
-    assert advice(pipeline, {}, replace(LARGE, num_micro_batches=16)) == []
+    assert advice(pipeline, replace(LARGE, num_micro_batches=16)) == []
     # With the options as a configuration has them.
     interleaved = traits_of("pipeline", {"stages": 4, "schedule": "interleaved", "chunks": None})
     assert interleaved is not None
     # Two stages a rank: 3 / (2 x 4 + 3) = 27%, and 3 / 35 = 9%.
-    (line,) = advice(interleaved, {}, replace(LARGE, num_micro_batches=4))
+    (line,) = advice(interleaved, replace(LARGE, num_micro_batches=4))
     assert "idle for (p-1)/(2m+p-1) = 27%" in line
     assert "makes 16 and leaves 9%" in line
     # batch.micro_batch_size is no option beside batch.per_device.
-    (line,) = advice(pipeline, {}, replace(LARGE, num_micro_batches=4, is_per_device=True))
+    (line,) = advice(pipeline, replace(LARGE, num_micro_batches=4, is_per_device=True))
     assert line.endswith("; batch.grad_accum_steps: 16 and batch.per_device: 2 makes 16 and leaves 16%")
     # A share of 4 cannot be cut finer.
-    (line,) = advice(pipeline, {}, replace(LARGE, share=4, num_micro_batches=4))
+    (line,) = advice(pipeline, replace(LARGE, share=4, num_micro_batches=4))
     assert line.endswith("of forward and backward")
-    fits, bubble = advice(pipeline, {}, BERT)
+    fits, bubble = advice(pipeline, BERT)
     assert "is for models that do not fit" in fits
     assert "2 micro-batches in 4 stages" in bubble
     assert "= 60%" in bubble

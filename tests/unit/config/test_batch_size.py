@@ -61,7 +61,7 @@ def test_divisors(number, expected):
 
 @pytest.mark.parametrize("said", [{"global": 10**12 + 1}, {"per_device": 10**9, "grad_accum_steps": 10**9}])
 def test_a_step_of_more_samples_than_any_data_has_is_refused(said):
-    with pytest.raises(ConfigError, match=str(10**12)):
+    with raises_code("batch.too_large", str(10**12)):
         resolve_batch(batch(**said), data_world_size=1)
 
 
@@ -134,7 +134,7 @@ def test_an_interleaved_schedule_gets_a_multiple_of_its_stages():
         ),
         ({"global": 6}, 4, ("6 micro-batches", "batch.global", "now 6")),
     ):
-        with raises_code("batch.pipeline", *wanted):
+        with raises_code("batch.micro_batches_not_multiple", *wanted):
             resolved(said, stages)
 
 

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.config.check_strategy import check_stages
+from paratune.config.feasibility.rules import stage_reasons
+from paratune.config.feasibility.words import refuse
 from paratune.config.load import load_config
 from paratune.config.metric_names import METRICS
 from paratune.config.traits import TRAITS
@@ -295,22 +296,22 @@ def test_a_pipeline_does_not_train_a_head_alone(complain, good):
 @pytest.mark.parametrize(
     ("stages", "chunks", "balance", "num_blocks", "refused"),
     [
-        (4, 1, "estimated", 2, ("strategy.stages", "4", "2")),
-        (2, 2, "measured", 3, ("strategy.stages", "2", "4", "3")),
-        (2, 1, "estimated", 1, ("strategy.stages", "1")),
-        (2, 1, [3, 4], 6, ("strategy.stages", "3", "4", "7", "6")),
+        (4, 1, "estimated", 2, ("strategy.too_many_stages", "4", "2")),
+        (2, 2, "measured", 3, ("strategy.too_many_stages", "2", "4", "3")),
+        (2, 1, "estimated", 1, ("strategy.too_many_stages", "1")),
+        (2, 1, [3, 4], 6, ("strategy.balance_mismatch", "3", "4", "7", "6")),
     ],
 )  # fmt: skip
 def test_stages_are_held_to_the_blocks(
     stages: int, chunks: int, balance: Any, num_blocks: int, refused: tuple[str, ...]
 ):
     with raises_code(*refused):
-        check_stages(stages, chunks, balance, num_blocks)
+        refuse(stage_reasons(stages, chunks, balance, num_blocks))
 
 
 def test_as_many_stages_as_blocks_are_fine():
-    check_stages(3, 2, [1] * 6, 6)
-    check_stages(6, 1, "estimated", 6)
+    assert not [*stage_reasons(3, 2, [1] * 6, 6)]
+    assert not [*stage_reasons(6, 1, "estimated", 6)]
 
 
 QA = """\

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from broken_setups.changes import slurm, with_environ, with_probes
+from broken_setups.changes import edit_json, slurm, with_environ, with_probes
 from broken_setups.data import only_train
 from broken_setups.machine import MIXED_TOPOLOGY, whole_compilation
 from broken_setups.model import other_tokenizer
@@ -169,6 +169,7 @@ def test_our_own_configurations_raise_no_alarm(set_up, path, monkeypatch):
     """With files that hold what they name, a model that is there, and the machine that they are for."""
     monkeypatch.chdir(set_up.folder)
     tiny_model(set_up.model, max_length=512)
+    edit_json(set_up.model / "config.json", num_hidden_layers=12)  # stages of a pipeline are held to it
     loaded = load_config(path)
     make_files(loaded.config, set_up.folder)
     strategy = loaded.config.strategy

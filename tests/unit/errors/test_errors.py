@@ -1,3 +1,4 @@
+import importlib
 import pickle
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from paratune.errors import (
     Fault,
     ParatuneError,
     did_you_mean,
+    is_installed,
     require,
     require_installed,
 )
@@ -143,3 +145,13 @@ def test_an_error_called_in_its_own_way_crosses_to_another_process(is_out: bool)
     error = CheckpointError("y", code="a.b", where=3)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.code, again.facts, again.exit_code) == ("y", "a.b", {"where": 3}, error.exit_code)
+
+
+def test_folder_of_a_package_s_name_is_no_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "absent_tracker").mkdir()  # such as the folder that wandb writes its files to
+    assert not is_installed("absent_tracker")
+    (tmp_path / "absent_tracker" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert is_installed("absent_tracker")
+    assert not is_installed("absent_around.absent_tracker")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import Constant, Constants, UnknownFigure
 from paratune.plan.links import Link, link_between, ring_bytes
 
 
@@ -54,5 +54,5 @@ def test_groups_side_by_side_share_the_network() -> None:
 
 
 def test_a_link_that_is_not_known_is_asked_for() -> None:
-    with pytest.raises(KeyError, match="network"):
+    with pytest.raises(UnknownFigure, match="network"):
         link_between(figures(link=1.0), 8, 4)

@@ -24,7 +24,7 @@ from paratune.config.strategy_sections import (
 )
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import Traits, traits_of
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import Constant, Constants, UnknownFigure
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
@@ -404,6 +404,21 @@ def test_what_is_not_known_is_not_guessed() -> None:
     assert why_no_time(bert_base(), SINGLE, machine(), JOB) is None
     own = setup(OutsideStrategy(kind="my.module:Strategy"))
     assert step_time(bert_base(), own, machine(), JOB) is None
+
+
+def test_errors_of_our_own_are_no_unknown_time(monkeypatch):
+    """Only figures that are not known make a time unknown: a KeyError from anywhere else is an error."""
+
+    def broken(work):
+        raise KeyError("a typing error")
+
+    monkeypatch.setattr("paratune.plan.time.spread", broken)
+    for ask in (step_time, why_no_time):
+        with pytest.raises(KeyError, match="typing error"):
+            ask(bert_base(), SINGLE, machine(), JOB)
+    with pytest.raises(KeyError, match="lnk") as caught:
+        ROUND["lnk"]
+    assert caught.type is not UnknownFigure
 
 
 def test_ranks_that_share_cores_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:

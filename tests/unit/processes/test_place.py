@@ -3,12 +3,10 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import LaunchError
 from paratune.processes.place import (
     EXIT_CODES_VARIABLE,
     Place,
-    check_world_size,
     local_world_size,
     note_exit_code,
     place_from_environment,
@@ -48,53 +46,6 @@ def test_what_contradicts_itself_is_refused(monkeypatch: pytest.MonkeyPatch, val
     with pytest.raises(LaunchError) as caught:
         place(monkeypatch, **values)
     assert said in str(caught.value)
-
-
-def test_the_strategy_says_how_many_processes_there_may_be():
-    check_world_size(TRAITS["single"], 1)
-    check_world_size(TRAITS["ddp"], 1)
-    check_world_size(TRAITS["ddp"], 64)
-    with raises_code("strategy.world_size", "1", "2"):
-        check_world_size(TRAITS["single"], 2)
-
-
-def test_advice_of_another_strategy_fits_the_number_of_processes():
-    traits = traits_of("pipeline", {"stages": 4})
-    with raises_code("strategy.world_size", "--nproc", "4"):
-        check_world_size(traits, 1)
-    with raises_code("strategy.world_size", "--nproc", "4"):
-        check_world_size(traits, 2)
-    with raises_code("strategy.world_size", "--nproc", "4"):
-        check_world_size(traits, 2, is_free=False)
-    with raises_code("strategy.world_size", "2"):
-        check_world_size(TRAITS["single"], 2, is_free=False)
-
-
-def test_a_strategy_may_need_several_processes():
-    from dataclasses import replace
-
-    pipeline = replace(TRAITS["ddp"], kind="pipeline", min_world_size=2)
-    with raises_code("strategy.world_size", "2", "1"):
-        check_world_size(pipeline, 1)
-
-
-def test_a_strategy_may_need_a_multiple_of_some_number_of_processes():
-    traits = traits_of("hsdp", {"shard_size": 3})
-    check_world_size(traits, 6)
-    with raises_code("strategy.world_size", "hsdp", "3", "8", "6"):
-        check_world_size(traits, 8)
-    with raises_code("strategy.world_size", "hsdp", "6", "3"):
-        check_world_size(traits, 3)
-
-
-def test_a_pipeline_needs_its_stages_or_a_multiple_of_them():
-    traits = traits_of("pipeline", {"stages": 4})
-    assert (traits.ranks_per_replica, traits.num_micro_batches) == (4, 4)
-    check_world_size(traits, 8)
-    with raises_code("strategy.world_size", "4", "6"):
-        check_world_size(traits, 6)
-    with raises_code("strategy.world_size", "4", "2"):
-        check_world_size(traits, 2)
 
 
 def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):

@@ -21,6 +21,7 @@ from paratune.processes.place import Place
 from paratune.strategies import loss_scale, strategy_class, whole
 from paratune.strategies.loss_scale import LossScaler, make_scaler, overflow_of
 from paratune.strategies.process_group import close_process_group, open_process_group
+from paratune.strategies.protocol import WatchesGradients, loss_scale_of
 from paratune.strategies.single import SingleStrategy
 
 CPU = torch.device("cpu")
@@ -287,3 +288,19 @@ def test_fp16_itself_trains_a_transformer_and_nearly_as_fp32_does():
     assert half != whole_precision
     # fp16 has 11 bits: half a unit in the last place is 2**-12 = 2.4e-4; some ten operations follow each other.
     assert half == pytest.approx(whole_precision, rel=3e-3)
+
+
+def test_optional_capabilities_are_seen_by_their_protocols():
+    class Plain:
+        pass
+
+    class Scales:
+        loss_scale = 8.0
+
+        def watch_gradients(self) -> None:
+            raise NotImplementedError("not in this run")
+
+    assert loss_scale_of(Plain()) is None
+    assert loss_scale_of(Scales()) == 8.0
+    assert isinstance(Scales(), WatchesGradients)
+    assert not isinstance(Plain(), WatchesGradients)

@@ -43,7 +43,7 @@ def _config(path: Path, *overrides: str) -> Config:
         (["strategy={kind: pipeline, stages: 2}", "model.name=a/hub-model"], 2, None),
         (["strategy={kind: hsdp, shard_size: 2}"], 2, "hsdp needs 4 processes or more"),
         (["strategy=ddp"], 8, "nproc: 8 is more than max_nproc: 6"),
-        (["device=cpu", "precision=fp16"], 1, "precision: fp16 is for GPUs, and device is cpu"),
+        (["device=cpu", "precision=fp16"], 1, "and device is cpu; use precision: fp32"),
     ],
 )
 def test_what_no_machine_can_do(overrides: list[str], count: int, says: str | None, matrix_file: Path):
@@ -59,24 +59,24 @@ def test_what_no_machine_can_do(overrides: list[str], count: int, says: str | No
     [
         ([], 1, NO_GPU, None),
         (["strategy=ddp"], 4, NO_GPU, None),  # more processes than cores are slow, and possible
-        (["strategy=ddp"], 4, TWO_A100, "nproc: 4 needs as many GPUs, and there are 2"),
+        (["strategy=ddp"], 4, TWO_A100, "nproc: 4 needs as many GPUs on a machine, and there are 2"),
         (["strategy=ddp", "device=cpu"], 4, TWO_A100, None),
-        (["device=cuda"], 1, NO_GPU, "device: cuda, and PyTorch sees no GPU here"),
+        (["device=cuda"], 1, NO_GPU, "device: cuda, but PyTorch sees no GPU here"),
         (
             ["strategy={kind: zero3, cpu_offload: true}"],
             2,
             NO_GPU,
-            "strategy.cpu_offload: true moves states from a GPU",
+            "strategy.cpu_offload: true moves states",
         ),
         (["strategy={kind: zero3, cpu_offload: true}"], 2, TWO_V100, None),
-        (["precision=fp16"], 1, NO_GPU, "precision: fp16 is for GPUs, and PyTorch sees none here"),
+        (["precision=fp16"], 1, NO_GPU, "and PyTorch sees no GPU here; use precision: fp32"),
         (["precision=tf32"], 1, NO_GPU, "precision: tf32 is for GPUs"),
         (["precision=bf16"], 1, NO_GPU, None),
-        (["precision=bf16"], 1, TWO_V100, "needs GPUs of compute capability 8.0 or newer, and one here has 7.0"),
+        (["precision=bf16"], 1, TWO_V100, "needs a GPU of compute capability 8.0 or newer, and one here has 7.0"),
         (["precision=bf16"], 1, TWO_A100, None),
         (["precision=fp16"], 1, TWO_V100, None),
         (["strategy=ddp", "precision=bf16"], 8, UNKNOWN, None),
-        (["strategy=hsdp"], 4, UNKNOWN, "hsdp has one group on one machine; set strategy.shard_size"),
+        (["strategy=hsdp"], 4, UNKNOWN, "hsdp has one group on one machine, which is zero3; set strategy.shard_size"),
         (["strategy={kind: hsdp, shard_size: 2}"], 4, UNKNOWN, None),
     ],
 )

@@ -1,6 +1,5 @@
 """The trackers of a session together: which there are, what they are told, how they end with the run."""
 
-import importlib.machinery
 import sys
 import threading
 import time
@@ -10,13 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 from patience import wait_for
-from raised import raises_code
 
 from paratune.config.tracker_sections import PACKAGES, Trackers
 from paratune.errors import NotFiniteError, Stopped
 from paratune.trackers import session as module
 from paratune.trackers.protocol import About
-from paratune.trackers.session import TRACKERS, TrackerSession, check_installed
+from paratune.trackers.session import TRACKERS, TrackerSession
 
 STEP = {
     "step": 3,
@@ -150,22 +148,6 @@ def test_one_that_hangs_does_not_keep_another_from_its_end(monkeypatch: pytest.M
     assert time.monotonic() - begin >= 0.29
     assert [len(told.calls) for told in Told.made] == [2, 2]
     blocked.set()
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_missing_package_is_said_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, PACKAGES[name], None)
-    monkeypatch.delitem(sys.modules, PACKAGES[name])
-    section = Trackers.model_validate({name: {}})
-    if importlib.machinery.PathFinder.find_spec(PACKAGES[name]) is None:
-        (tmp_path / PACKAGES[name]).mkdir()  # a folder of its name is none, such as that of wandb's files
-        with raises_code("dependency.missing", name):
-            check_installed(section)
-        (tmp_path / PACKAGES[name] / "__init__.py").touch()
-        importlib.invalidate_caches()
-    check_installed(section)
 
 
 def test_the_table_names_a_class_for_each():

@@ -11,7 +11,9 @@ from paratune import records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import Workers
-from paratune.train.memory import MemoryGuard, StepBatches, limit_from_environment, recorded_size
+from paratune.errors import OutOfMemory
+from paratune.hangs.pulse import Pulse
+from paratune.train.memory import Activity, StepBatches, explained, limit_from_environment, recorded_size
 
 HERE = {"world_size": 2, "device": "cpu", "batch.micro_batch_size": "auto"}
 ELSEWHERE = HERE | {"world_size": 4}
@@ -71,8 +73,7 @@ def test_a_step_is_had_again_in_smaller_pieces_and_the_next_ones_follow():
 
     whole, halves = ResolvedBatch(4, 4, 1), ResolvedBatch(4, 2, 2)
     begun: list[tuple[str, int]] = []
-    guard: Any = SimpleNamespace(begins=lambda doing, *, step: begun.append((doing, step)))
-    batches = StepBatches(make, whole, range(1, 10), guard, Workers())
+    batches = StepBatches(make, whole, range(1, 10), lambda doing, step: begun.append((doing, step)), Workers())
     (first,) = rows(next(batches))
     assert [first] == rows(make(whole).step(1))
     assert begun == [("training", 2)]
@@ -81,17 +82,37 @@ def test_a_step_is_had_again_in_smaller_pieces_and_the_next_ones_follow():
     assert rows(next(batches)) == rows(make(halves).step(2))
 
 
-def test_what_is_begun_stands_in_the_event_log_once(tmp_path: Path):
-    prepared: Any = SimpleNamespace()
-    guard = MemoryGuard(prepared, tmp_path, ResolvedBatch(4, 4, 1))
-    guard.begins("placing the model")
+def test_what_is_begun_stands_in_the_event_log_once():
     noted: list[tuple[str, str]] = []
     recorder: Any = SimpleNamespace(add=lambda event, doing: noted.append((event, doing)))
-    guard.recorder = recorder
+    activity = Activity(Pulse(), recorder)
+    activity.begins("placing the model")
     for doing in ("training", "training", "evaluating", "training"):
-        guard.begins(doing)
+        activity.begins(doing)
     assert noted == [("begin", "training"), ("begin", "evaluating"), ("begin", "training")]
-    assert guard.doing == "training"
+    assert activity.doing == "training"
+
+
+def test_running_out_of_memory_is_explained_by_the_guard_of_that_part():
+    class Guard:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def post_mortem(self, error: BaseException) -> OutOfMemory:
+            return OutOfMemory(f"{self.name}: {error}", code="memory.out")
+
+    current: Any = Guard("before")
+
+    def fail(error: Exception) -> None:
+        nonlocal current
+        with explained(lambda: current):
+            current = Guard("training")
+            raise error
+
+    with pytest.raises(OutOfMemory, match="training: no room"):
+        fail(MemoryError("no room"))
+    with pytest.raises(ValueError, match="another"):
+        fail(ValueError("another"))
 
 
 def test_the_launchers_limit(monkeypatch: pytest.MonkeyPatch):

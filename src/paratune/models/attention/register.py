@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paratune.models.attention import cpu, cuda, masks, operator
+from paratune.models.attention import cpu, cuda, operator
 from paratune.models.attention.rows import attend_rows
 
 NAME = "paratune_packed"
@@ -24,12 +24,11 @@ ON_DEVICE = ("cuda",)
 
 
 def register() -> None:
-    """Make `NAME` known to transformers, and masks of padded batches ours; doing it again changes nothing."""
+    """Make `NAME` known to transformers; doing it again changes nothing."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
     operator.define()
-    masks.register()
 
 
 def packed_attention(

@@ -20,7 +20,8 @@ from torch.optim import Optimizer
 
 from paratune.base.units import MIB
 from paratune.batch import Batch
-from paratune.config.check_strategy import check_stages
+from paratune.config.feasibility.rules import stage_reasons
+from paratune.config.feasibility.words import refuse
 from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
@@ -205,7 +206,7 @@ class PipelineStrategy:
     def _divide(self) -> None:
         """Decide which blocks go where, the same on every rank, and find the weights of each stage."""
         num_blocks, num_stages = self._cut.num_blocks, self._num_stages
-        check_stages(self._width, num_stages // self._width, self._balance, num_blocks)
+        refuse(stage_reasons(self._width, num_stages // self._width, self._balance, num_blocks))
         if isinstance(self._balance, list):
             self._spans = as_told(self._balance)
             self._used, self._needed = self._cut.weights_of(self._spans)

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
     bidirectional_mask_function,
     causal_mask_function,
+    eager_mask,
     sdpa_mask,
     sliding_window_bidirectional_mask_function,
 )
@@ -48,26 +50,37 @@ def on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "all", look)
 
 
+def ours(name="sdpa"):
+    """Return what a model finds under a name of transformers."""
+    return ALL_MASK_ATTENTION_FUNCTIONS[name]
+
+
+def block(is_full):
+    return masks.without_waiting(torch.device("cpu"), is_full=is_full)
+
+
 @pytest.mark.parametrize("window", [None, 1])
 @pytest.mark.usefixtures("on_a_gpu")
 def test_what_is_padded_is_masked(window):
-    with masks.without_padding(False):
-        torch.testing.assert_close(made(masks.make_mask, PADDED, window), written_out(PADDED, window))
+    with block(False):
+        torch.testing.assert_close(made(ours(), PADDED, window), written_out(PADDED, window))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_no_mask_where_the_host_knows_that_nothing_is_padded():
-    with masks.without_padding(True):
-        assert made(masks.make_mask, FULL) is None
+    with block(True):
+        assert made(ours(), FULL) is None
         # A window is needed all the same.
-        found = made(masks.make_mask, FULL, 1)
+        found = made(ours(), FULL, 1)
     torch.testing.assert_close(found.expand(2, 1, 4, 4), written_out(FULL, 1))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_what_is_not_known_to_be_full_is_masked():
-    with masks.without_padding(True), masks.without_padding(False):
-        torch.testing.assert_close(made(masks.make_mask, FULL), written_out(FULL))
+def test_a_batch_within_another_is_masked_by_what_is_known_of_it():
+    with block(False), block(True):
+        assert made(ours(), FULL) is None
+    with block(False):
+        torch.testing.assert_close(made(ours(), FULL), written_out(FULL))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -75,28 +88,48 @@ def test_a_causal_model_sees_neither_padding_nor_what_follows():
     size = {"batch_size": 2, "q_length": 4, "kv_length": 4, "device": torch.device("cpu")}
     options = {"mask_function": causal_mask_function, "allow_is_causal_skip": True, "local_size": None}
     before = torch.ones(4, 4, dtype=torch.bool).tril()
-    with masks.without_padding(False):
-        found = masks.make_mask(**size, **options, attention_mask=PADDED)
+    with block(False):
+        found = ours()(**size, **options, attention_mask=PADDED)
     torch.testing.assert_close(found, before & PADDED[:, None, None, :])
-    with masks.without_padding(True):  # None: PyTorch's attention is told that it is causal
-        assert masks.make_mask(**size, **options, attention_mask=FULL) is None
+    with block(True):  # None: PyTorch's attention is told that it is causal
+        assert ours()(**size, **options, attention_mask=FULL) is None
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_eager_attention_gets_the_same_in_numbers():
     least = torch.finfo(torch.float32).min
-    with masks.without_padding(False):
-        found = made(masks.make_eager_mask, PADDED)
+    with block(False):
+        found = made(ours("eager"), PADDED)
     torch.testing.assert_close(found, torch.where(written_out(PADDED), 0.0, least))
-    with masks.without_padding(True):
-        assert made(masks.make_eager_mask, FULL) is None
+    with block(True):
+        assert made(ours("eager"), FULL) is None
 
 
-def test_on_the_cpu_it_is_transformers_own(monkeypatch):
+@pytest.mark.usefixtures("on_a_gpu")
+def test_transformers_has_its_own_functions_again_after_the_block():
+    own = {name: ours(name) for name in masks.NAMES}
+    assert own == {"sdpa": sdpa_mask, "eager": eager_mask}
+
+    def fail():
+        with block(True):
+            assert all(ours(name) is not own[name] for name in masks.NAMES)
+            raise RuntimeError("in the block")
+
+    with pytest.raises(RuntimeError, match="in the block"):
+        fail()
+    assert {name: ours(name) for name in masks.NAMES} == own
+
+
+def test_on_the_cpu_it_is_transformers_own():
+    with block(True):
+        assert ours() is sdpa_mask
     seen = []
-    assert made(sdpa_mask, FULL) is None
-    monkeypatch.setattr("transformers.masking_utils.sdpa_mask", lambda *args, **kwargs: seen.append((args, kwargs)))
     padding = SimpleNamespace(device=torch.device("cpu"))
-    with masks.without_padding(True):
-        masks.make_mask(2, attention_mask=padding, allow_is_bidirectional_skip=True)
+    masks.make_mask(
+        lambda *args, **kwargs: seen.append((args, kwargs)),
+        True,
+        2,
+        attention_mask=padding,
+        allow_is_bidirectional_skip=True,
+    )
     assert seen == [((2,), {"attention_mask": padding, "allow_is_bidirectional_skip": True})]

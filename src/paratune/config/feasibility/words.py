@@ -1,0 +1,248 @@
+"""Sentences for the reasons why a run is not possible, and the one place that raises them.
+
+A surface (a command) differs in a few words only: `paratune plan` starts nothing, and a matrix has `nproc:`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.config.feasibility.reason import Reason
+from paratune.config.plain import one_line
+from paratune.errors import ConfigError, DataError, Fault, LaunchError, MissingDependency, ParatuneError
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The words that differ from one command to the next."""
+
+    verbs: tuple[str, str] = ("was started", "were started")
+    """What was done with one process, and with several."""
+    ranks_option: str = "--nproc {}"
+    """How their number is written."""
+    may_change_strategy: bool = True
+    """Whether another strategy is advised; not where this one was asked for by name."""
+    group_advice: str = "set strategy.shard_size to half of the processes or less, or start the run on several nodes"
+
+
+TRAIN = Surface()
+SWEEP = Surface(ranks_option="nproc: {}")
+PLAN = Surface(
+    verbs=("is asked for", "are asked for"),
+    may_change_strategy=False,
+    group_advice="give --nodes 2 or more, or a smaller group: --strategies hsdp:2",
+)
+CERTIFY = Surface(may_change_strategy=False)
+
+
+def text(reason: Reason, surface: Surface = TRAIN) -> str:
+    """Return the sentence of a reason: where, what was found, what is allowed, what to do."""
+    return _WORDS[reason.code](reason.facts, surface, reason.keys[0])
+
+
+def error(reasons: Sequence[Reason], surface: Surface = TRAIN, *, source: object = None) -> ParatuneError:
+    """Return the error that lists all of at least one reason; its class, and so the exit code, is that of the first.
+
+    Args:
+        reasons: At least one.
+        surface: The command.
+        source: File of the configuration, named where there are several.
+    """
+    first, *others = reasons
+    kind = _ERRORS.get(first.code, ConfigError)
+    faults = [Fault(reason.code, text(reason, surface), {"keys": reason.keys, **reason.facts}) for reason in reasons]
+    if not others:
+        return kind(faults[0].message, code=first.code, **dict[str, Any](faults[0].facts))
+    heading = f"{len(faults)} problems" if source is None else f"{source}: {len(faults)} problems"
+    return kind(heading, code=first.code, faults=faults)
+
+
+def refuse(reasons: Iterable[Reason], surface: Surface = TRAIN, *, source: object = None) -> None:
+    """Raise all reasons as one error; do nothing where there are none.
+
+    Raises:
+        ParatuneError: A ConfigError, or of the class that `error` gives.
+    """
+    if found := [*reasons]:
+        raise error(found, surface, source=source)
+
+
+_ERRORS: Mapping[str, type[ParatuneError]] = {
+    "dependency.missing": MissingDependency,
+    "device.too_few_gpus": LaunchError,
+    "data.too_few_rows": DataError,
+}
+"""Classes of those that are no ConfigError."""
+
+
+def _count_started(facts: Facts, surface: Surface) -> str:
+    count = facts["world_size"]
+    return f"{count} {surface.verbs[count != 1]}"
+
+
+def _either(sizes: Iterable[int]) -> str:
+    return " or ".join(str(size) for size in sizes)
+
+
+def _too_few_ranks(facts: Facts, surface: Surface, key: str) -> str:
+    least, kind = facts["min"], "single" if facts["world_size"] == 1 else "ddp"
+    other = f", or set strategy.kind: {kind}" if surface.may_change_strategy else ""
+    return (
+        f"strategy.kind: {facts['kind']} needs {least} processes or more, and {_count_started(facts, surface)}; "
+        f"start them with {surface.ranks_option.format(least)}{other}"
+    )
+
+
+def _ranks_not_multiple(facts: Facts, surface: Surface, key: str) -> str:
+    multiple = facts["multiple"]
+    below = facts["world_size"] // multiple * multiple
+    return (
+        f"strategy.kind: {facts['kind']} needs a multiple of {multiple} processes, and "
+        f"{_count_started(facts, surface)}; the nearest: {below} or {below + multiple}"
+    )
+
+
+def _too_many_ranks(facts: Facts, surface: Surface, key: str) -> str:
+    other = "set strategy.kind: ddp, or " if surface.may_change_strategy else ""
+    return (
+        f"strategy.kind: {facts['kind']} runs in {facts['max']} process, and {_count_started(facts, surface)}; "
+        f"{other}start one"
+    )
+
+
+def _uneven_share(facts: Facts, surface: Surface, key: str) -> str:
+    return (
+        f"batch.global is {facts['global_batch_size']}, which {facts['data_world_size']} ranks cannot share evenly; "
+        f"the nearest sizes that they can: {_either(facts['nearest'])}"
+    )
+
+
+def _not_a_divisor(facts: Facts, surface: Surface, key: str) -> str:
+    num_ranks = facts["data_world_size"]
+    whose = "one rank" if num_ranks == 1 else f"each of {num_ranks} ranks"
+    return (
+        f"batch.micro_batch_size is {facts['micro_batch_size']}, which does not divide the {facts['share']} samples "
+        f"that {whose} takes of batch.global: {facts['global_batch_size']}; the nearest that do: "
+        f"{_either(facts['nearest'])}"
+    )
+
+
+def _too_few_micro_batches(facts: Facts, surface: Surface, key: str) -> str:
+    num, stages = facts["num_micro_batches"], facts["min"]
+    advice = {
+        "batch.grad_accum_steps": "{} or more",
+        "batch.micro_batch_size": "at most {}",
+        "batch.global": "at least {}",
+    }[key].format(facts["limit"])
+    return (
+        f"batch: a step has {num} micro-batch{'es' * (num > 1)}, and a pipeline of {stages} stages needs as many as it "
+        f"has stages, better four times as many; set {key} to {advice}"
+    )
+
+
+def _micro_batches_not_multiple(facts: Facts, surface: Surface, key: str) -> str:
+    advice = (
+        f"set {key} to {_either(facts['nearest'])}"
+        if facts["nearest"]
+        else f"set batch.global so that each replica's share of it, now {facts['share']}, is such a multiple"
+    )
+    return (
+        f"batch: a step has {facts['num_micro_batches']} micro-batches, and this schedule takes multiples of "
+        f"{facts['multiple']}; {advice}"
+    )
+
+
+def _too_many_stages(facts: Facts, surface: Surface, key: str) -> str:
+    stages, chunks, num_blocks = facts["stages"], facts["chunks"], facts["num_blocks"]
+    each = "" if chunks == 1 else f" with {chunks} chunks each"
+    most = num_blocks // chunks
+    fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
+    return (
+        f"strategy.stages: {stages}{each} cuts the model into {stages * chunks} parts, and it has {num_blocks} "
+        f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
+    )
+
+
+def _extra_missing(facts: Facts, surface: Surface, key: str) -> str:
+    given = f"{key}: {facts['value']}" if facts["value"] else key
+    return f"{given} needs the extra {facts['extra']}: pip install 'paratune[{facts['extra']}]'"
+
+
+def _needs_accelerator(facts: Facts, surface: Surface, key: str) -> str:
+    given = ", ".join(f"{name}: {one_line(value)}" for name, value in facts["given"].items())
+    return (
+        f"{given} moves states from the memory of an accelerator to that of the host, and {facts['description']}; "
+        "leave it out, or start on a machine with a GPU"
+    )
+
+
+def _precision_needs_gpu(facts: Facts, surface: Surface, key: str) -> str:
+    slow = " (4 to 300 times slower than fp32 on a CPU: docs/precision.md#on-a-cpu)" * (facts["precision"] == "fp16")
+    return f"precision: {facts['precision']} is for GPUs{slow}, and {facts['description']}; use precision: fp32"
+
+
+def _needs_newer_gpu(facts: Facts, surface: Surface, key: str) -> str:
+    other = ", or fp16" * (facts["precision"] == "bf16")
+    return (
+        f"precision: {facts['precision']} needs a GPU of compute capability 8.0 or newer, and {facts['description']}; "
+        f"use precision: fp32{other}"
+    )
+
+
+def _too_few_samples(facts: Facts, surface: Surface, key: str) -> str:
+    return (
+        f"data.train: {facts['num_samples']} samples are too few for {facts['world_size']} processes; start at "
+        f"most {facts['most']}"
+    )
+
+
+_WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
+    "strategy.excluded": lambda facts, surface, key: (
+        f"{key}: {facts['value']} cannot be combined with strategy.kind: {facts['kind']}: {facts['why']}"
+    ),
+    "strategy.too_few_ranks": _too_few_ranks,
+    "strategy.ranks_not_multiple": _ranks_not_multiple,
+    "strategy.too_many_ranks": _too_many_ranks,
+    "strategy.single_group": lambda facts, surface, key: (
+        f"strategy.kind: {facts['kind']} has one group on one machine, which is zero3; {surface.group_advice}"
+    ),
+    "ranks.uneven_nodes": lambda facts, surface, key: (
+        f"{facts['world_size']} processes cannot be spread evenly over {facts['num_nodes']} nodes"
+    ),
+    "batch.too_large": lambda facts, surface, key: (
+        f"{key}: a step has {facts['global_batch_size']} samples; at most {facts['max']} are possible"
+    ),
+    "batch.uneven_share": _uneven_share,
+    "batch.micro_batch_not_divisor": _not_a_divisor,
+    "batch.too_few_micro_batches": _too_few_micro_batches,
+    "batch.micro_batches_not_multiple": _micro_batches_not_multiple,
+    "strategy.too_many_stages": _too_many_stages,
+    "strategy.balance_mismatch": lambda facts, surface, key: (
+        f"strategy.balance: {facts['balance']} is {sum(facts['balance'])} blocks together, and the model has "
+        f"{facts['num_blocks']}"
+    ),
+    "dependency.missing": _extra_missing,
+    "device.no_gpu": lambda facts, surface, key: (
+        "device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu"
+    ),
+    "device.is_gpu": lambda facts, surface, key: f"device: cpu, and {facts['description']}; set device: auto",
+    "device.too_few_gpus": lambda facts, surface, key: (
+        f"{surface.ranks_option.format(facts['num_processes'])} needs as many GPUs on a machine, and there "
+        f"{'is 1' if facts['num_devices'] == 1 else 'are {}'.format(facts['num_devices'])}"
+    ),
+    "strategy.needs_accelerator": _needs_accelerator,
+    "train.order_of_sums_on_cpu": lambda facts, surface, key: (
+        f"train.deterministic: false lets kernels of a GPU add in any order, and {facts['description']}, where "
+        "gradients are the same bits each time; leave it out, or start on a machine with a GPU"
+    ),
+    "precision.needs_gpu": _precision_needs_gpu,
+    "precision.needs_newer_gpu": _needs_newer_gpu,
+    "precision.tf32_disabled": lambda facts, surface, key: (
+        "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32"
+    ),
+    "data.too_few_rows": _too_few_samples,
+}
+CODES = frozenset(_WORDS)
+"""Every code that a reason can have."""

@@ -1,0 +1,162 @@
+"""Can the run be started as it is: the reasons of `config.feasibility` as findings, with the lines that repair them."""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from paratune.config.feasibility.reason import Reason
+from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.target import Ranks, Target
+from paratune.config.feasibility.words import error, text
+from paratune.config.tracker_sections import PACKAGES
+from paratune.doctor.finding import Finding
+from paratune.doctor.setup import Setup, has_bf16
+from paratune.errors import is_installed
+
+FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
+"""Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
+FINDING_CODES = {
+    "strategy.too_few_ranks": "world_size",
+    "strategy.ranks_not_multiple": "world_size",
+    "strategy.too_many_ranks": "world_size",
+    "batch.uneven_share": "batch_share",
+    "batch.micro_batch_not_divisor": "batch_share",
+    "batch.too_few_micro_batches": "batch_share",
+    "batch.micro_batches_not_multiple": "batch_share",
+    "dependency.missing": "extra_missing",
+    "device.no_gpu": "no_gpu",
+    "device.too_few_gpus": "tasks_over_gpus",
+    "train.order_of_sums_on_cpu": "order_of_sums",
+    "precision.needs_gpu": "precision_cpu",
+    "precision.needs_newer_gpu": "precision_gpu",
+    "data.too_few_rows": "too_few_rows",
+}
+"""Code of the finding where it is not that of the reason."""
+_WHY = {
+    "device.too_few_gpus": "Two processes would share one GPU, and NCCL refuses that (`Duplicate GPU detected`).",
+    "precision.needs_gpu": "A CPU computes it some 300 times slower, or not at all.",
+    "strategy.single_group": "One group over all processes is zero3.",
+}
+
+
+def check_feasible(setup: Setup) -> Iterator[Finding]:
+    """Yield every reason why training would refuse the run, or that the number of processes is right."""
+    start, world_size = setup.start, setup.start.world_size
+    found = reasons(setup)
+    for reason in found:
+        where = start.said_by if reason.code == "device.too_few_gpus" else setup.where(reason.keys[0])
+        yield Finding(
+            FINDING_CODES.get(reason.code, reason.code),
+            "problem",
+            text(reason),
+            _WHY.get(reason.code, f"Every process ends with exit code {error([reason]).exit_code}, after the queue."),
+            where=where,
+            line=_LINES.get(reason.code, _no_line)(setup, reason.facts, reason.keys[0]),
+        )
+    if not any(FINDING_CODES.get(reason.code) in ("world_size", "batch_share") for reason in found):
+        what = f"{world_size} process{'es' * (world_size > 1)} on {start.num_nodes} node{'s' * (start.num_nodes > 1)}"
+        yield Finding("world_size", "ok", what, where=start.said_by)
+
+
+def reasons(setup: Setup) -> tuple[Reason, ...]:
+    """Return why the run cannot be made, as far as is known before it starts."""
+    config, train = setup.config, setup.data.split("train") if setup.data else None
+    has_rows = train is not None and config.task.kind not in ("mlm", "qa")  # what is trained on there is windows
+    return why_not(
+        config,
+        setup.traits,
+        _target(setup),
+        Ranks(setup.start.world_size, setup.start.num_nodes),
+        num_blocks=setup.model.num_layers if setup.model else None,
+        num_samples=train.num_rows if train is not None and has_rows else None,
+        is_installed=lambda package: _is_installed(setup, package),
+    )
+
+
+def _target(setup: Setup) -> Target | None:
+    gpus, start, environ = setup.gpus, setup.start, setup.machine.environ
+    if gpus:
+        old = [gpu["name"] for gpu in gpus if has_bf16(gpu) is False]
+        return Target(
+            is_cpu=False,
+            description=f"{', '.join(dict.fromkeys(old))} is older" if old else "there are GPUs",
+            missing_precisions=frozenset(("bf16", "tf32")) if old else frozenset(),
+            num_devices=len(gpus) if start.gpus_per_node is None else start.gpus_per_node,
+            is_tf32_disabled=not start.is_elsewhere and environ.get("NVIDIA_TF32_OVERRIDE") == "0",
+        )
+    if setup.config.device != "cpu" and start.gpus_per_node:
+        return None  # the job has GPUs that nothing describes
+    return Target(is_cpu=True, description="the run computes on the CPU")
+
+
+def _is_installed(setup: Setup, package: str) -> bool:
+    if package in PACKAGES.values():
+        return f"package {package}" in setup.probes.tools
+    if package in setup.machine.versions:
+        return setup.machine.versions[package] is not None
+    return is_installed(package)
+
+
+Facts = Mapping[str, Any]
+
+
+def _no_line(setup: Setup, facts: Facts, key: str) -> str:
+    return ""
+
+
+def _start_line(setup: Setup, num_processes: int) -> str:
+    return f"paratune train {shlex.quote(str(setup.path))} --nproc {num_processes}"
+
+
+def tasks_line(setup: Setup, num_gpus: int) -> str:
+    """Return the line that starts a process for each GPU of a machine."""
+    if setup.start.said_by.startswith("SLURM"):
+        return f"#SBATCH --ntasks-per-node={num_gpus}"
+    if setup.start.said_by == "WORLD_SIZE":
+        return f"torchrun --nproc-per-node={num_gpus} --no-python paratune train {setup.path}"
+    return _start_line(setup, num_gpus)
+
+
+def _stages_line(setup: Setup, facts: Facts, key: str) -> str:
+    most = facts["num_blocks"] // facts["chunks"]
+    return f"strategy.stages: {most}" if most >= 2 else "strategy.kind: ddp"
+
+
+def _groups_line(setup: Setup, facts: Facts, key: str) -> str:
+    half, rest = divmod(facts["world_size"], 2)
+    return "strategy.kind: zero3" if rest or half < 2 else f"strategy.shard_size: {half}"
+
+
+def _newer_gpu_line(setup: Setup, facts: Facts, key: str) -> str:
+    kind = setup.model.model_type if setup.model else None
+    return f"precision: {'fp16' if facts['precision'] == 'bf16' and kind not in FP16_HOSTILE else 'fp32'}"
+
+
+def _accelerator_line(setup: Setup, facts: Facts, key: str) -> str:
+    return f"{key}: false" if facts["given"].get(key) is True else ""
+
+
+_LINES: Mapping[str, Callable[[Setup, Facts, str], str]] = {
+    "strategy.too_few_ranks": lambda setup, facts, key: _start_line(setup, facts["min"]),
+    "strategy.ranks_not_multiple": lambda setup, facts, key: _start_line(setup, facts["multiple"]),
+    "strategy.too_many_ranks": lambda setup, facts, key: "strategy.kind: ddp",
+    "strategy.single_group": _groups_line,
+    "strategy.too_many_stages": _stages_line,
+    "strategy.needs_accelerator": _accelerator_line,
+    "batch.uneven_share": lambda setup, facts, key: f"{key}: {facts['nearest'][-1]}",
+    "batch.micro_batch_not_divisor": lambda setup, facts, key: f"{key}: {facts['nearest'][0]}",
+    "batch.too_few_micro_batches": lambda setup, facts, key: f"{key}: {facts['limit']}",
+    "batch.micro_batches_not_multiple": lambda setup, facts, key: (
+        f"{key}: {facts['nearest'][-1]}" if facts["nearest"] else ""
+    ),
+    "dependency.missing": lambda setup, facts, key: f"pip install 'paratune[{facts['extra']}]'",
+    "device.no_gpu": lambda setup, facts, key: "device: auto",
+    "device.is_gpu": lambda setup, facts, key: "device: auto",
+    "device.too_few_gpus": lambda setup, facts, key: tasks_line(setup, facts["num_devices"]),
+    "train.order_of_sums_on_cpu": lambda setup, facts, key: "train.deterministic: true",
+    "precision.needs_gpu": lambda setup, facts, key: "precision: fp32",
+    "precision.needs_newer_gpu": _newer_gpu_line,
+    "precision.tf32_disabled": lambda setup, facts, key: "unset NVIDIA_TF32_OVERRIDE",
+    "data.too_few_rows": lambda setup, facts, key: _start_line(setup, facts["most"]),
+}
+"""The line that repairs each; empty where no single line does."""

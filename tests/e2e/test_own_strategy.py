@@ -1,0 +1,51 @@
+"""A strategy from outside the package is trained, certified, planned, reported and examined by the commands."""
+
+from pathlib import Path
+
+import pytest
+from harness import Cli, python
+from own_strategy import KIND, write_module
+
+from paratune.errors import EXIT_OK
+from paratune.records import read_json
+
+pytestmark = pytest.mark.slow
+OWN = ("--set", f"strategy={{kind: '{KIND}', options: {{pieces: 2}}}}")
+
+
+def test_own_strategy_gets_what_those_of_the_package_get(world: Path, cli: Cli):
+    folder = write_module(world / "own")
+    environment = {"PYTHONPATH": str(folder)}
+
+    def run(*arguments: str):
+        return python("-m", "paratune", *arguments, cwd=world, environment=environment)
+
+    trained = run("train", "c.yaml", "--nproc", "2", *OWN, "--set", "train.max_steps=4", "--set", "train.epochs=null")
+    assert trained.code == EXIT_OK, trained.stderr
+    record = read_json(world / "runs" / "c" / "run.json")
+    assert (record["strategy"]["kind"], record["world_size"]) == (KIND, 2)
+    assert record["strategy"]["traits"]["phases"]["backward"].endswith("all-reduce of all gradients")
+
+    reported = run("report", "runs/c")
+    assert reported.code == EXIT_OK, reported.stderr
+    assert KIND in reported.stdout + "".join(path.read_text() for path in (world / "report").glob("*.md"))
+
+    certified = run("certify", "c.yaml", "--strategies", KIND, "--steps", "2", "--json")
+    assert certified.code == EXIT_OK, certified.stderr
+    (finding,) = certified.json["strategies"]
+    assert (finding["kind"], finding["status"], finding["world_size"]) == (KIND, "holds", 2)
+
+    planned = run("plan", "c.yaml", "--devices", "1,2", "--device", "a100-80gb", "--strategies", KIND, "--json")
+    assert planned.code == EXIT_OK, planned.stderr
+    options = {option["num_ranks"]: option for option in planned.json["options"]}
+    assert set(options) == {1, 2}
+    assert all(option["strategy"] == KIND and option["fits"] for option in options.values())
+    states = options[2]["memory"]["terms"]
+    # Nothing is sharded: moments are two numbers a weight, with four bytes for the steps of each parameter.
+    assert 2 * states["weights"] <= states["optimizer"] < 2.1 * states["weights"]
+
+    examined = run("doctor", "c.yaml", "--json", "--nproc", "2", *OWN)
+    findings = {finding["code"]: finding for finding in examined.json["findings"]}
+    assert "check" not in findings
+    assert findings["own_code"]["what"].count(KIND) == 1
+    assert findings["world_size"]["level"] == "ok"

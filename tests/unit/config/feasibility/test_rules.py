@@ -1,0 +1,394 @@
+"""Each rule of feasibility once, with its facts, and what each command makes of it: one table, rule by surface."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.target import Ranks, Target
+from paratune.config.feasibility.words import CERTIFY, CODES, PLAN, SWEEP, TRAIN, error, refuse, text
+from paratune.config.load import LoadedConfig, load_config
+from paratune.config.strategy_sections import strategy_options
+from paratune.config.traits import TRAITS, Traits, traits_of
+from paratune.doctor import feasible
+from paratune.doctor.finding import Machine as DoctorMachine
+from paratune.doctor.setup import ModelFacts, Setup, Start
+from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
+from paratune.processes.place import global_batch_size
+from paratune.sweep.possible import Machine, why_not_here, why_nowhere
+
+NUM_LAYERS = 4
+CPU = Target(is_cpu=True, description="this run computes on the CPU")
+A100 = Target(is_cpu=False, description="A100 has 8.0", num_devices=2)
+T4 = replace(A100, description="T4 has 7.5", missing_precisions=frozenset(("bf16", "tf32")))
+CAPABILITIES = {"A100": (8, 0), "T4": (7, 5)}
+PIPELINE = "strategy={kind: pipeline, stages: 2}"
+INTERLEAVED = "strategy={kind: pipeline, stages: 2, schedule: interleaved}"
+ALL = frozenset({"start", "sweep", "doctor"})
+"""Commands: `start` is what train and launch ask before processes start; plan's table is in tests/unit/plan."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A configuration that breaks one rule."""
+
+    code: str
+    overrides: tuple[str, ...]
+    world_size: int
+    facts: dict[str, Any]
+    keys: tuple[str, ...]
+    target: Target | None = None
+    num_nodes: int | None = 1
+    num_samples: int | None = None
+    missing_package: str | None = None
+    excludes: dict[str, str] = field(default_factory=dict)
+    surfaces: frozenset[str] = ALL
+
+
+RULES = [
+    Rule(
+        "strategy.excluded",
+        ("strategy=ddp", "precision=bf16"),
+        1,
+        {"kind": "ddp", "value": "bf16", "why": "it is slow"},
+        ("precision", "strategy.kind"),
+        excludes={"precision=bf16": "it is slow", "precision=fp16": "no"},
+        surfaces=frozenset(),  # of a class from outside; of those of this package the file is refused
+    ),
+    Rule("strategy.too_few_ranks", (PIPELINE,), 1, {"kind": "pipeline", "world_size": 1, "min": 2}, ("strategy.kind",)),
+    Rule(
+        "strategy.ranks_not_multiple",
+        (PIPELINE,),
+        3,
+        {"kind": "pipeline", "world_size": 3, "multiple": 2},
+        ("strategy.kind",),
+    ),
+    Rule(
+        "strategy.too_many_ranks",
+        ("strategy=single",),
+        2,
+        {"kind": "single", "world_size": 2, "max": 1},
+        ("strategy.kind",),
+    ),
+    Rule(
+        "strategy.single_group",
+        ("strategy=hsdp",),
+        4,
+        {"kind": "hsdp", "world_size": 4},
+        ("strategy.shard_size", "strategy.kind"),
+    ),
+    Rule(
+        "ranks.uneven_nodes",
+        ("strategy=ddp",),
+        4,
+        {"kind": "ddp", "world_size": 4, "num_nodes": 3},
+        ("strategy.kind",),
+        num_nodes=3,
+        surfaces=frozenset({"start"}),
+    ),
+    Rule(
+        "batch.too_large",
+        ("strategy=ddp", "batch.global=2000000000000"),
+        2,
+        {"global_batch_size": 2 * 10**12, "max": 10**12},
+        ("batch.global",),
+    ),
+    Rule(
+        "batch.uneven_share",
+        ("strategy=ddp",),
+        3,
+        {"global_batch_size": 8, "data_world_size": 3, "nearest": [6, 9]},
+        ("batch.global",),
+    ),
+    Rule(
+        "batch.micro_batch_not_divisor",
+        ("strategy=ddp", "batch.micro_batch_size=3"),
+        2,
+        {"global_batch_size": 8, "data_world_size": 2, "micro_batch_size": 3, "share": 4, "nearest": [2, 4]},
+        ("batch.micro_batch_size", "batch.global"),
+    ),
+    Rule(
+        "batch.too_few_micro_batches",
+        (PIPELINE, "batch.micro_batch_size=8"),
+        2,
+        {"num_micro_batches": 1, "min": 2, "limit": 4},
+        ("batch.micro_batch_size",),
+    ),
+    Rule(
+        "batch.micro_batches_not_multiple",
+        (INTERLEAVED, "batch={per_device: 1, grad_accum_steps: 3, global: null}"),
+        2,
+        {"num_micro_batches": 3, "multiple": 2, "share": 3, "nearest": [2, 4]},
+        ("batch.grad_accum_steps",),
+    ),
+    Rule(
+        "strategy.too_many_stages",
+        ("strategy={kind: pipeline, stages: 8}",),
+        8,
+        {"stages": 8, "chunks": 1, "num_blocks": 4},
+        ("strategy.stages", "strategy.kind"),
+    ),
+    Rule(
+        "strategy.balance_mismatch",
+        ("strategy={kind: pipeline, stages: 2, balance: [3, 2]}",),
+        2,
+        {"balance": [3, 2], "num_blocks": 4},
+        ("strategy.balance", "strategy.stages"),
+    ),
+    Rule(
+        "dependency.missing",
+        ("strategy=deepspeed",),
+        2,
+        {"value": "deepspeed", "extra": "deepspeed"},
+        ("strategy.kind",),
+        missing_package="deepspeed",
+        surfaces=frozenset({"sweep", "doctor"}),
+    ),
+    Rule("device.no_gpu", ("device=cuda",), 1, {}, ("device",), target=CPU, surfaces=frozenset({"sweep", "doctor"})),
+    Rule("device.is_gpu", ("device=cpu",), 1, {}, ("device",), target=A100, surfaces=frozenset()),  # plan alone
+    Rule(
+        "device.too_few_gpus",
+        ("strategy=ddp",),
+        4,
+        {"num_processes": 4, "num_devices": 2},
+        ("device",),
+        target=A100,
+        surfaces=frozenset({"sweep", "doctor"}),
+    ),
+    Rule(
+        "strategy.needs_accelerator",
+        ("strategy={kind: zero3, cpu_offload: true}",),
+        2,
+        {"given": {"strategy.cpu_offload": True}},
+        ("strategy.cpu_offload", "strategy.kind"),
+        target=CPU,
+        surfaces=frozenset({"sweep", "doctor"}),
+    ),
+    Rule(
+        "train.order_of_sums_on_cpu",
+        ("train.deterministic=false",),
+        1,
+        {},
+        ("train.deterministic",),
+        target=CPU,
+        surfaces=frozenset({"sweep", "doctor"}),
+    ),
+    *(
+        Rule(
+            "precision.needs_gpu",
+            (f"precision={name}",),
+            1,
+            {"precision": name},
+            ("precision",),
+            target=CPU,
+            surfaces=frozenset({"sweep", "doctor"}),
+        )
+        for name in ("fp16", "tf32")
+    ),
+    *(
+        Rule(
+            "precision.needs_newer_gpu",
+            (f"precision={name}",),
+            1,
+            {"precision": name},
+            ("precision",),
+            target=T4,
+            surfaces=frozenset({"sweep", "doctor"}),
+        )
+        for name in ("bf16", "tf32")
+    ),
+    Rule(
+        "precision.tf32_disabled",
+        ("precision=tf32",),
+        1,
+        {"precision": "tf32"},
+        ("precision",),
+        target=replace(A100, is_tf32_disabled=True),
+        surfaces=frozenset({"sweep", "doctor"}),
+    ),
+    Rule(
+        "data.too_few_rows",
+        ("strategy=ddp",),
+        4,
+        {"num_samples": 3, "world_size": 4, "most": 3},
+        ("data.train",),
+        num_samples=3,
+        surfaces=frozenset({"doctor"}),
+    ),
+]
+IDS = [f"{rule.code}-{number}" for number, rule in enumerate(RULES)]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that loads a configuration whose model has four layers."""
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    Path("model/config.json").write_text(json.dumps({"num_hidden_layers": NUM_LAYERS}))
+    Path("c.yaml").write_text(
+        "task: {kind: classification, labels: [a, b]}\nmodel: {name: model}\ntrain: {max_steps: 3}\n"
+        "data: {train: data.csv, columns: {text: text, label: label}}\nbatch: {global: 8}\n"
+    )
+    return lambda *overrides: load_config(Path("c.yaml"), overrides)
+
+
+def traits_under(loaded: LoadedConfig, rule: Rule) -> Traits:
+    strategy = loaded.config.strategy
+    traits = traits_of(strategy.kind, strategy_options(strategy))
+    assert traits is not None
+    return replace(traits, excludes=rule.excludes) if rule.excludes else traits
+
+
+def test_every_reason_has_a_row():
+    assert {rule.code for rule in RULES} == CODES
+
+
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+def test_rule_gives_its_reason_and_no_other(rule: Rule, load):
+    loaded = load(*rule.overrides)
+    reasons = why_not(
+        loaded.config,
+        traits_under(loaded, rule),
+        rule.target,
+        Ranks(rule.world_size, rule.num_nodes),
+        num_blocks=NUM_LAYERS,
+        num_samples=rule.num_samples,
+        is_installed=lambda package: package != rule.missing_package,
+    )
+    assert [reason.code for reason in reasons] == [rule.code]
+    assert reasons[0].keys == rule.keys
+    facts = {name: value for name, value in reasons[0].facts.items() if name != "description"}
+    assert facts == rule.facts
+
+
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+def test_every_surface_has_words_with_the_values(rule: Rule, load):
+    loaded = load(*rule.overrides)
+    ranks = Ranks(rule.world_size, rule.num_nodes)
+    (reason,) = why_not(
+        loaded.config,
+        traits_under(loaded, rule),
+        rule.target,
+        ranks,
+        num_blocks=NUM_LAYERS,
+        num_samples=rule.num_samples,
+        is_installed=lambda package: package != rule.missing_package,
+    )
+    for surface in (TRAIN, SWEEP, PLAN, CERTIFY):
+        sentence = text(reason, surface)
+        for name in ("kind", "world_size", "precision", "extra", "global_batch_size", "num_blocks", "num_samples"):
+            if name in rule.facts and (name, rule.code) not in (
+                ("world_size", "strategy.single_group"),
+                ("kind", "ranks.uneven_nodes"),
+            ):
+                assert str(rule.facts[name]) in sentence
+        assert ("--nproc" not in sentence) or surface is not SWEEP
+        assert ("started" not in sentence) or surface is not PLAN
+
+
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+def test_train_and_launch_refuse_before_processes_start(rule: Rule, load):
+    config = load(*rule.overrides).config
+    if "start" not in rule.surfaces:
+        global_batch_size(config, rule.world_size, rule.num_nodes)
+        return
+    with pytest.raises(ParatuneError) as caught:
+        global_batch_size(config, rule.world_size, rule.num_nodes)
+    assert str(caught.value) == text(reason_of(rule, config))
+
+
+def reason_of(rule: Rule, config: Any):
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    return why_not(config, traits, None, Ranks(rule.world_size, rule.num_nodes), num_blocks=NUM_LAYERS)[0]
+
+
+def environment_of(rule: Rule) -> dict[str, str | None]:
+    return {"NVIDIA_TF32_OVERRIDE": "0"} if rule.target and rule.target.is_tf32_disabled else {}
+
+
+def gpu_of(rule: Rule) -> str:
+    return "T4" if rule.target is not None and rule.target.missing_precisions else "A100"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+def test_a_matrix_leaves_the_run_out(rule: Rule, load, monkeypatch: pytest.MonkeyPatch):
+    if "sweep" not in rule.surfaces:
+        return
+    monkeypatch.setattr("paratune.sweep.possible.is_installed", lambda package: package != rule.missing_package)
+    config = load(*rule.overrides).config
+    is_cpu = rule.target is not None and rule.target.is_cpu
+    machine = Machine(None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2)
+    nowhere = why_nowhere(config, rule.world_size, None)
+    reason = nowhere or why_not_here(config, rule.world_size, environment_of(rule), machine)
+    assert reason is not None
+    assert any(str(value) in reason for value in (*rule.keys, *rule.facts.values()))
+    assert "--nproc" not in reason
+
+
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
+    if "doctor" not in rule.surfaces:
+        return
+    loaded = load(*rule.overrides)
+    gpus = []
+    if rule.target is not None and not rule.target.is_cpu:
+        capability = ".".join(map(str, CAPABILITIES[gpu_of(rule)]))
+        gpus = [{"name": gpu_of(rule), "memory_bytes": None, "capability": capability, "link": None}] * 2
+    elif rule.target is None:
+        gpus = [{"name": "A100", "memory_bytes": None, "capability": "8.0", "link": None}] * 8
+    versions = {"deepspeed": None if rule.missing_package == "deepspeed" else "0"}
+    machine = DoctorMachine({"gpus": gpus}, versions, Path(), Path(), environ=environment_of(rule))
+    data = None
+    if rule.num_samples is not None:
+        data = SimpleNamespace(split=lambda name: SimpleNamespace(num_rows=rule.num_samples))
+    model = ModelFacts("model", num_layers=NUM_LAYERS)
+    start = Start(1, rule.world_size)
+    setup = Setup(machine, Path("c.yaml"), loaded=loaded, model=model, start=start, data=data)  # type: ignore[arg-type]
+    assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
+    (finding,) = [each for each in feasible.check_feasible(setup) if each.level == "problem"]
+    assert finding.code == feasible.FINDING_CODES.get(rule.code, rule.code)
+    assert finding.line or rule.code == "strategy.balance_mismatch"
+    key, _, value = finding.line.partition(": ")
+    if value:  # the line that it gives takes the reason away
+        repaired = replace(setup, loaded=load(*without(rule.overrides, key), f"{key}={value}"))
+        assert rule.code not in [reason.code for reason in feasible.reasons(repaired)]
+
+
+def without(overrides: tuple[str, ...], key: str) -> list[str]:
+    """Return the overrides that a line for `strategy.kind` does not replace."""
+    return [each for each in overrides if not (key == "strategy.kind" and each.startswith("strategy="))]
+
+
+def test_classes_of_errors_are_those_of_their_exit_codes(load):
+    config = load("strategy=ddp", "trackers={mlflow: {}}").config
+    traits, absent = TRAITS["ddp"], lambda package: False
+    (missing,) = why_not(config, traits, None, None, is_installed=absent)
+    assert type(error([missing])) is MissingDependency
+    (few,) = why_not(config, traits, None, Ranks(4), num_samples=1)
+    assert type(error([few])) is DataError
+    (gpus,) = why_not(config, traits, A100, Ranks(4))
+    assert type(error([gpus])) is LaunchError
+    (share,) = why_not(config, traits, None, Ranks(3))
+    with pytest.raises(ConfigError) as caught:
+        refuse([share, few], source="c.yaml")
+    assert str(caught.value).splitlines() == ["c.yaml: 2 problems", f"  {text(share)}", f"  {text(few)}"]
+    refuse([])
+
+
+def test_another_strategy_is_advised_where_none_was_named(load):
+    traits = traits_of("pipeline", {"stages": 4})
+    assert traits is not None
+    config = load("strategy={kind: pipeline, stages: 4}").config
+    for world_size, kind in ((1, "single"), (2, "ddp")):
+        (reason,) = why_not(config, traits, None, Ranks(world_size))
+        assert text(reason, TRAIN).endswith(f"or set strategy.kind: {kind}")
+        assert kind not in text(reason, CERTIFY).replace("pipeline", "")
+
+
+def test_of_a_class_from_outside_only_the_device_is_known(load):
+    config = load("strategy={kind: 'own:Strategy'}", "precision=fp16").config
+    assert [reason.code for reason in why_not(config, None, CPU, Ranks(3), num_blocks=1)] == ["precision.needs_gpu"]

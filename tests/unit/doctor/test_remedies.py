@@ -1,0 +1,89 @@
+"""Whatever option a finding tells the user to set, the schema has it: under the strategy of the configuration too."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from broken_setups import data, machine, model, options, start
+from set_ups import GPU, with_gpus
+
+from paratune.config.options import kinds, options_of
+from paratune.config.section import Section
+from paratune.config.sections import Config
+from paratune.config.traits import TRAITS
+from paratune.doctor.finding import Finding
+
+CASES = [*options.CASES, *data.CASES, *model.CASES, *start.CASES, *machine.CASES]
+SECTIONS = "|".join(key for key, option in options_of(Config).items() if option.sections)
+OPTION = re.compile(rf"\b((?:{SECTIONS})\.[a-z0-9_]+(?:\.[a-z0-9_]+)*)")
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "hsdp": [{"shard_size": 2}, {}],
+    "pipeline": [{"stages": 2}],
+    "deepspeed": [{"stage": stage} for stage in (0, 1, 2, 3)]
+    + [{"stage": 3, "offload_optimizer": True}, {"stage": 2, "cpu_adam": True, "offload_optimizer": True}],
+}
+
+
+def unknown_options(finding: Finding, values: Mapping[str, Any]) -> list[str]:
+    """Return the options that the finding advises and that the configuration cannot have."""
+    line = finding.line if re.match(r"[\w.]+: ", finding.line) else ""  # else a command, with names of files
+    text = f"{line} {finding.remedy}"
+    named = re.findall(r"strategy\.kind: (\w+)", text)
+    strategy = named[-1] if named else dict(values.get("strategy", {})).get("kind", "single")
+    return [key for key in OPTION.findall(text) if not _exists(key, strategy, dict(values.get("task", {}))["kind"])]
+
+
+def _exists(key: str, strategy: str, task: str) -> bool:
+    section: type[Section] = Config
+    names = key.split(".")
+    for number, name in enumerate(names):
+        known = options_of(section)
+        if name not in known:
+            return False
+        option = known[name]
+        if not option.sections:
+            return True  # what lies in a mapping of the user's own is not listed
+        chosen = {"strategy": strategy, "task": task}.get(name) if number == 0 else None
+        section = kinds(option)[chosen] if chosen else option.sections[0]
+    return True
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.code}: {case.source}" for case in CASES])
+def test_advised_options_exist(set_up, case):
+    case.break_it(set_up)
+    for finding in set_up.alarms():
+        if finding.code != "config":  # what the file has wrong, named as it stands there
+            assert unknown_options(finding, set_up.config) == [], finding
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"), [(kind, given) for kind in TRAITS for given in OPTIONS.get(kind, [{}])], ids=str
+)
+@pytest.mark.parametrize("memory_bytes", [10_000, 2**40])
+def test_advised_options_exist_under_every_strategy(set_up, kind, given, memory_bytes):
+    """Too little memory, or plenty, and NVLink in pairs."""
+    with_gpus(set_up, 4, {**GPU, "memory_bytes": memory_bytes})
+    set_up.config["strategy"] = {"kind": kind, **given}
+    links = [["X" if a == b else "NV4" if a // 2 == b // 2 else "SYS" for b in range(4)] for a in range(4)]
+    rows = "".join(f"GPU{a}\t" + "\t".join(row) + "\t0-31\t0\n" for a, row in enumerate(links))
+    set_up.probes["topology"] = "\t" + "\t".join(f"GPU{a}" for a in range(4)) + "\tCPU Affinity\tNUMA Affinity\n" + rows
+    findings = set_up.findings()
+    codes = {finding.code for finding in findings}
+    assert "check" not in codes
+    if kind not in ("single", "pipeline") and memory_bytes == 10_000:
+        offloads = given.get("offload_optimizer", False)
+        assert ("states_too_large" in codes) is not offloads
+    for finding in findings:
+        assert unknown_options(finding, set_up.config) == [], finding
+        if finding.level != "ok" and finding.line.startswith("strategy.") and "kind" not in finding.line:
+            set_up.apply(finding.line)
+            assert "config" not in {each.code for each in set_up.alarms()}
+            set_up.config["strategy"] = {"kind": kind, **given}
+
+
+def test_an_option_of_another_strategy_is_seen():
+    finding = Finding("states_too_large", "problem", "", remedy="offload (strategy.cpu_offload: true)")
+    task = {"task": {"kind": "classification"}}
+    assert unknown_options(finding, {**task, "strategy": {"kind": "ddp"}}) == ["strategy.cpu_offload"]
+    assert unknown_options(finding, {**task, "strategy": {"kind": "zero3"}}) == []
