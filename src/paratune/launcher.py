@@ -9,6 +9,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from paratune.units import parse_count
+
 FIRST_PORT = 10_000
 NUM_PORTS = 20_000
 """Ports at which the processes of a Slurm job meet, by its number: systems give those from 32768 on to others."""
@@ -61,11 +63,13 @@ def first_host(nodes: str) -> str:
 
 def tasks_here(environ: Mapping[str, str] = os.environ) -> int:
     """Return the tasks of this step on this node, as `2(x3),1` says it for node after node; 1 when it is not said."""
-    counts: list[int] = []
-    for number, times in re.findall(r"([0-9]+)(?:\(x([0-9]+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
-        counts += [int(number)] * int(times or 1)
     node = _count(environ, "SLURM_NODEID")
-    return counts[node] if node < len(counts) else 1
+    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        number, _, times = part.partition("(x")
+        node -= parse_count(times.removesuffix(")")) or 1
+        if node < 0:
+            return parse_count(number) or 1
+    return 1
 
 
 def has_own_gpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -205,9 +209,9 @@ def _wrong_in_a_step(environ: Mapping[str, str]) -> str | None:
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:
-    """Return the whole number that a variable begins with; 0 when there is none."""
+    """Return the whole number that a variable begins with; 0 when there is none, or one that is no count."""
     found = re.match(r"[0-9]+", environ.get(name, ""))
-    return int(found.group()) if found else 0
+    return (parse_count(found.group()) or 0) if found else 0
 
 
 def _resolves(host: str) -> bool:

@@ -14,6 +14,8 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError, LaunchError
 from paratune.launcher import is_srun, tasks_here
+from paratune.text import plain
+from paratune.units import parse_count
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
 """Set by `paratune train --nproc`: where processes find each other; torchrun's variables are used otherwise."""
@@ -24,6 +26,8 @@ OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
 MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"
 """Set by `paratune train --nproc` when it starts the processes again: the largest micro-batch that they may take."""
 
+MOST_PROCESSES = 1_000_000
+"""Of a run. A larger number comes from a damaged environment, and code that looks at each rank would not end."""
 EXIT_CODES_VARIABLE = "PARATUNE_EXIT_CODES"
 """Set by the script of `paratune launch`: a folder in which each process writes what it ends with, because torchrun
 ends with 1 whatever happened."""
@@ -55,24 +59,31 @@ def place_from_environment() -> Place:
             f"environment: {found} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
             f"or unset {', '.join(given)} to run one process"
         )
-    try:
-        place = Place(*(int(given[name]) for name in names))
-    except ValueError as error:
-        raise LaunchError(f"environment: {given} holds a value that is not a whole number") from error
-    if not 0 <= place.rank < place.world_size:
-        raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
-    return place
+    return _place_of(names, "start with torchrun or paratune train --nproc N")
 
 
 def _place_of_srun() -> Place:
     names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
-    try:
-        return Place(*(int(os.environ[name]) for name in names))
-    except (KeyError, ValueError) as error:
-        raise LaunchError(
-            f"environment: srun started several tasks, and {', '.join(names)} do not say which this is; "
-            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
-        ) from error
+    missing = [name for name in names if name not in os.environ]
+    advice = "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
+    if missing:
+        raise LaunchError(f"environment: srun started several tasks without {', '.join(missing)}; {advice}")
+    return _place_of(names, advice)
+
+
+def _place_of(names: tuple[str, str, str], advice: str) -> Place:
+    """Return the place that three variables tell: the rank, the local rank, and the number of processes.
+
+    Raises:
+        LaunchError: One of them is no whole number, or the two ranks are not below the number of processes.
+    """
+    rank, local_rank, world_size = (parse_count(os.environ[name]) for name in names)
+    found = ", ".join(f"{name}={plain(os.environ[name][:40])}" for name in names)
+    if rank is None or local_rank is None or world_size is None or world_size > MOST_PROCESSES:
+        raise LaunchError(f"environment: {found}; allowed: whole numbers, at most {MOST_PROCESSES}; {advice}")
+    if max(rank, local_rank) >= world_size:
+        raise LaunchError(f"environment: {found}; allowed: {names[0]} and {names[1]} below {names[2]}; {advice}")
+    return Place(rank, local_rank, world_size)
 
 
 def note_exit_code(code: int) -> None:
@@ -87,10 +98,8 @@ def note_exit_code(code: int) -> None:
 
 def local_world_size(place: Place) -> int:
     """Return how many processes of the run are on this machine, as the launcher says; all of them when it does not."""
-    try:
-        return tasks_here() if is_srun() else max(1, int(os.environ["LOCAL_WORLD_SIZE"]))
-    except (KeyError, ValueError):
-        return place.world_size
+    number = tasks_here() if is_srun() else parse_count(os.environ.get("LOCAL_WORLD_SIZE"))
+    return min(max(1, number), place.world_size) if number is not None else place.world_size
 
 
 def check_world_size(traits: Traits, world_size: int, *, is_free: bool = True) -> None:

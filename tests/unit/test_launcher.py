@@ -86,6 +86,14 @@ def test_tasks_of_this_node():
     assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3),1", "SLURM_NODEID": "2"}) == 4
     assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3),1", "SLURM_NODEID": "3"}) == 1
     assert tasks_here({}) == 1
+    # A list of a million million nodes is not written out.
+    assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4,2(x9999999999)", "SLURM_NODEID": "9"}) == 2
+
+
+def test_a_number_of_5000_digits_counts_as_none():
+    environ = {"SLURM_JOB_ID": "1", "SLURM_NNODES": "9" * 5000, "SLURM_RESTART_COUNT": "9" * 5000}
+    assert why_wrong(1, environ) is None
+    assert (job_facts(environ) or {})["num_requeued"] == 0
 
 
 def test_where_tasks_of_srun_meet():

@@ -14,6 +14,7 @@ from paratune.errors import ConfigError, did_you_mean
 from paratune.plan.constants import Constants
 from paratune.plan.machine_file import read_machine
 from paratune.plan.uncalibrated import constants_of
+from paratune.units import parse_count
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 _GIGABIT = 1e9 / 8
@@ -128,10 +129,8 @@ def threads_of_rank(ranks_per_node: int, num_cores: float | None) -> int:
 
     So does `paratune train --nproc`.
     """
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    return max(1, int((num_cores or 1) // ranks_per_node))
+    given = parse_count(os.environ.get("OMP_NUM_THREADS"))
+    return given or max(1, int((num_cores or 1) // ranks_per_node))
 
 
 def calibrated(machine: Machine, by_threads: Mapping[int, Constants]) -> Machine:

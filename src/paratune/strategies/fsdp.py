@@ -23,6 +23,7 @@ from paratune.strategies.gradient_watch import UnshardedWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+from paratune.units import parse_count
 
 
 class Zero3Strategy:
@@ -161,7 +162,7 @@ class HSDPStrategy(Zero3Strategy):
             cpu_offload=cpu_offload,
             param_dtype=param_dtype,
         )
-        self._shard_size = shard_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        self._shard_size = shard_size or parse_count(os.environ.get("LOCAL_WORLD_SIZE")) or world_size
         if world_size % self._shard_size or self._shard_size == world_size:
             raise ConfigError(
                 f"strategy.shard_size: {self._shard_size} does not divide the {world_size} processes into two groups "

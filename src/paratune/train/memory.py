@@ -32,6 +32,7 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
 from paratune.train.prepare import Prepared
 from paratune.train.record import memory_setup
+from paratune.units import parse_count
 
 log = logging.getLogger(__name__)
 
@@ -297,9 +298,8 @@ def limit_from_environment() -> int | None:
 
     The launcher says it to all ranks, torchrun's folder to those of one machine.
     """
-    text = os.environ.get(MICRO_BATCH_LIMIT_VARIABLE)
-    said = [int(text) if text else None, noted_micro_batch()]
-    return min((size for size in said if size is not None), default=None)
+    limits = [parse_count(os.environ.get(MICRO_BATCH_LIMIT_VARIABLE)), noted_micro_batch()]
+    return min((size for size in limits if size), default=None)
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The settings of a Trainer as they were read: a JSON file, and its values by type."""
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -84,7 +84,8 @@ class Settings:
         if isinstance(value, str):  # 5e-5 is text to some writers; TrainingArguments takes it too
             with suppress(ValueError):
                 value = float(value)
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None or (is_number and abs(value) <= sys.float_info.max):  # not NaN, and no int of 400 digits
             return value
         self.problems.append(f"{key} is {describe_value(value)}; allowed: a number")
         return None
