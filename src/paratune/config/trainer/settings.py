@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from paratune.config.layers import read_text
 from paratune.config.trainer.keys import MAPPED, RENAMED
@@ -84,9 +84,11 @@ class Settings:
         if isinstance(value, str):  # 5e-5 is text to some writers; TrainingArguments takes it too
             with suppress(ValueError):
                 value = float(value)
+        if value is None:
+            return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is None or (is_number and abs(value) <= sys.float_info.max):  # not NaN, and no int of 400 digits
-            return value
+        if is_number and abs(value) <= sys.float_info.max:  # not NaN, and no int of 400 digits
+            return cast(float, value)
         self.problems.append(f"{key} is {describe_value(value)}; allowed: a number")
         return None
 
