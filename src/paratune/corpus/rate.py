@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 
 WINDOW_S = 60.0
 LONGEST_HOLD_S = 86_400.0

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
+from paratune.base.units import format_bytes
 from paratune.hangs.pulse import Pulse
-from paratune.units import format_bytes
 
 NUM_COLLECTIVES = 8
 """The last ones of each rank that are kept as evidence."""

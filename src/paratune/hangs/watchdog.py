@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paratune import atomic
+from paratune.base import atomic
 from paratune.errors import EXIT_HUNG
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse, current
 from paratune.hangs.verdict import WAITING, Verdict, judge
 from paratune.hangs.work import BUSY_SHARE, SIGN_BYTES, WorkMeter, read_work
-from paratune.place import note_exit_code
+from paratune.processes.place import note_exit_code
 from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
 
 log = logging.getLogger(__name__)

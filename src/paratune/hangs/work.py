@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paratune.units import KIB
+from paratune.base.units import KIB
 
 SIGN_BYTES = 64 * KIB
 """Bytes that count as progress: more than what a process that only waits adds in messages and look-ups."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paratune import hardware
-from paratune.devices import DEVICES, Device, find_device
+from paratune.base.units import parse_count
 from paratune.errors import ConfigError, did_you_mean
+from paratune.hardware.devices import DEVICES, Device, find_device
 from paratune.plan.constants import Constants
 from paratune.plan.machine_file import read_machine
 from paratune.plan.uncalibrated import constants_of
-from paratune.units import parse_count
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 _GIGABIT = 1e9 / 8

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
+from paratune.base.units import parse_count
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
@@ -23,7 +24,6 @@ from paratune.strategies.gradient_watch import UnshardedWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
-from paratune.units import parse_count
 
 
 class Zero3Strategy:

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paratune.errors import LaunchError
-from paratune.launcher import Meeting, is_srun, srun_meeting
-from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.processes.launcher import Meeting, is_srun, srun_meeting
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.agent_store import agent_store, store_of_this_start
 from paratune.strategies.protocol import ReduceOp
 from paratune.strategies.tcp_store import meeting_of_variables, open_store

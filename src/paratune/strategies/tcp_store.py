@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from paratune.launcher import Meeting
+from paratune.processes.launcher import Meeting
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from patience import PATIENCE_S
 
 from paratune.cluster.script import Job, Run, script_text
 from paratune.cluster.site import Container, Site
-from paratune.launcher import FIRST_PORT, NUM_PORTS
+from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nSLURM_NODEID=1 exec "$@"\n'
 SCONTROL = "#!/bin/bash\necho n1\n"

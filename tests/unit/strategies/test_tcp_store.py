@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from paratune.launcher import Meeting
+from paratune.processes.launcher import Meeting
 from paratune.strategies import tcp_store
 from paratune.strategies.tcp_store import listen, meeting_of_variables, open_store
 
