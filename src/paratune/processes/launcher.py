@@ -75,8 +75,8 @@ class Meeting:
 def srun_meeting(environ: Mapping[str, str] = os.environ) -> Meeting:
     """Return where tasks of srun meet: the first node, or $MASTER_ADDR; a port of this step alone, or $MASTER_PORT.
 
-    On one node it is loopback. The port is not known from the number of the job: it depends on ports that the system
-    has drawn for srun, which all tasks of a step are told, and no process of another user.
+    On one node it is loopback. The number of the job does not tell the port: it depends on the port that the system
+    has drawn for srun itself, which all tasks of a step are told.
 
     Raises:
         ValueError: $MASTER_PORT is no port.
