@@ -261,7 +261,7 @@ def _command(job: Job) -> list[str]:
         "torchrun",
         f'--nnodes="$SLURM_NNODES" --nproc-per-node={count}',
         # Not c10d: its agents unpickle what they find in their store, which anyone who reaches the port can write to.
-        '--rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$SLURM_NODEID"',
+        '--rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))"',
         '--log-dir="$ranks_folder" --tee=3',
         "--no-python paratune",
         *train,

@@ -56,7 +56,7 @@ task() {
   trap : TERM  # the run gets it too, and this waits for it
   apptainer exec --bind "$PWD" --pwd "$PWD" --nv --bind /project --bind "/local/$USER:/scratch" --no-home \
     /project/images/paratune.sif torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=8 \
-    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$SLURM_NODEID" \
+    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))" \
     --log-dir="$ranks_folder" --tee=3 --no-python paratune train "$config" --resume
 }
 

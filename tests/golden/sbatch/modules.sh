@@ -68,7 +68,7 @@ task() {
   export TMPDIR="/local/$USER""/paratune-$SLURM_JOB_ID"
   mkdir -p "$TMPDIR" && trap 'rm -rf "$TMPDIR"' EXIT
   torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=4 \
-    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$SLURM_NODEID" \
+    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))" \
     --log-dir="$ranks_folder" --tee=3 --no-python paratune train "$config" --resume
 }
 

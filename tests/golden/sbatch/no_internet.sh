@@ -57,7 +57,7 @@ task() {
   trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it
   trap : TERM  # the run gets it too, and this waits for it
   torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=4 \
-    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$SLURM_NODEID" \
+    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))" \
     --log-dir="$ranks_folder" --tee=3 --no-python paratune train "$config" --resume
 }
 
