@@ -27,9 +27,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from paratune.base.atomic import delete_remains, replace_folder
+from paratune.base.atomic import delete_remains, replace_folder, sync
 from paratune.base.units import GIB, format_bytes
 from paratune.errors import CheckpointError, coded
+from paratune.hangs.pulse import working
 from paratune.records import file_sha256, read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ def save(
         with _disk_errors(folder), replace_folder(folder) as temporary:
             index = _write_shards(temporary, remaining)
             write_json(temporary / PROGRESS, progress)
-            num_bytes = _write_manifest(temporary, index, step)
+            with working("hash the checkpoint"):
+                num_bytes = _write_manifest(temporary, index, step)
     except BaseException:
         for _ in remaining:  # the other ranks are in the middle of gathering; they must not be left waiting
             pass
@@ -108,7 +110,8 @@ class Reader:
         name = self._file_of[key]
         if name not in self._open:
             self._open[name] = safe_open(self.folder / name, framework="pt")
-        tensor: Tensor = self._open[name].get_tensor(key)
+        with working(f"read {key}"):
+            tensor: Tensor = self._open[name].get_tensor(key)
         return tensor
 
 
@@ -121,7 +124,8 @@ def verify(folder: Path) -> None:
     for name, expected in _read_manifest(folder)["files"].items():
         path = folder / name
         try:
-            size, digest = path.stat().st_size, file_sha256(path)
+            with working(f"check {name} of {folder.name}"):
+                size, digest = path.stat().st_size, file_sha256(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise CheckpointError(
                 f"{folder} is damaged: {name} is missing",
@@ -219,7 +223,9 @@ def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) ->
     index: dict[str, str] = {}
     for number, shard in enumerate(_shards(tensors)):
         name = f"tensors.{number:05d}.safetensors"
-        save_file(shard, folder / name)
+        with working(f"write {name}"):
+            save_file(shard, folder / name)
+            sync(folder / name)  # here, so that a slow disk makes progress with each file
         index.update(dict.fromkeys(shard, name))
     return index
 

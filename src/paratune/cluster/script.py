@@ -260,8 +260,8 @@ def _command(job: Job) -> list[str]:
     return [
         "torchrun",
         f'--nnodes="$SLURM_NNODES" --nproc-per-node={count}',
-        '--rdzv-backend=c10d --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint"',
-        '--rdzv-conf=is_host="$((SLURM_NODEID == 0))"',
+        # Not c10d: its agents unpickle what they find in their store, which anyone who reaches the port can write to.
+        '--rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))"',
         '--log-dir="$ranks_folder" --tee=3',
         "--no-python paratune",
         *train,
@@ -326,11 +326,12 @@ export {EXIT_CODES_VARIABLE}="$codes_folder"
 """.splitlines()
     if nodes > 1:
         yield from f"""
-# The processes meet at the first node, on a port of this job alone.
+# The processes meet at the first node, on a port that is drawn for this start of the job.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
-port=$(({FIRST_PORT} + SLURM_JOB_ID % {NUM_PORTS}))
-while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done  # it is taken
+draw() {{ echo $(({FIRST_PORT} + $(od -An -N4 -tu4 /dev/urandom) % {NUM_PORTS})); }}
+port=$(draw)
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # it is taken
 export endpoint="${{address:-$head}}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 """.splitlines()

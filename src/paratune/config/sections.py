@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.config.section import Columnar, NonNegative, Part, Positive, PositiveFloat, Section, Share, Text
+from paratune.config.section import (
+    LONGEST_S,
+    Columnar,
+    NonNegative,
+    Part,
+    Positive,
+    PositiveFloat,
+    Section,
+    Share,
+    Text,
+)
 from paratune.config.strategy_sections import SingleStrategy, Strategy
 from paratune.config.task_sections import Task
 from paratune.config.tracker_sections import Trackers
@@ -23,7 +33,7 @@ class Run(Section):
     """Folder that holds the run folders, made when absent; relative to the working directory."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     """Seed of the new weights, the sample order and dropout."""
-    hang_timeout_s: Annotated[float, Field(ge=1)] | None = 1800
+    hang_timeout_s: Annotated[float, Field(ge=1, le=LONGEST_S)] | None = 1800
     """After so many seconds in which no process gets on the run is ended, with who is missing and the stacks of all;
     longer than the longest micro-batch takes. null waits for ever."""
 
@@ -263,7 +273,7 @@ class Measure(Section):
     """Steps behind the warm-up that run under torch.profiler, to see which operators and kernels take most time, how
     idle the device is, and how long ranks exchange data; left out of medians and rates. Fewer where an evaluation or a
     checkpoint comes. Each rank writes a trace."""
-    sample_every_s: Annotated[float, Field(ge=0.1)] | None = 1.0
+    sample_every_s: Annotated[float, Field(ge=0.1, le=LONGEST_S)] | None = 1.0
     """Seconds between two samples of how busy devices are, of their memory and power; null takes none."""
     plan: bool = True
     """Write what `paratune plan` predicts of this run beside what was measured, at its end: a second or two. On a CPU

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
-from paratune.base.units import MIB
+from paratune.base.units import MIB, parse_count
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.tracker_sections import PACKAGES
@@ -75,12 +75,12 @@ def start_of(config: Config | None, environ: Mapping[str, str], num_processes: i
     """Return how a run will be started, as an option, torchrun or Slurm says; else as few processes as may be."""
     if num_processes is not None:
         return Start(1, num_processes)
-    world, local = _int(environ.get("WORLD_SIZE")), _int(environ.get("LOCAL_WORLD_SIZE"))
+    world, local = parse_count(environ.get("WORLD_SIZE")), parse_count(environ.get("LOCAL_WORLD_SIZE"))
     if world and local and "RANK" in environ:
         return Start(max(1, world // local), local, said_by="WORLD_SIZE")
-    nodes = _int(environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES"))
+    nodes = parse_count(environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES"))
     if "SLURM_JOB_ID" in environ and nodes:
-        gpus = _int(environ.get("SLURM_GPUS_ON_NODE"))
+        gpus = parse_count(environ.get("SLURM_GPUS_ON_NODE"))
         tasks = _tasks_per_node(environ, nodes)
         # One task a node is how torchrun is started, which makes a process for each GPU.
         processes = (gpus or 1) if tasks == 1 else tasks
@@ -93,18 +93,11 @@ def start_of(config: Config | None, environ: Mapping[str, str], num_processes: i
 
 
 def _tasks_per_node(environ: Mapping[str, str], nodes: int) -> int:
-    if (each := _int(environ.get("SLURM_NTASKS_PER_NODE"))) is not None:
+    if (each := parse_count(environ.get("SLURM_NTASKS_PER_NODE"))) is not None:
         return each
     if match := re.match(r"(\d+)", environ.get("SLURM_TASKS_PER_NODE", "")):  # such as 4(x2)
-        return int(match[1])
-    return max(1, (_int(environ.get("SLURM_NTASKS")) or nodes) // nodes)
-
-
-def _int(text: str | None) -> int | None:
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
+        return parse_count(match[1]) or 1
+    return max(1, (parse_count(environ.get("SLURM_NTASKS")) or nodes) // nodes)
 
 
 def _of_nvidia(environ: Mapping[str, str]) -> dict[str, Any]:

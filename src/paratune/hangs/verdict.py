@@ -9,14 +9,29 @@ from paratune.base.units import format_duration
 from paratune.hangs.beat import Beat
 
 Cause = Literal[
-    "stopped", "gone", "disk", "silent", "absent", "tokenizing", "loader", "checkpoint", "behind", "mismatch", "network"
+    "stopped",
+    "gone",
+    "disk",
+    "silent",
+    "absent",
+    "tokenizing",
+    "loader",
+    "checkpoint",
+    "call",
+    "behind",
+    "mismatch",
+    "network",
 ]
 MEETING = "meeting the other processes"
 PREPARING = "preparing"
 """What ranks say of themselves before they have met, in `Pulse.doing`."""
 WAITING = "waiting for the tokens that another process makes"
 """In `Pulse.detail` of a rank that is not at work itself."""
+READING = "read and tokenize the data"
+"""In `Pulse.work`."""
 SAVING = ("writing a checkpoint", "writing the model")
+NO_SIGN = "no bytes move any more. Look at the network, the disk and the stack"
+"""Of a call that reports no progress itself; one that only computes is waited for longer."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +116,15 @@ def _of_work(late: Sequence[Beat], how: str) -> Verdict:
     ranks, first = tuple(sorted(beat.rank for beat in late)), min(late, key=lambda beat: beat.rank)
     waited = f"the others wait {how} for {_ranks(ranks)}, which {_has(ranks, 'has', 'have')} been at {first.where()} "
     waited += f"for {format_duration(first.for_s)}"
-    if how == "to meet it" and first.doing == PREPARING:
+    if how == "to meet it" and _reads_data(first):
         text = f"{waited}: tokenizing, or reading the files, makes no progress. Look at the disk of data.cache_dir"
         return Verdict("tokenizing", ranks, text)
     if first.phase == "get_batch":
         return Verdict("loader", ranks, f"{waited}: it waits for a batch. Look at the loader processes and at the disk")
     if first.doing in SAVING:
         return Verdict("checkpoint", ranks, f"{waited}: the disk of run.folder does not take what is written")
+    if first.work is not None:
+        return Verdict("call", ranks, f"{waited}: {NO_SIGN}")
     return Verdict("behind", ranks, f"{waited}; its stack says where")
 
 
@@ -140,9 +157,15 @@ def _alone(beat: Beat) -> Verdict:
         )
     if beat.doing in SAVING:
         return Verdict("checkpoint", (beat.rank,), f"{where}: the disk of run.folder does not take what is written")
-    if beat.doing == PREPARING:
+    if _reads_data(beat):
         return Verdict("tokenizing", (beat.rank,), f"{where}: reading or tokenizing makes no progress")
+    if beat.work is not None:
+        return Verdict("call", (beat.rank,), f"{where}: {NO_SIGN}")
     return Verdict("behind", (beat.rank,), f"{where}; its stack says where")
+
+
+def _reads_data(beat: Beat) -> bool:
+    return beat.doing == PREPARING and beat.work in (None, READING)
 
 
 def _place(beat: Beat) -> str:

@@ -258,11 +258,15 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
     """Return the model, and the names of the weights that the folder did not have."""
     with without_collections():
         import transformers
+        from huggingface_hub import constants
+        from huggingface_hub.utils.tqdm import enable_progress_bars
         from transformers.utils import logging as hf_logging
 
         maker = getattr(transformers, auto_class)
         _import_class_of(config)
-    hf_logging.disable_progress_bar()
+    hf_logging.disable_progress_bar()  # of the load, and of downloads too, which are to be seen on a terminal
+    if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
+        enable_progress_bars()
     hf_logging.set_verbosity_error()  # of new weights `say_what_is_new` speaks
     try:
         if model.from_scratch:

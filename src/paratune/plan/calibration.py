@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune import hardware, records
-from paratune.base.units import format_number
+from paratune.base.units import format_number, parse_count
 from paratune.errors import ConfigError
 from paratune.plan.constants import KINDS, Constant, Constants
 from paratune.plan.machine import Machine, calibrated, unmeasured
@@ -169,8 +169,8 @@ def _on_cpu(machine: Machine, say: Callable[[str], None]) -> dict[int, Constants
     from paratune.plan.target import cpu_target
 
     before = torch.get_num_threads()
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    threads = {int(given)} if given.isdigit() and int(given) else {1, max(1, int(machine.num_cores or 1))}
+    given = parse_count(os.environ.get("OMP_NUM_THREADS"))
+    threads = {given} if given else {1, max(1, int(machine.num_cores or 1))}
     say("two processes that exchange bytes")
     links = dict(link_figures(torch.device("cpu"), min(threads)))
     measured = {}

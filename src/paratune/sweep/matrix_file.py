@@ -1,6 +1,5 @@
 """A matrix file while it is read: its lines, and what is wrong with it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
 from paratune.config.problems import Place, Problem
+from paratune.config.section import LONGEST_S
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_tree
 
@@ -51,14 +51,15 @@ class MatrixFile:
         return value
 
     def amount(self, found: Mapping[Any, Any], key: str, *, zero: bool = False) -> float | None:
-        """Return a finite number above 0, or also 0; None where there is none or it is something else."""
+        """Return a number of seconds (or a price) above 0, or also 0, at most LONGEST_S; None where it is none."""
         value = found.get(key)
         if value is None:
             return None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        # Compared before it is converted: no float holds a whole number of 400 digits. NaN compares as false.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value <= LONGEST_S
         if not is_number or value < 0 or (value == 0 and not zero):
-            allowed = "0 or more" if zero else "above 0"
-            self.refuse(f"{key} is {describe_value(value)}; allowed: a number {allowed}", key)
+            allowed = "0" if zero else "above 0"
+            self.refuse(f"{key} is {describe_value(value)}; allowed: a number {allowed} to {LONGEST_S:g}", key)
             return None
         return float(value)
 

@@ -32,7 +32,8 @@ from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
-from paratune.hangs.verdict import WAITING
+from paratune.hangs.pulse import working
+from paratune.hangs.verdict import READING, WAITING
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
@@ -124,14 +125,16 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         precision = precision.with_weights(options.get("param_dtype", "fp32"))
     if warning:
         log.warning("%s", warning, extra=coded("precision.slow"))
-    tokenizer = load_tokenizer(config.model, config.data.truncation_side)
-    require_weights(config.model)
-    check_blocks(config, traits)
-    max_length = token_limit(config, tokenizer)
+    with working(f"load the tokenizer and the configuration of {config.model.name}"):
+        tokenizer = load_tokenizer(config.model, config.data.truncation_side)
+        require_weights(config.model)
+        check_blocks(config, traits)
+        max_length = token_limit(config, tokenizer)
     recipe = recipe_of(config.task)
     begin = time.perf_counter()
     try:
-        splits = _load(config, recipe, tokenizer, max_length, stop, display)
+        with working(READING):
+            splits = _load(config, recipe, tokenizer, max_length, stop, display)
     except Stopped as stopped:
         raise Stopped(
             f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again", code="stopped.signal"
@@ -255,7 +258,8 @@ def initial_model(prepared: Prepared) -> TaskModel:
         ConfigError: It cannot be loaded, has no head that fits the task, or no blocks to do with as is asked.
     """
     config = prepared.config
-    model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
+    with working(f"load the model {config.model.name}"):
+        model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
     prepared.recipe.initialise(model, prepared.splits["train"])
     if not config.train.compile:  # inductor fuses PyTorch's own dropout and linear layers
         use_cheap_dropout(model)

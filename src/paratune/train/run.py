@@ -32,7 +32,7 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped, coded
-from paratune.hangs.pulse import Pulse
+from paratune.hangs.pulse import Pulse, working
 from paratune.hangs.verdict import MEETING, PREPARING
 from paratune.hangs.watchdog import watching
 from paratune.metrics.scores import is_better
@@ -183,7 +183,8 @@ class _Run:
         if self._is_writer and (reason := self._batch_layout.reason):
             log.info("batches are %s: %s", self._batch_layout.kind, reason)
         # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
-        facts = model_facts(model, config.model.name)
+        with working("hash the weights"):
+            facts = model_facts(model, config.model.name)
         check_same(
             {
                 f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"],

@@ -351,7 +351,7 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
     assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
     (finding,) = [each for each in feasible.check_feasible(setup) if each.level == "problem"]
     assert finding.code == feasible.FINDING_CODES.get(rule.code, rule.code)
-    assert finding.line or rule.code == "strategy.balance_mismatch"
+    assert finding.line or rule.code in ("strategy.balance_mismatch", "batch.too_large")
     key, _, value = finding.line.partition(": ")
     if value:  # the line that it gives takes the reason away
         repaired = replace(setup, loaded=load(*without(rule.overrides, key), f"{key}={value}"))
