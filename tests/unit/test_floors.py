@@ -12,16 +12,15 @@ side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, s
 plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
 """
 
-import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
+from source_imports import Import, imports
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
@@ -69,15 +68,6 @@ LIGHT = LOW | SIDE | {"trackers", "cli", "__main__", "__init__"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "matplotlib", "datasets", "deepspeed"}
 
 
-@dataclass(frozen=True)
-class Import:
-    """An import statement: of which module, where, and whether importing the file runs it."""
-
-    module: str
-    line: int
-    at_import: bool
-
-
 def violations(package: Path) -> list[str]:
     """Return what breaks the floors in a package folder, one line each."""
     found = []
@@ -111,29 +101,6 @@ def reason_against(room: str, statement: Import) -> str | None:
     if room == "cli" and statement.at_import and target != "errors":
         return f"cli imports {statement.module} when it is imported; move it into the command"
     return None
-
-
-def imports(path: Path, package: Path) -> Iterator[Import]:
-    """Yield the imports of a file; of `from x import y`, y is taken for a module when there is one of that name."""
-    module = ("paratune", *path.relative_to(package).with_suffix("").parts)
-    folder = module[:-1]
-
-    def visit(node: ast.AST, at_import: bool) -> Iterator[Import]:
-        if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, at_import) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = list(folder[: len(folder) - node.level + 1]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            inside = package.joinpath(*base[1:])
-            for alias in node.names:
-                is_module = (inside / f"{alias.name}.py").exists() or (inside / alias.name).is_dir()
-                name = [*base, alias.name] if base[0] == "paratune" and is_module else base
-                yield Import(".".join(name), node.lineno, at_import)
-        inner = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, inner)
-
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")), True)
 
 
 def test_imports_go_down_only():
