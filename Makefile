@@ -80,6 +80,7 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix src tests benchmarks
 	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/python tests/architecture.py
 
 clean:
 	rm -rf .venv build dist report

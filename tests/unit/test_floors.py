@@ -12,12 +12,15 @@ side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, s
 plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
 """
 
+import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Set
 from pathlib import Path
 
+import architecture
 import pytest
 from patience import PATIENCE_S
 from source_imports import Import, imports
@@ -224,3 +227,32 @@ def test_light_modules_leave_torch_alone():
 
 def test_the_top_level_holds_packages_only():
     assert sorted(path.name for path in PACKAGE.glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+def test_the_picture_of_the_layers_is_up_to_date():
+    graph = architecture.package_imports(PACKAGE)
+    again = "run `python tests/architecture.py`"
+    assert architecture.PICTURE.read_text() == architecture.picture(graph), again
+    text = architecture.PAGE.read_text()
+    assert text == architecture.page(text, graph, PACKAGE), again
+
+
+def test_a_package_stands_above_all_that_it_imports():
+    graph = {"cli": {"engine", "errors"}, "engine": {"data"}, "data": {"errors"}, "errors": set(), "base": set()}
+    assert architecture.layers(graph) == [["base", "errors"], ["data"], ["engine"], ["cli"]]
+    with pytest.raises(ValueError, match=r": a, b$"):
+        architecture.layers({"a": {"b"}, "b": {"a"}, "c": set()})
+
+
+def test_the_functions_on_the_way_of_a_batch_exist():
+    steps = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| (.*?) \|", architecture.PAGE.read_text(), re.MULTILINE)
+    assert len(steps) == 17
+    for file, named in steps:
+        for name in re.findall(r"`([\w.]+)`", named):
+            nodes = ast.parse((PACKAGE / file).read_text()).body
+            for part in name.split("."):
+                inner = [
+                    node for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part
+                ]
+                assert inner, f"{file} has no {name}"
+                nodes = inner[0].body
