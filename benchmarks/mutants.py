@@ -5,9 +5,10 @@
     python benchmarks/mutants.py --out again.jsonl --survivors mutants.jsonl
 
 A mutant is the package with one expression changed by one of mutmut's operators (`<` becomes `<=`, an argument None, a
-string another one). Lines are drawn, then one mutant of each line. Each mutant runs the unit test at the mirrored path;
-if it lives, the unit tests that import the module; without either, all unit tests of the package's folder. mutmut
-itself runs every test of the project first, and mutates functions alone; only its operators are used.
+string another one). Lines are drawn, then one mutant of each line. Each mutant runs the unit test at the mirrored path,
+or, where there is none, the unit tests of the same folder that import the module. With --survivors, all unit tests that
+import the module run, or all of the folder. mutmut itself runs every test of the project first, and mutates functions
+alone; only its operators are used.
 
 A parent process imports torch and transformers once and forks for each mutant; the mutated package lies in a temporary
 folder, so that the checkout stays as it is. Linux only.
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
@@ -106,14 +107,17 @@ class _File:
         return Mutant(str(self._path.relative_to(PACKAGE)), line, diff, changed)
 
 
-def test_stages(path: Path) -> list[list[Path]]:
-    """Return the test files that are run for a module: each list only where the one before noticed nothing."""
-    mirrored = mirrored_tests(path)
-    importing = [test for test in importing_tests(path) if test not in mirrored]
-    if not mirrored and not importing:
-        folder = UNIT / path.relative_to(PACKAGE).parts[0]
-        return [sorted(folder.rglob("test_*.py"))] if folder.exists() else []
-    return [tests for tests in (mirrored, importing) if tests]
+def narrow_tests(path: Path) -> list[Path]:
+    """Return the test at the mirrored path of a module, or the tests of the mirrored folder that import it."""
+    folder = UNIT / path.relative_to(PACKAGE).parts[0]
+    return mirrored_tests(path) or [test for test in importing_tests(path) if test.is_relative_to(folder)]
+
+
+def wide_tests(path: Path) -> list[Path]:
+    """Return the other tests that import a module; where none does, all tests of the mirrored folder."""
+    folder = UNIT / path.relative_to(PACKAGE).parts[0]
+    others = [test for test in importing_tests(path) if test not in narrow_tests(path)]
+    return others if others or narrow_tests(path) else sorted(folder.rglob("test_*.py"))
 
 
 def run_tests(tests: Sequence[Path], source: Path, timeout_s: float) -> str:
@@ -164,7 +168,14 @@ def _end_group(pid: int) -> None:
 class Runner:
     """Runs mutants in a copy of the package, and knows how long its tests take without a mutation."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, choose: Callable[[Path], list[Path]]) -> None:
+        """Copy the package.
+
+        Args:
+            folder: Where to.
+            choose: The tests of a module.
+        """
+        self._choose = choose
         self._source = folder / "src"
         shutil.copytree(PACKAGE, self._source / "paratune", ignore=shutil.ignore_patterns("__pycache__"))
         self._durations_s: dict[tuple[Path, ...], float | None] = {}
@@ -175,18 +186,15 @@ class Runner:
     def outcome(self, mutant: Mutant) -> Outcome:
         """Write the mutant over its file, run its tests, and put the file back."""
         target, began, result = self._source / "paratune" / mutant.path, time.monotonic(), "untested"
-        for tests in test_stages(PACKAGE / mutant.path):
-            duration_s = self._duration_s(tests)
-            if duration_s is None:
-                continue  # they fail without a mutation, so that they prove nothing
+        tests = self._choose(PACKAGE / mutant.path)
+        # Tests that fail without a mutation prove nothing.
+        if tests and (duration_s := self._duration_s(tests)) is not None:
             target.write_text(mutant.source, encoding="utf-8")
             try:
                 ended = run_tests(tests, self._source, max(FASTEST_TIMEOUT_S, TIMEOUT_FACTOR * duration_s))
             finally:
                 shutil.copy(PACKAGE / mutant.path, target)
             result = {"passed": "lived", "failed": "killed", "timeout": "timeout"}[ended]
-            if result != "lived":
-                break
         return Outcome(mutant.path, mutant.line, mutant.diff, result, round(time.monotonic() - began, 1))
 
     def _duration_s(self, tests: Sequence[Path]) -> float | None:
@@ -215,11 +223,11 @@ def main() -> None:
     parser.add_argument("--num-mutants", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packages", nargs="+", default=PACKAGES)
-    parser.add_argument("--survivors", type=Path, help="run only what lived in this record of the same sample")
+    parser.add_argument("--survivors", type=Path, help="run what lived in this record, with more tests")
     options = parser.parse_args()
     mutants = draw(options.num_mutants, options.seed, options.packages)
     if options.survivors:
-        lived = {key for key, result in recorded(options.survivors).items() if result == "lived"}
+        lived = {key for key, result in recorded(options.survivors).items() if result in ("lived", "untested")}
         mutants = [mutant for mutant in mutants if (mutant.path, mutant.line, mutant.diff) in lived]
     done = recorded(options.out)
     import scipy.stats  # noqa: F401
@@ -228,7 +236,7 @@ def main() -> None:
     import transformers  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder, options.out.open("a") as file:
-        runner = Runner(Path(folder))
+        runner = Runner(Path(folder), wide_tests if options.survivors else narrow_tests)
         for mutant in mutants:
             if (mutant.path, mutant.line, mutant.diff) in done:
                 continue

@@ -168,6 +168,7 @@ class Watchdog:
         now = time.monotonic()
         away_s = now - self._looked
         self._looked = now
+        # The clock runs on while a job is suspended (SIGSTOP, scontrol suspend), and that would look like a hang.
         if away_s > SILENT_POLLS * self._poll_s:
             lost_s = away_s - self._poll_s
             self._began += lost_s

@@ -36,6 +36,7 @@ def open_process_group(place: Place, device: torch.device) -> None:
         log.info("meeting the other processes of %d", place.world_size)
     try:
         if place.world_size == 1:
+            # No port has to be free, and no host name has to resolve, for a process that meets nobody.
             arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
         elif method == "env://" and (store := agent_store(TIMEOUT)) is not None:
             arguments["store"] = store_of_this_start(store, place.rank, place.world_size, TIMEOUT)

@@ -117,6 +117,8 @@ def backward(
         rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
         return cuda.gradients(kernel, grad, (query, key, value), (out, a, b, c), rows)
     inputs = [x.detach().requires_grad_() for x in (query, key, value)]
+    # A backward pass runs without gradients and with the random state of its own moment; the forward pass is repeated
+    # here with the masks that it had.
     with _random_numbers_from(a, query.device), torch.enable_grad():
         again = _by_rows(query.device)(*inputs, cu_seqlens.diff().tolist(), scale=scale, dropout=dropout, window=window)
     dQ, dK, dV = torch.autograd.grad(again, inputs, grad)

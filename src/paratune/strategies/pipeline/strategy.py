@@ -105,6 +105,7 @@ class PipelineStrategy:
             for name in parameters
         }
         self._num_split = sum(len(users[name]) > 1 for name, parameter in parameters.items() if parameter.requires_grad)
+        # The owner writes a weight to checkpoints and counts it in the norm; other stages only use it.
         self._owners = {name: stages[0] % self._width for name, stages in users.items()}
         own = {name for name, stages in users.items() if set(stages) & set(self._mine)}
         needed = set().union(*(self._needed[stage] for stage in self._mine))
@@ -112,6 +113,7 @@ class PipelineStrategy:
         for name, parameter in parameters.items():
             if name not in own:
                 parameter.requires_grad_(False)
+                # Empty, not deleted: names, tied weights and `state_dict` stay those of the whole model.
                 if name not in needed:
                     parameter.data = parameter.data.new_empty(0)
         self._own = {name: parameter for name, parameter in parameters.items() if name in own}
@@ -125,6 +127,8 @@ class PipelineStrategy:
         whole.set_training(self._model, True)
         self._batches, self._phases = micro_batches, phases
         losses: list[Tensor] = []
+        # torch's schedule cuts its inputs into micro-batches along their first dimension. Ours are cut already, so it
+        # gets their numbers, and `_run_one` looks the batch up.
         which = torch.arange(len(micro_batches))
         has_first, has_last = 0 in self._mine, self._num_stages - 1 in self._mine
         with phases("schedule"):
@@ -178,6 +182,7 @@ class PipelineStrategy:
                     outputs.append(result)
                 else:
                     sent = result.contiguous()
+                    # Kept until the send completes: its memory may not change before.
                     waits.append((dist.isend(sent, dst=self._rank_of(stage + 1), group=self._group), sent))
         for work, _ in waits:
             if work is not None:
@@ -257,6 +262,7 @@ class PipelineStrategy:
             if len(places) > 1:
                 together[places].append(parameters[name])
         found = []
+        # Sorted: `dist.new_group` is collective over all ranks, which have to make the groups in the same order.
         for places in sorted(together):
             starts = range(0, self.layout.world_size, self._width)
             group = _my_group([[start + place for place in places] for start in starts], self.layout.rank)
