@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.cluster import jobs
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import BatchJob, Run, script_text
 from paratune.cluster.shell import why_no_sbatch_path
 from paratune.cluster.site import Site, processes_per_node, read_site, with_size
 from paratune.cluster.slurm import check_job_id, known, queue, submit
@@ -108,7 +108,7 @@ def _check_known(after: Sequence[str]) -> None:
 
 def _run_jobs(
     path: Path, overrides: Sequence[str], site: Site, after: Sequence[str], held: ExitStack | None
-) -> list[tuple[Job, Path]]:
+) -> list[tuple[BatchJob, Path]]:
     """Return the job of a configuration; none when its run is finished.
 
     Args:
@@ -185,7 +185,7 @@ def _array_jobs(
     retry_failed: bool,
     max_at_once: int | None,
     dry_run: bool,
-) -> list[tuple[Job, Path]]:
+) -> list[tuple[BatchJob, Path]]:
     """Return an array of what is left of a matrix, one for each number of processes."""
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
@@ -270,18 +270,18 @@ def _site_for(site: Site, num_processes: int, name: str) -> Site:
     )
 
 
-def _job(name: str, site: Site, runs: tuple[Run, ...], folder: Path) -> Job:
+def _job(name: str, site: Site, runs: tuple[Run, ...], folder: Path) -> BatchJob:
     for path in (folder, Path.cwd()):
         if reason := why_no_sbatch_path(str(path)):
             raise ConfigError(f"{reason}; change run.folder, or the working directory")
-    return Job(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
+    return BatchJob(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
 
 
 def _slurm_folder(folder: Path) -> Path:
     return folder / SLURM_FOLDER
 
 
-def _show_scripts(given: Sequence[tuple[Job, Path]], *, as_json: bool) -> int:
+def _show_scripts(given: Sequence[tuple[BatchJob, Path]], *, as_json: bool) -> int:
     if as_json:
         print_json([{"name": job.name, "script": script_text(job)} for job, _ in given], indent=1)
     for job, _ in () if as_json else given:
@@ -289,7 +289,7 @@ def _show_scripts(given: Sequence[tuple[Job, Path]], *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _submit(job: Job, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
+def _submit(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
     script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
     _write(script, script_text(job))
     began = jobs.now()

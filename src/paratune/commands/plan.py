@@ -14,7 +14,7 @@ from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, did_you_mean
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from paratune.plan.job import Job
+    from paratune.plan.job import PlannedJob
     from paratune.plan.lengths import Lengths
     from paratune.plan.machine import Machine
     from paratune.plan.table import Plan
@@ -250,9 +250,9 @@ def _model_config(model: Any) -> Any:
         return known
 
 
-def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
+def _job(loaded: LoadedConfig, wanted: Wanted) -> "PlannedJob":
     """Return the job: what the model's configuration and the lengths of the training split say."""
-    from paratune.plan.job import Job, find_packing
+    from paratune.plan.job import PlannedJob, find_packing
     from paratune.plan.lengths import assumed_lengths
 
     config = loaded.config
@@ -264,7 +264,7 @@ def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
         lengths = _read_lengths(loaded)
         num_samples = lengths.num_rows
     entry, why_padded = find_packing(hf_config, config.task)
-    return Job(config, hf_config, lengths, num_samples, entry, why_padded)
+    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded)
 
 
 def _check_positions(config: Any, hf_config: Any, max_length: int) -> None:
@@ -308,7 +308,7 @@ def _read_lengths(loaded: LoadedConfig) -> "Lengths":
     return lengths_of_rows(train.store.lengths)
 
 
-def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
+def _heading(loaded: LoadedConfig, job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
     from paratune.base.units import format_bytes
 
     lengths, config = job.lengths, job.config
@@ -347,7 +347,7 @@ def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list
     return lines, about
 
 
-def _notes(job: "Job", machine: "Machine", found: Sequence[Any]) -> list[str]:
+def _notes(job: "PlannedJob", machine: "Machine", found: Sequence[Any]) -> list[str]:
     labels_of: dict[str, list[str]] = {}
     for each in found:
         for note in each.notes:

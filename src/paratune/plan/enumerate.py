@@ -19,7 +19,7 @@ from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
 from paratune.plan.setup import Setup
 from paratune.precision import POLICIES, Precision
@@ -85,7 +85,7 @@ class Impossible:
 
 
 def enumerate_options(
-    job: Job, loaded: LoadedConfig, machine: Machine, asked: Asked, outside_traits: Callable[[str], Traits]
+    job: PlannedJob, loaded: LoadedConfig, machine: Machine, asked: Asked, outside_traits: Callable[[str], Traits]
 ) -> tuple[list[Option], list[Impossible]]:
     """Return all ways that were asked for, and those among them that are none.
 
@@ -173,7 +173,7 @@ def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
     return num_ranks == 1 and variant.traits.states_on == "device"
 
 
-def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option:
+def _option(job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option:
     """Return the way with so many ranks.
 
     Raises:

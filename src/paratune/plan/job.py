@@ -37,7 +37,7 @@ _SMALL = {
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PlannedJob:
     """What all predictions of one command have in common."""
 
     config: Config

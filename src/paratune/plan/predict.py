@@ -10,7 +10,7 @@ from typing import Any
 
 from paratune.base.units import format_bytes
 from paratune.plan.enumerate import Option, resized
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
 from paratune.plan.memory import Memory, peak
 from paratune.plan.profile import Profile, Shape
@@ -152,7 +152,7 @@ class Predictor:
     """Predicts options of one job on one machine."""
 
     def __init__(
-        self, job: Job, machine: Machine, profile_of: Callable[[Shape, Setup], Profile], *, searches: bool = True
+        self, job: PlannedJob, machine: Machine, profile_of: Callable[[Shape, Setup], Profile], *, searches: bool = True
     ) -> None:
         """Take what all predictions have in common.
 

@@ -8,7 +8,7 @@ from paratune.errors import ParatuneError
 from paratune.plan.affine import NotAffineError, between
 from paratune.plan.approximate import approximate
 from paratune.plan.division import Division
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import Setup
 
@@ -22,7 +22,7 @@ KEEP_COPIES = frozenset({"single", "ddp", "zero1"})
 class Profiles:
     """Knows what was traced; one for each job."""
 
-    def __init__(self, job: Job, *, is_cuda: bool) -> None:
+    def __init__(self, job: PlannedJob, *, is_cuda: bool) -> None:
         self._job = job
         self._is_cuda = is_cuda
         self._known: dict[object, Profile] = {}

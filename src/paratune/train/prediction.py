@@ -12,7 +12,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
 from paratune.plan.constants import Constants
 from paratune.plan.enumerate import Option
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, this_machine
 from paratune.plan.predict import Prediction, Predictor
@@ -58,7 +58,7 @@ def _why_nothing(prepared: Prepared, machine: Machine) -> str | None:
 def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine: Machine) -> Prediction:
     config, place = prepared.config, prepared.place
     train = prepared.splits["train"]
-    job = Job(
+    job = PlannedJob(
         config=config,
         hf_config=model.hf.config,
         lengths=lengths_of_rows(train.store.lengths),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import BatchJob, Run, script_text
 from paratune.cluster.site import Site, read_site
 
 ROOT = Path(__file__).parents[3]
@@ -17,8 +17,10 @@ FOLDER, DIRECTORY = Path("/home/me/work/runs/sst2/slurm"), Path("/home/me/work")
 RUN = Run("sst2", FOLDER / "config.yaml")
 
 
-def job(site: Site, **changed: object) -> Job:
-    return Job(**{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed})
+def job(site: Site, **changed: object) -> BatchJob:
+    return BatchJob(
+        **{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed}
+    )
 
 
 JOBS = {

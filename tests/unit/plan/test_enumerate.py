@@ -13,7 +13,7 @@ from paratune.config.traits import Traits
 from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
 from paratune.plan.enumerate import ALL, USUAL, Asked, Impossible, Option, enumerate_options, own_name, resized
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, machine_of
 
@@ -23,7 +23,7 @@ CPU = Machine("a CPU", None, is_cuda=False, memory_bytes=16 * 2**30, constants=N
 
 def ways(*overrides: str, machine: Machine | None = None, **asked: Any) -> tuple[list[Option], list[Impossible]]:
     loaded = load_config(CONFIG, overrides)
-    job = Job(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, Entry(), None)
     wanted = {"num_ranks": (1, 2, 4), "strategies": USUAL, "precisions": ("fp32",), "are_named": False} | asked
     return enumerate_options(job, loaded, machine or machine_of("a100-40gb"), Asked(**wanted), _no_traits)
 

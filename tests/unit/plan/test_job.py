@@ -13,7 +13,7 @@ from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
 from paratune.config.traits import traits_of
 from paratune.models.task_model import Entry
-from paratune.plan.job import Job, find_packing
+from paratune.plan.job import PlannedJob, find_packing
 from paratune.plan.lengths import assumed_lengths, lengths_of_rows
 from paratune.plan.setup import Setup
 from paratune.precision import POLICIES
@@ -23,14 +23,16 @@ CLASSES = ClassificationTask(kind="classification", labels=["no", "yes"])
 ROWS = [10] * 60 + [20] * 30 + [100] * 10
 
 
-def make_job(*, entry: Entry | None = None, overrides: tuple[str, ...] = (), max_length: int | None = None) -> Job:
+def make_job(
+    *, entry: Entry | None = None, overrides: tuple[str, ...] = (), max_length: int | None = None
+) -> PlannedJob:
     lengths = lengths_of_rows(np.array(ROWS)) if max_length is None else assumed_lengths(max_length)
     config = load_config(CONFIG, overrides).config
     num_samples = len(ROWS) if max_length is None else None
-    return Job(config, tiny_config(), lengths, num_samples, entry, None if entry else "it was not asked")
+    return PlannedJob(config, tiny_config(), lengths, num_samples, entry, None if entry else "it was not asked")
 
 
-def make_setup(job: Job, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> Setup:
+def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> Setup:
     traits = traits_of("ddp", {})
     assert traits is not None
     setup = Setup(job.config.strategy, traits, POLICIES["fp32"], ranks, ranks, size, accum)

@@ -16,7 +16,7 @@ from paratune.models.task_model import Entry
 from paratune.plan import predict as predict_module
 from paratune.plan.advice import plan_advice, recommended, span_text
 from paratune.plan.enumerate import Asked, enumerate_options
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.memory import Memory
@@ -64,7 +64,7 @@ def predicted(
 ) -> list[Prediction]:
     loaded = load_config(CONFIG, ["train.epochs=3", *overrides])
     machine = machine or machine_of("a100-40gb")
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
     asked = Asked(tuple(num_ranks), tuple(strategies), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     traced = SimpleNamespace(why_approximate=None)
@@ -172,7 +172,7 @@ def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
 @pytest.mark.usefixtures("simple")
 def test_ways_of_one_strategy_are_told_apart() -> None:
     loaded, machine = load_config(CONFIG), machine_of("a100-40gb")
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
     asked = Asked((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     predictor = Predictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
@@ -220,7 +220,7 @@ def test_a_step_that_the_host_binds_says_by_what(part: str, words: str) -> None:
 def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
     cpu = Machine("a CPU", None, is_cuda=False, memory_bytes=40 * GIB, constants=None, num_cores=8)
     loaded = load_config(CONFIG)
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, None, "it was not asked")
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, None, "it was not asked")
     asked = Asked((1, 2), ("zero1", "ddp", "single"), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, cpu, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     predictor = Predictor(job, cpu, Profiles(job, is_cuda=False).of)
