@@ -31,7 +31,7 @@ GPU_SHARE = 0.9
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbedSize:
     """What came of one size, on the rank that was worst off."""
 
     size: int
@@ -49,7 +49,7 @@ class Found:
     size: int
     reason: str
     """Why it is this one, with the numbers."""
-    probes: tuple[Probe, ...]
+    probes: tuple[ProbedSize, ...]
 
 
 class RanOutInCollective(Exception):
@@ -182,7 +182,7 @@ class Prober:
         """Sizes that ran here, and their peaks."""
         self._idle: int | None = None
         self._fitted: int | None = None
-        self.probes: list[Probe] = []
+        self.probes: list[ProbedSize] = []
 
     def warm_up(self) -> None:
         """Take one step with the smallest batches, so that optimizer states exist from here on. Collective."""
@@ -267,13 +267,13 @@ class Prober:
         module.zero_grad(set_to_none=True)
         return fits
 
-    def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> Probe:
+    def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> ProbedSize:
         """Return what holds on the rank that is worst off; all ranks get the same. Collective."""
         own = torch.tensor([[float(fits), -1.0 if needs is None else needs, -1.0 if room is None else room]]).double()
         ranks = self.strategy.reduce(own, "concat").tolist()
         worst = min(ranks, key=lambda rank: (rank[0], -rank[1] / rank[2] if rank[2] > 0 else 0.0))
         needs_bytes, room_bytes = (None if value < 0 else int(value) for value in worst[1:])
-        probe = Probe(size, bool(worst[0]), needs_bytes, room_bytes)
+        probe = ProbedSize(size, bool(worst[0]), needs_bytes, room_bytes)
         self.probes = [other for other in self.probes if other.size != size] + [probe]
         return probe
 
@@ -297,7 +297,7 @@ def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | 
     return Found(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
 
 
-def explain(size: int, probes: Sequence[Probe], share: int) -> str:
+def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
     """Return why it is this size: what it needs, and what the next one that was tried would need."""
     chosen = next(probe for probe in probes if probe.size == size)
     fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"

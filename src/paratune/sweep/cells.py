@@ -24,7 +24,7 @@ from paratune.sweep.choices import check_choices
 from paratune.sweep.matrix import Matrix
 from paratune.sweep.order import repeated
 from paratune.sweep.possible import why_not_here, why_nowhere
-from paratune.sweep.probe import Probe, as_probe
+from paratune.sweep.probe import ProbeLength, as_probe
 from paratune.sweep.switch import without_what_is_switched
 from paratune.sweep.values import Value
 
@@ -99,11 +99,11 @@ def _said(cell: Cell) -> str:
     return one_line([cell.num_processes, dict(sorted(cell.environment.items())), cell.kind, dict(sorted(said.items()))])
 
 
-def _probe_of(matrix: Matrix, values: Sequence[Value]) -> Probe | None:
+def _probe_of(matrix: Matrix, values: Sequence[Value]) -> ProbeLength | None:
     """Return how long the probe is that a combination is; None for a full run."""
     said = next((value.probe for value in values if value.probe is not None), None)
     if matrix.all_are_probes:
-        return said or matrix.probe or Probe()
+        return said or matrix.probe or ProbeLength()
     return matrix.probe if said is None else said or None
 
 

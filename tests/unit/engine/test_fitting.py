@@ -22,7 +22,7 @@ from paratune.config.sections import Train
 from paratune.config.traits import TRAITS
 from paratune.engine.fitting import (
     Found,
-    Probe,
+    ProbedSize,
     Prober,
     RanOutInCollective,
     explain,
@@ -205,7 +205,7 @@ def test_a_pipeline_is_tried_with_all_its_micro_batches():
 
 
 def test_what_was_not_tried_is_not_claimed():
-    probes = [Probe(2, True, 500, 1000)]
+    probes = [ProbedSize(2, True, 500, 1000)]
     assert explain(2, probes, 8) == "2 fits (500 B of 1000 B), larger ones were not tried"
     assert explain(2, probes, 2) == "2 fits (500 B of 1000 B) and is all of a rank's share"
 
