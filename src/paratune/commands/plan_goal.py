@@ -15,7 +15,7 @@ from paratune.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from paratune.commands.plan import Wanted
     from paratune.config.targets import Target
-    from paratune.plan.goal import Goal, Verdict
+    from paratune.plan.goal import Goal, GoalVerdict
     from paratune.plan.predict import Prediction
     from paratune.plan.table import Plan
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Aimed:
     """What the goal comes to."""
 
-    verdicts: tuple["Verdict", ...]
+    verdicts: tuple["GoalVerdict", ...]
     lines: tuple[str, ...]
     chosen: "Prediction | None"
     """What is advised among the ways that meet it, else among those that may; None where none does."""

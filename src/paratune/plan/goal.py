@@ -43,7 +43,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GoalVerdict:
     """Of one way."""
 
     prediction: Prediction
@@ -84,7 +84,7 @@ def _amount(said: Mapping[str, str], word: str, units: Mapping[str, float], want
     return float(found[1]) * units[unit]
 
 
-def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[int, Sequence[int]]) -> list[Verdict]:
+def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[int, Sequence[int]]) -> list[GoalVerdict]:
     """Say of each way whether it meets the goal, as far as memory, time and price go.
 
     Args:
@@ -92,7 +92,7 @@ def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[in
         predictions: Of all ways.
         steps_until: Optimizer steps after which measured runs had met the targets, by their global batch.
     """
-    return [Verdict(each, *_judged(goal, each, steps_until)) for each in predictions]
+    return [GoalVerdict(each, *_judged(goal, each, steps_until)) for each in predictions]
 
 
 def _judged(goal: Goal, each: Prediction, steps_until: Mapping[int, Sequence[int]]) -> tuple[State, str]:
@@ -140,7 +140,7 @@ def _mean(steps: Sequence[int]) -> float:
 
 
 def goal_lines(
-    goal: Goal, verdicts: Sequence[Verdict], steps_until: Mapping[int, Sequence[int]], num_missed: int = 0
+    goal: Goal, verdicts: Sequence[GoalVerdict], steps_until: Mapping[int, Sequence[int]], num_missed: int = 0
 ) -> Iterator[str]:
     """Yield what the goal comes to, in words.
 
@@ -181,13 +181,13 @@ def _verb(state: State, number: int) -> str:
     return {"meets it": "meet it", "may meet it": "may meet it", "does not": "do not"}[state]
 
 
-def _by_time(verdict: Verdict) -> float:
+def _by_time(verdict: GoalVerdict) -> float:
     span = verdict.prediction.run or verdict.prediction.step
     return math.inf if span is None else span.value
 
 
 def probe_matrix(
-    base: str, overrides: Mapping[str, Any], verdicts: Sequence[Verdict], *, learning_rate: float
+    base: str, overrides: Mapping[str, Any], verdicts: Sequence[GoalVerdict], *, learning_rate: float
 ) -> dict[str, Any]:
     """Return a matrix of runs that settles what is open: times of the ways in question, and the learning rate.
 
