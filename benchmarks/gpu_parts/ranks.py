@@ -29,7 +29,7 @@ RANKS = 8
 KINDS = ("ddp", "zero1", "zero2", "zero3")
 """Of two ranks."""
 SECTIONS: dict[str, Any] = {
-    "single": sections.SingleStrategy,
+    "single": sections.SingleOptions,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paratune.config.section import Columnar, NonNegative, Part, Positive, PositiveFloat, Section, Share, Text
-from paratune.config.strategy_sections import SingleStrategy, Strategy
+from paratune.config.strategy_sections import SingleOptions, Strategy
 from paratune.config.task_sections import Task
 from paratune.config.tracker_sections import Trackers
 
@@ -292,7 +292,7 @@ class Config(Section):
     """Evaluation during training."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """Safety against interruption."""
-    strategy: Strategy = Field(default_factory=lambda: SingleStrategy(kind="single"))
+    strategy: Strategy = Field(default_factory=lambda: SingleOptions(kind="single"))
     """How the work is spread over devices."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
     """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""

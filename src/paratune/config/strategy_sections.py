@@ -7,7 +7,7 @@ from pydantic import Field
 from paratune.config.section import Positive, PositiveFloat, Section
 
 
-class SingleStrategy(Section):
+class SingleOptions(Section):
     """One process on one device."""
 
     kind: Literal["single"]
@@ -127,7 +127,7 @@ class OutsideStrategy(Section):
 
 
 Strategy = (
-    SingleStrategy
+    SingleOptions
     | DDPStrategy
     | Zero1Strategy
     | Zero2Strategy

@@ -13,7 +13,7 @@ from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
     HSDPStrategy,
     PipelineStrategy,
-    SingleStrategy,
+    SingleOptions,
     Zero1Strategy,
     Zero2Strategy,
     Zero3Strategy,
@@ -41,7 +41,7 @@ def spread(work: Work) -> Spread:
     """
     strategy = work.setup.strategy
     by_kind: dict[type, Callable[[Work], Spread]] = {
-        SingleStrategy: alone,
+        SingleOptions: alone,
         DDPStrategy: _ddp,
         Zero1Strategy: _zero1,
         Zero2Strategy: fsdp,

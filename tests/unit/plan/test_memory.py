@@ -9,7 +9,7 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
-from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
+from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, Zero3Strategy
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.engine import lamb
@@ -58,7 +58,7 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     found = peak(
         profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"], on_cuda=False),
-        setup_of(SingleStrategy(kind="single")),
+        setup_of(SingleOptions(kind="single")),
         on_cuda=False,
     )
     assert found.total == pytest.approx(expected, rel=0.01)
@@ -97,7 +97,7 @@ def test_working_copies_of_weights_are_there_all_along(monkeypatch: pytest.Monke
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     options = {"on_cuda": False, "with_working_weights": True}
     traced = profile(small, TASK, Shape((LENGTH,) * ROWS), POLICIES["bf16"], **options)
-    found = peak(traced, setup_of(SingleStrategy(kind="single")), on_cuda=False)
+    found = peak(traced, setup_of(SingleOptions(kind="single")), on_cuda=False)
     linear = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
     num_bytes = sum(2 * parameter.numel() for layer in linear for parameter in layer.parameters())
     assert traced.working_bytes == working.num_bytes == num_bytes == found.terms["cast_weights"]
@@ -123,7 +123,7 @@ def test_lamb_takes_the_denominators_of_a_part_besides() -> None:
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     found = peak(
         profile(config(), TASK, Shape((8,)), POLICIES["fp32"], on_cuda=False),
-        replace(setup_of(SingleStrategy(kind="single")), optimizer="lamb"),
+        replace(setup_of(SingleOptions(kind="single")), optimizer="lamb"),
         on_cuda=False,
     )
     assert found.total == pytest.approx(expected, rel=0.01)

@@ -8,7 +8,7 @@ import pytest
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, strategy_options
+from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, strategy_options
 from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
@@ -21,7 +21,7 @@ from paratune.plan.setup import Setup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
-SETUP = Setup(SingleStrategy(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
+SETUP = Setup(SingleOptions(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
 
 
 def padded(rows: int, length: int = 12) -> Shape:

@@ -11,7 +11,7 @@ from paratune.config.strategy_sections import (
     DDPStrategy,
     DeepSpeedStrategy,
     HSDPStrategy,
-    SingleStrategy,
+    SingleOptions,
     Zero1Strategy,
     Zero3Strategy,
 )
@@ -49,7 +49,7 @@ def setup_of(strategy: Any, num_ranks: int) -> Setup:
 def test_a_whole_model_with_frozen_and_unused_weights():
     # 84 numbers of 4 bytes; 60 trained with a gradient; two moments of those and a count for each of three tensors.
     expected = States(84 * 4, 60 * 4, 60 * 8 + 3 * 4)
-    assert states(made(), setup_of(SingleStrategy(kind="single"), 1)) == expected
+    assert states(made(), setup_of(SingleOptions(kind="single"), 1)) == expected
 
 
 def test_buckets_of_ddp_hold_what_never_comes():

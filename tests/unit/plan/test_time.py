@@ -15,7 +15,7 @@ from paratune.config.strategy_sections import (
     HSDPStrategy,
     OutsideStrategy,
     PipelineStrategy,
-    SingleStrategy,
+    SingleOptions,
     Strategy,
     Zero1Strategy,
     Zero2Strategy,
@@ -82,7 +82,7 @@ def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = N
     return Setup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
 
 
-SINGLE = setup(SingleStrategy(kind="single"))
+SINGLE = setup(SingleOptions(kind="single"))
 JOB = Figures(num_tokens=512)
 
 
