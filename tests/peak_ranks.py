@@ -40,7 +40,7 @@ from paratune.strategies.process_group import close_process_group, open_process_
 BF16 = {"param_dtype": "bf16"}
 ROWS, LENGTH = 8, 64
 SECTIONS: dict[str, Any] = {
-    "ddp": sections.DDPStrategy,
+    "ddp": sections.DDPOptions,
     "zero1": sections.Zero1Strategy,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,

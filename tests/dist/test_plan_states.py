@@ -24,7 +24,7 @@ from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow
 SECTIONS = {
-    "ddp": sections.DDPStrategy,
+    "ddp": sections.DDPOptions,
     "zero1": sections.Zero1Strategy,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
@@ -47,8 +47,8 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, i
 @cache
 def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
     labels = ["a", "b", "c"]
-    task: Task = MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(
-        kind="classification", labels=labels
+    task: Task = (
+        MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(kind="classification", labels=labels)
     )
     config = tiny_config(num_labels=3, num_layers=4)
     return profile(config, task, Shape((5, 5)), precision, on_cuda=False, frozen_encoder=freeze, with_division=True)

@@ -14,7 +14,7 @@ class SingleOptions(Section):
     """The strategy."""
 
 
-class DDPStrategy(Section):
+class DDPOptions(Section):
     """A whole model in each process; gradients are summed between them during backward."""
 
     kind: Literal["ddp"]
@@ -128,7 +128,7 @@ class OutsideStrategy(Section):
 
 Strategy = (
     SingleOptions
-    | DDPStrategy
+    | DDPOptions
     | Zero1Strategy
     | Zero2Strategy
     | Zero3Strategy

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import (
-    DDPStrategy,
+    DDPOptions,
     DeepSpeedStrategy,
     HSDPStrategy,
     PipelineStrategy,
@@ -42,7 +42,7 @@ def spread(work: Work) -> Spread:
     strategy = work.setup.strategy
     by_kind: dict[type, Callable[[Work], Spread]] = {
         SingleOptions: alone,
-        DDPStrategy: _ddp,
+        DDPOptions: _ddp,
         Zero1Strategy: _zero1,
         Zero2Strategy: fsdp,
         Zero3Strategy: fsdp,
@@ -65,7 +65,7 @@ def _reduced_s(work: Work, cap_mb: float) -> float:
 
 
 def _ddp(work: Work) -> Spread:
-    assert isinstance(work.setup.strategy, DDPStrategy)
+    assert isinstance(work.setup.strategy, DDPOptions)
     whole = alone(work)
     # Gradients are divided by the number of ranks and copied into their buckets.
     copied = work.moved_s(2 * work.grads) if work.setup.num_ranks > 1 else 0.0

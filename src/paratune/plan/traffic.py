@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import DDPStrategy, DeepSpeedStrategy, PipelineStrategy, Zero1Strategy
+from paratune.config.strategy_sections import DDPOptions, DeepSpeedStrategy, PipelineStrategy, Zero1Strategy
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
@@ -187,7 +187,7 @@ def _reduced_in_buckets(profile: Profile, setup: Setup, cap_mb: float) -> list[T
 
 
 def _ddp(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, DDPStrategy)
+    assert isinstance(setup.strategy, DDPOptions)
     return _reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb)
 
 

@@ -7,7 +7,7 @@ from paratune.config.metric_names import METRICS
 from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
 from paratune.config.section import Section
 from paratune.config.sections import Config, Model, Train
-from paratune.config.strategy_sections import DDPStrategy, OutsideStrategy, SingleOptions
+from paratune.config.strategy_sections import DDPOptions, OutsideStrategy, SingleOptions
 from paratune.config.traits import TRAITS
 
 
@@ -45,7 +45,7 @@ def test_options_are_called_as_in_the_file():
 def test_kinds_are_those_that_have_sections():
     strategy = options_of(Config)["strategy"]
     assert list(kinds(strategy)) == list(TRAITS)
-    assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleOptions, DDPStrategy)
+    assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleOptions, DDPOptions)
     assert outside_kind(strategy) is OutsideStrategy
     assert outside_kind(options_of(Config)["task"]) is None
     *others, last = kinds(options_of(Config)["task"])

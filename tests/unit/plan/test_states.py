@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig
 
 from paratune.config.strategy_sections import (
-    DDPStrategy,
+    DDPOptions,
     DeepSpeedStrategy,
     HSDPStrategy,
     SingleOptions,
@@ -53,7 +53,7 @@ def test_a_whole_model_with_frozen_and_unused_weights():
 
 
 def test_buckets_of_ddp_hold_what_never_comes():
-    assert states(made(), setup_of(DDPStrategy(kind="ddp"), 2)).gradients == (60 + 8) * 4
+    assert states(made(), setup_of(DDPOptions(kind="ddp"), 2)).gradients == (60 + 8) * 4
 
 
 def test_zero1_gives_the_largest_first_to_whoever_has_least():

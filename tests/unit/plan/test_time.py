@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoConfig
 
 from paratune.config.strategy_sections import (
-    DDPStrategy,
+    DDPOptions,
     DeepSpeedStrategy,
     HSDPStrategy,
     OutsideStrategy,
@@ -175,7 +175,7 @@ def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
 
 
 def test_ddp_leaves_the_last_bucket_exposed() -> None:
-    way = setup(DDPStrategy(kind="ddp"), 4)
+    way = setup(DDPOptions(kind="ddp"), 4)
     buckets = ddp_buckets(bert_base().blocks, bert_base().rest, 4, 25 * 2**20)
     assert sum(size for _, size in buckets) == 4 * 109_483_778
     # 2 (N - 1) / N of the bytes at 1e11 a second; all blocks' fit behind their backward pass of 270 ms, and only the
@@ -189,7 +189,7 @@ def test_ddp_leaves_the_last_bucket_exposed() -> None:
 
 
 def test_ddp_of_one_rank_is_single() -> None:
-    assert terms(setup(DDPStrategy(kind="ddp"))) == terms(SINGLE)
+    assert terms(setup(DDPOptions(kind="ddp"))) == terms(SINGLE)
 
 
 def test_zero1_updates_a_share_and_sends_it_around() -> None:
@@ -349,7 +349,7 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
     assert loud.parts["communication"] == pytest.approx(quiet.terms["communication_exposed"])
     for found in (quiet, loud):
         assert math.fsum(found.parts.values()) == pytest.approx(found.total_s)
-    assert terms(setup(DDPStrategy(kind="ddp"), 4), slow) == terms(setup(DDPStrategy(kind="ddp"), 4))
+    assert terms(setup(DDPOptions(kind="ddp"), 4), slow) == terms(setup(DDPOptions(kind="ddp"), 4))
 
 
 def test_the_host_does_one_thing_at_a_time_while_it_is_ahead() -> None:
@@ -410,7 +410,7 @@ def test_ranks_that_share_cores_slow_each_other_down(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cpu = replace(machine(), is_cuda=False, num_cores=1.0)
     alone = step_time(bert_base(), SINGLE, cpu, JOB)
-    both = step_time(bert_base(), setup(DDPStrategy(kind="ddp"), 2), cpu, JOB)
+    both = step_time(bert_base(), setup(DDPOptions(kind="ddp"), 2), cpu, JOB)
     assert alone is not None
     assert both is not None
     assert both.terms["forward"] == pytest.approx(2 * alone.terms["forward"])

@@ -21,7 +21,7 @@ from paratune.plan.traffic import step_transfers
 from paratune.precision import POLICIES
 
 SECTIONS = {
-    "ddp": sections.DDPStrategy,
+    "ddp": sections.DDPOptions,
     "zero1": sections.Zero1Strategy,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
