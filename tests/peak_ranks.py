@@ -41,7 +41,7 @@ BF16 = {"param_dtype": "bf16"}
 ROWS, LENGTH = 8, 64
 SECTIONS: dict[str, Any] = {
     "ddp": sections.DDPOptions,
-    "zero1": sections.Zero1Strategy,
+    "zero1": sections.Zero1Options,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
     "hsdp": sections.HSDPStrategy,

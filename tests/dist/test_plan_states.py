@@ -25,7 +25,7 @@ from paratune.precision import Precision
 pytestmark = pytest.mark.slow
 SECTIONS = {
     "ddp": sections.DDPOptions,
-    "zero1": sections.Zero1Strategy,
+    "zero1": sections.Zero1Options,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
     "hsdp": sections.HSDPStrategy,

@@ -25,7 +25,7 @@ class DDPOptions(Section):
     """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
 
 
-class Zero1Strategy(Section):
+class Zero1Options(Section):
     """ZeRO-1: a whole model in each process, the optimizer states of a part of it (ZeroRedundancyOptimizer)."""
 
     kind: Literal["zero1"]
@@ -129,7 +129,7 @@ class OutsideStrategy(Section):
 Strategy = (
     SingleOptions
     | DDPOptions
-    | Zero1Strategy
+    | Zero1Options
     | Zero2Strategy
     | Zero3Strategy
     | HSDPStrategy

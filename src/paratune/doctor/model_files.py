@@ -9,7 +9,7 @@ from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
     HSDPStrategy,
     PipelineStrategy,
-    Zero1Strategy,
+    Zero1Options,
     Zero2Strategy,
     Zero3Strategy,
     strategy_options,
@@ -194,7 +194,7 @@ def _share_held(setup: Setup) -> float:
     Of 16 bytes a parameter, weights and gradients are 4 each and the moments 8 (Rajbhandari et al., ZeRO, SC 2020).
     """
     strategy, ranks = setup.config.strategy, setup.start.world_size
-    if isinstance(strategy, Zero1Strategy):
+    if isinstance(strategy, Zero1Options):
         return (8 + 8 / ranks) / 16
     if isinstance(strategy, Zero2Strategy):
         return (4 + 12 / ranks) / 16

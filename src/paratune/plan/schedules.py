@@ -14,7 +14,7 @@ from paratune.config.strategy_sections import (
     HSDPStrategy,
     PipelineStrategy,
     SingleOptions,
-    Zero1Strategy,
+    Zero1Options,
     Zero2Strategy,
     Zero3Strategy,
 )
@@ -43,7 +43,7 @@ def spread(work: Work) -> Spread:
     by_kind: dict[type, Callable[[Work], Spread]] = {
         SingleOptions: alone,
         DDPOptions: _ddp,
-        Zero1Strategy: _zero1,
+        Zero1Options: _zero1,
         Zero2Strategy: fsdp,
         Zero3Strategy: fsdp,
         HSDPStrategy: fsdp,
@@ -75,7 +75,7 @@ def _ddp(work: Work) -> Spread:
 
 def _zero1(work: Work) -> Spread:
     strategy, setup = work.setup.strategy, work.setup
-    assert isinstance(strategy, Zero1Strategy)
+    assert isinstance(strategy, Zero1Options)
     whole = alone(work)
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
     sizes = trained_tensors(work.profile)

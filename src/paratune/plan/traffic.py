@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import DDPOptions, DeepSpeedStrategy, PipelineStrategy, Zero1Strategy
+from paratune.config.strategy_sections import DDPOptions, DeepSpeedStrategy, PipelineStrategy, Zero1Options
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
@@ -192,7 +192,7 @@ def _ddp(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
 
 
 def _zero1(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, Zero1Strategy)
+    assert isinstance(setup.strategy, Zero1Options)
     sent = [Transfer("broadcast", num_bytes, setup.num_ranks) for num_bytes in trained_tensors(profile)]
     return [*_reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb), *sent]
 

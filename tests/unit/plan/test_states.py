@@ -12,7 +12,7 @@ from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
     HSDPStrategy,
     SingleOptions,
-    Zero1Strategy,
+    Zero1Options,
     Zero3Strategy,
 )
 from paratune.config.task_sections import ClassificationTask
@@ -58,9 +58,9 @@ def test_buckets_of_ddp_hold_what_never_comes():
 
 def test_zero1_gives_the_largest_first_to_whoever_has_least():
     # With decay: 40 to rank 0, 16 to rank 1; without: 4 to rank 1.
-    of_ranks = [states_of_rank(made(), setup_of(Zero1Strategy(kind="zero1"), 2), rank).optimizer for rank in (0, 1)]
+    of_ranks = [states_of_rank(made(), setup_of(Zero1Options(kind="zero1"), 2), rank).optimizer for rank in (0, 1)]
     assert of_ranks == [40 * 8 + 4, 20 * 8 + 8]
-    assert states(made(), setup_of(Zero1Strategy(kind="zero1"), 2)).optimizer == 40 * 8 + 4
+    assert states(made(), setup_of(Zero1Options(kind="zero1"), 2)).optimizer == 40 * 8 + 4
 
 
 def test_fsdp_pads_weights_and_gradients_and_no_moments():

@@ -17,7 +17,7 @@ from paratune.config.strategy_sections import (
     PipelineStrategy,
     SingleOptions,
     Strategy,
-    Zero1Strategy,
+    Zero1Options,
     Zero2Strategy,
     Zero3Strategy,
     strategy_options,
@@ -193,7 +193,7 @@ def test_ddp_of_one_rank_is_single() -> None:
 
 
 def test_zero1_updates_a_share_and_sends_it_around() -> None:
-    found = terms(setup(Zero1Strategy(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
+    found = terms(setup(Zero1Options(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
     num_bytes = 4 * 109_483_778
     assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
     assert found["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)

@@ -22,7 +22,7 @@ from paratune.precision import POLICIES
 
 SECTIONS = {
     "ddp": sections.DDPOptions,
-    "zero1": sections.Zero1Strategy,
+    "zero1": sections.Zero1Options,
     "zero2": sections.Zero2Strategy,
     "zero3": sections.Zero3Strategy,
     "hsdp": sections.HSDPStrategy,
