@@ -42,7 +42,7 @@ ROWS, LENGTH = 8, 64
 SECTIONS: dict[str, Any] = {
     "ddp": sections.DDPOptions,
     "zero1": sections.Zero1Options,
-    "zero2": sections.Zero2Strategy,
+    "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Strategy,
     "hsdp": sections.HSDPStrategy,
     "pipeline": sections.PipelineStrategy,

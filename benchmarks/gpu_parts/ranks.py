@@ -30,7 +30,7 @@ KINDS = ("ddp", "zero1", "zero2", "zero3")
 """Of two ranks."""
 SECTIONS: dict[str, Any] = {
     "single": sections.SingleOptions,
-    "zero2": sections.Zero2Strategy,
+    "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Strategy,
 }
 TASK = ClassificationTask(kind="classification", labels=["0", "1"])

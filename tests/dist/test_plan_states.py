@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 SECTIONS = {
     "ddp": sections.DDPOptions,
     "zero1": sections.Zero1Options,
-    "zero2": sections.Zero2Strategy,
+    "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Strategy,
     "hsdp": sections.HSDPStrategy,
     "pipeline": sections.PipelineStrategy,

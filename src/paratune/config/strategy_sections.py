@@ -36,7 +36,7 @@ class Zero1Options(Section):
     """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
 
 
-class Zero2Strategy(Section):
+class Zero2Options(Section):
     """ZeRO-2 by FSDP2: gradients and optimizer states sharded; weights gathered once a step."""
 
     kind: Literal["zero2"]
@@ -130,7 +130,7 @@ Strategy = (
     SingleOptions
     | DDPOptions
     | Zero1Options
-    | Zero2Strategy
+    | Zero2Options
     | Zero3Strategy
     | HSDPStrategy
     | PipelineStrategy

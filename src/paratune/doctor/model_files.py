@@ -10,7 +10,7 @@ from paratune.config.strategy_sections import (
     HSDPStrategy,
     PipelineStrategy,
     Zero1Options,
-    Zero2Strategy,
+    Zero2Options,
     Zero3Strategy,
     strategy_options,
 )
@@ -196,7 +196,7 @@ def _share_held(setup: Setup) -> float:
     strategy, ranks = setup.config.strategy, setup.start.world_size
     if isinstance(strategy, Zero1Options):
         return (8 + 8 / ranks) / 16
-    if isinstance(strategy, Zero2Strategy):
+    if isinstance(strategy, Zero2Options):
         return (4 + 12 / ranks) / 16
     if isinstance(strategy, DeepSpeedStrategy):
         sharded = {0: 0, 1: 8, 2: 12, 3: 16}[strategy.stage]

@@ -15,7 +15,7 @@ from paratune.config.strategy_sections import (
     PipelineStrategy,
     SingleOptions,
     Zero1Options,
-    Zero2Strategy,
+    Zero2Options,
     Zero3Strategy,
 )
 from paratune.plan.links import link_between
@@ -44,7 +44,7 @@ def spread(work: Work) -> Spread:
         SingleOptions: alone,
         DDPOptions: _ddp,
         Zero1Options: _zero1,
-        Zero2Strategy: fsdp,
+        Zero2Options: fsdp,
         Zero3Strategy: fsdp,
         HSDPStrategy: fsdp,
         PipelineStrategy: _pipeline,

@@ -18,7 +18,7 @@ from paratune.config.strategy_sections import (
     SingleOptions,
     Strategy,
     Zero1Options,
-    Zero2Strategy,
+    Zero2Options,
     Zero3Strategy,
     strategy_options,
 )
@@ -209,7 +209,7 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
     # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
     twice = terms(setup(Zero3Strategy(kind="zero3"), 4, steps=2), exposed)
     assert twice["communication_exposed"] == pytest.approx(5 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    zero2 = terms(setup(Zero2Strategy(kind="zero2"), 4, steps=2), exposed)
+    zero2 = terms(setup(Zero2Options(kind="zero2"), 4, steps=2), exposed)
     assert zero2["communication_exposed"] == pytest.approx(2 * 0.75 * num_bytes / 1e11, rel=1e-3)
     hidden = terms(setup(Zero3Strategy(kind="zero3"), 4))
     assert 0 < hidden["communication_exposed"] < found["communication_exposed"] / 2
