@@ -31,7 +31,7 @@ KINDS = ("ddp", "zero1", "zero2", "zero3")
 SECTIONS: dict[str, Any] = {
     "single": sections.SingleOptions,
     "zero2": sections.Zero2Options,
-    "zero3": sections.Zero3Strategy,
+    "zero3": sections.Zero3Options,
 }
 TASK = ClassificationTask(kind="classification", labels=["0", "1"])
 

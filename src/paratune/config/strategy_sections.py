@@ -47,7 +47,7 @@ class Zero2Options(Section):
     """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
-class Zero3Strategy(Section):
+class Zero3Options(Section):
     """ZeRO-3 by FSDP2: weights, gradients and optimizer states sharded; weights gathered block by block."""
 
     kind: Literal["zero3"]
@@ -131,7 +131,7 @@ Strategy = (
     | DDPOptions
     | Zero1Options
     | Zero2Options
-    | Zero3Strategy
+    | Zero3Options
     | HSDPStrategy
     | PipelineStrategy
     | DeepSpeedStrategy

@@ -11,7 +11,7 @@ from paratune.config.strategy_sections import (
     PipelineStrategy,
     Zero1Options,
     Zero2Options,
-    Zero3Strategy,
+    Zero3Options,
     strategy_options,
 )
 from paratune.doctor.finding import Finding
@@ -205,4 +205,4 @@ def _share_held(setup: Setup) -> float:
         return 1 / (strategy.shard_size or setup.start.processes_per_node)
     if isinstance(strategy, PipelineStrategy):
         return 1 / strategy.stages
-    return 1 / ranks if isinstance(strategy, Zero3Strategy) else 1.0
+    return 1 / ranks if isinstance(strategy, Zero3Options) else 1.0

@@ -16,7 +16,7 @@ from paratune.config.strategy_sections import (
     SingleOptions,
     Zero1Options,
     Zero2Options,
-    Zero3Strategy,
+    Zero3Options,
 )
 from paratune.plan.links import link_between
 from paratune.plan.sharded import deepspeed, fsdp
@@ -45,7 +45,7 @@ def spread(work: Work) -> Spread:
         DDPOptions: _ddp,
         Zero1Options: _zero1,
         Zero2Options: fsdp,
-        Zero3Strategy: fsdp,
+        Zero3Options: fsdp,
         HSDPStrategy: fsdp,
         PipelineStrategy: _pipeline,
         DeepSpeedStrategy: deepspeed,

@@ -9,7 +9,7 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
-from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, Zero3Strategy
+from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.engine import lamb
@@ -132,7 +132,7 @@ def test_lamb_takes_the_denominators_of_a_part_besides() -> None:
 
 
 def test_cuda_takes_more_and_rounds_up() -> None:
-    shape, setup = Shape((LENGTH,) * ROWS), setup_of(Zero3Strategy(kind="zero3"), 2)
+    shape, setup = Shape((LENGTH,) * ROWS), setup_of(Zero3Options(kind="zero3"), 2)
     on_cuda = peak(profile(config(), TASK, shape, POLICIES["bf16"]), setup)
     assert on_cuda.terms["context"] == CONTEXT_BYTES
     assert {"gathered_weights", "cast_weights", "fragmentation", "workspaces"} <= set(on_cuda.terms)
@@ -140,8 +140,8 @@ def test_cuda_takes_more_and_rounds_up() -> None:
 
 def test_offload_moves_states_to_the_host() -> None:
     found = profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"])
-    here = peak(found, setup_of(Zero3Strategy(kind="zero3"), 2))
-    there = peak(found, setup_of(Zero3Strategy(kind="zero3", cpu_offload=True), 2))
+    here = peak(found, setup_of(Zero3Options(kind="zero3"), 2))
+    there = peak(found, setup_of(Zero3Options(kind="zero3", cpu_offload=True), 2))
     assert here.host_total == 0
     assert {"weights", "optimizer"}.isdisjoint(there.terms)
     # A quarter of it are the gradients, which the moment on the device does not have all of.

@@ -13,7 +13,7 @@ from paratune.config.strategy_sections import (
     HSDPStrategy,
     SingleOptions,
     Zero1Options,
-    Zero3Strategy,
+    Zero3Options,
 )
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
@@ -65,7 +65,7 @@ def test_zero1_gives_the_largest_first_to_whoever_has_least():
 
 def test_fsdp_pads_weights_and_gradients_and_no_moments():
     # Rows in chunks of ceil(10 / 4) = 3, 1, 1, 1 and 1: 12 + 4 + 1 + 4 + 4 numbers; 12 + 4 + 1 with a gradient.
-    setup = setup_of(Zero3Strategy(kind="zero3"), 4)
+    setup = setup_of(Zero3Options(kind="zero3"), 4)
     assert states(made(), setup) == States(25 * 4, 17 * 4, 17 * 8 + 3 * 4)
     # The last rank has one row of the ten.
     assert states_of_rank(made(), setup, 3) == States(25 * 4, 17 * 4, (4 + 4 + 1) * 8 + 3 * 4)
@@ -119,7 +119,7 @@ def test_weights_of_16_bits_have_states_in_fp32():
     # 84 numbers, of which 68 are trained; on one rank.
     policy = POLICIES["bf16"].with_weights("bf16")
     profile_of = replace(made(), weight_bytes=2)
-    alone = replace(setup_of(Zero3Strategy(kind="zero3", param_dtype="bf16"), 1), precision=policy)
+    alone = replace(setup_of(Zero3Options(kind="zero3", param_dtype="bf16"), 1), precision=policy)
     assert states(profile_of, alone) == States(84 * 4, 60 * 4, 60 * 8 + 3 * 4)
     strategy = DeepSpeedStrategy(kind="deepspeed", stage=2, param_dtype="bf16")
     found = states(profile_of, replace(setup_of(strategy, 1), precision=policy))

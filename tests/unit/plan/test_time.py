@@ -19,7 +19,7 @@ from paratune.config.strategy_sections import (
     Strategy,
     Zero1Options,
     Zero2Options,
-    Zero3Strategy,
+    Zero3Options,
     strategy_options,
 )
 from paratune.config.task_sections import ClassificationTask
@@ -202,16 +202,16 @@ def test_zero1_updates_a_share_and_sends_it_around() -> None:
 def test_zero3_gathers_twice_and_reduces_once() -> None:
     exposed = ROUND.replaced(figures(overlap=0.0).by_name)
     num_bytes = 4 * 109_483_778
-    found = terms(setup(Zero3Strategy(kind="zero3"), 4), exposed)
+    found = terms(setup(Zero3Options(kind="zero3"), 4), exposed)
     assert found["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11, rel=1e-3)
     # Gradients are divided by what clips them in a pass of its own: ten times the bytes of a quarter.
     assert found["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
     # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
-    twice = terms(setup(Zero3Strategy(kind="zero3"), 4, steps=2), exposed)
+    twice = terms(setup(Zero3Options(kind="zero3"), 4, steps=2), exposed)
     assert twice["communication_exposed"] == pytest.approx(5 * 0.75 * num_bytes / 1e11, rel=1e-3)
     zero2 = terms(setup(Zero2Options(kind="zero2"), 4, steps=2), exposed)
     assert zero2["communication_exposed"] == pytest.approx(2 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    hidden = terms(setup(Zero3Strategy(kind="zero3"), 4))
+    hidden = terms(setup(Zero3Options(kind="zero3"), 4))
     assert 0 < hidden["communication_exposed"] < found["communication_exposed"] / 2
 
 
@@ -233,7 +233,7 @@ def in_bf16() -> Constants:
 
 
 def test_weights_of_16_bits_are_gathered_in_half_the_bytes_and_reduced_in_fp32(in_bf16: Constants) -> None:
-    found = half(Zero3Strategy(kind="zero3", **BF16), in_bf16)
+    found = half(Zero3Options(kind="zero3", **BF16), in_bf16)
     # 109,483,778 numbers, three quarters of which come from other ranks: 2 bytes each twice, 4 bytes of gradients.
     expected = 0.75 * 109_483_778 * (2 * 2 + 4) / 1e11
     assert found["communication_exposed"] == pytest.approx(expected, rel=1e-3)
@@ -242,7 +242,7 @@ def test_weights_of_16_bits_are_gathered_in_half_the_bytes_and_reduced_in_fp32(i
     # A cast of the rank's quarter, 4 bytes to 2, comes with each gathering.
     slow = in_bf16.replaced(figures(elementwise=1e11).by_name)
     copies = 2 * 2 * 2 * 109_483_778 + 2 * 4 * 109_483_778  # gathered weights twice, gradients once; read and written
-    more = half(Zero3Strategy(kind="zero3", **BF16), slow)["communication_exposed"] - found["communication_exposed"]
+    more = half(Zero3Options(kind="zero3", **BF16), slow)["communication_exposed"] - found["communication_exposed"]
     assert more == pytest.approx((copies + 2 * 6 * 109_483_778 / 4) / 1e11, rel=1e-3)
 
 
@@ -297,7 +297,7 @@ def test_hidden_states_of_a_pipeline_are_as_wide_as_the_model() -> None:
 
 def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
     num_bytes = 4 * 109_483_778
-    found = terms(setup(Zero3Strategy(kind="zero3", cpu_offload=True), 4))
+    found = terms(setup(Zero3Options(kind="zero3", cpu_offload=True), 4))
     # A quarter comes for forward and for backward, its gradients go: at 1e10; nine passes, 4 ranks in one memory: 1e11.
     # The two rows of the head are padded to four.
     assert found["offload"] == pytest.approx(3 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11, rel=1e-4)
@@ -324,7 +324,7 @@ def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copi
     ("strategy", "figure", "number", "term"),
     [
         # 12 blocks and the rest; 201 parameters.
-        (Zero3Strategy(kind="zero3"), "hooks__unit", 13, "communication_exposed"),
+        (Zero3Options(kind="zero3"), "hooks__unit", 13, "communication_exposed"),
         (DeepSpeedStrategy(kind="deepspeed", stage=2), "hooks__tensor", 201, "backward"),
         (DeepSpeedStrategy(kind="deepspeed", stage=3), "hooks__gather", 201, "backward"),
     ],
@@ -353,7 +353,7 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
 
 
 def test_the_host_does_one_thing_at_a_time_while_it_is_ahead() -> None:
-    way, alone = setup(Zero3Strategy(kind="zero3"), 4), terms(SINGLE)
+    way, alone = setup(Zero3Options(kind="zero3"), 4), terms(SINGLE)
     ahead = alone["forward"] + alone["backward"]
     # 4 rows take as long as the host is ahead, and FSDP2's Python takes a quarter of that.
     both = ROUND.replaced(figures(loader=ahead / 4, hooks__unit=ahead / 4 / 13).by_name)

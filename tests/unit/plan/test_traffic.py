@@ -24,7 +24,7 @@ SECTIONS = {
     "ddp": sections.DDPOptions,
     "zero1": sections.Zero1Options,
     "zero2": sections.Zero2Options,
-    "zero3": sections.Zero3Strategy,
+    "zero3": sections.Zero3Options,
     "hsdp": sections.HSDPStrategy,
     "pipeline": sections.PipelineStrategy,
 }
