@@ -28,7 +28,7 @@ SECTIONS = {
     "zero1": sections.Zero1Options,
     "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Options,
-    "hsdp": sections.HSDPStrategy,
+    "hsdp": sections.HSDPOptions,
     "pipeline": sections.PipelineStrategy,
     "deepspeed": sections.DeepSpeedStrategy,
 }

@@ -58,7 +58,7 @@ class Zero3Options(Section):
     """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
-class HSDPStrategy(Section):
+class HSDPOptions(Section):
     """ZeRO-3 within groups of ranks, data parallelism between the groups."""
 
     kind: Literal["hsdp"]
@@ -132,7 +132,7 @@ Strategy = (
     | Zero1Options
     | Zero2Options
     | Zero3Options
-    | HSDPStrategy
+    | HSDPOptions
     | PipelineStrategy
     | DeepSpeedStrategy
     | OutsideStrategy

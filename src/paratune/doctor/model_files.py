@@ -7,7 +7,7 @@ from pathlib import Path
 from paratune.base.units import format_bytes
 from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
-    HSDPStrategy,
+    HSDPOptions,
     PipelineStrategy,
     Zero1Options,
     Zero2Options,
@@ -201,7 +201,7 @@ def _share_held(setup: Setup) -> float:
     if isinstance(strategy, DeepSpeedStrategy):
         sharded = {0: 0, 1: 8, 2: 12, 3: 16}[strategy.stage]
         return (16 - sharded + sharded / ranks) / 16
-    if isinstance(strategy, HSDPStrategy):
+    if isinstance(strategy, HSDPOptions):
         return 1 / (strategy.shard_size or setup.start.processes_per_node)
     if isinstance(strategy, PipelineStrategy):
         return 1 / strategy.stages

@@ -14,7 +14,7 @@ from paratune.config.check import check
 from paratune.config.check_strategy import check_stages
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import HSDPStrategy, OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import HSDPOptions, OutsideStrategy, PipelineStrategy, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
@@ -240,7 +240,7 @@ def _check_machine(config: Config, traits: Traits, machine: Machine) -> None:
 
 def _check_groups(config: Config, num_nodes: int) -> None:
     """Refuse hybrid sharding in one group, which is zero3."""
-    if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None and num_nodes == 1:
+    if isinstance(config.strategy, HSDPOptions) and config.strategy.shard_size is None and num_nodes == 1:
         raise ConfigError(
             "strategy.kind: hsdp has one group on one machine, which is zero3; give --nodes 2 or more, or a smaller "
             "group: --strategies hsdp:2"

@@ -11,7 +11,7 @@ from paratune.base.units import MIB
 from paratune.config.strategy_sections import (
     DDPOptions,
     DeepSpeedStrategy,
-    HSDPStrategy,
+    HSDPOptions,
     PipelineStrategy,
     SingleOptions,
     Zero1Options,
@@ -46,7 +46,7 @@ def spread(work: Work) -> Spread:
         Zero1Options: _zero1,
         Zero2Options: fsdp,
         Zero3Options: fsdp,
-        HSDPStrategy: fsdp,
+        HSDPOptions: fsdp,
         PipelineStrategy: _pipeline,
         DeepSpeedStrategy: deepspeed,
     }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.config.deepspeed_limits import Limits, limits_of
-from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPOptions, PipelineStrategy, strategy_options
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
 
@@ -156,7 +156,7 @@ def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
 
 def shard_size(setup: Setup) -> int:
     """Return N: the ranks over which FSDP2 shards the states."""
-    if isinstance(setup.strategy, HSDPStrategy):
+    if isinstance(setup.strategy, HSDPOptions):
         return setup.strategy.shard_size or setup.ranks_per_node
     return setup.num_ranks
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from paratune.config.check_strategy import check_stages
 from paratune.config.sections import Config, Model
-from paratune.config.strategy_sections import HSDPStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import HSDPOptions, PipelineStrategy, strategy_options
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError
@@ -139,7 +139,7 @@ def _reasons(
     for tracker in config.trackers.named():
         if not _is_installed(PACKAGES[tracker]):
             yield f"trackers.{tracker} needs the extra {tracker}: pip install 'paratune[{tracker}]'"
-    if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None:
+    if isinstance(config.strategy, HSDPOptions) and config.strategy.shard_size is None:
         yield "strategy.kind: hsdp has one group on one machine; set strategy.shard_size to half of nproc or less"
     if config.device == "cpu" or not (
         num_processes > 1 or offloads or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")

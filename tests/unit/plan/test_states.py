@@ -10,7 +10,7 @@ from transformers import BertConfig
 from paratune.config.strategy_sections import (
     DDPOptions,
     DeepSpeedStrategy,
-    HSDPStrategy,
+    HSDPOptions,
     SingleOptions,
     Zero1Options,
     Zero3Options,
@@ -72,8 +72,8 @@ def test_fsdp_pads_weights_and_gradients_and_no_moments():
 
 
 def test_offload_moves_all_of_it():
-    on_device = states(made(), setup_of(HSDPStrategy(kind="hsdp", shard_size=2), 4))
-    on_host = states(made(), setup_of(HSDPStrategy(kind="hsdp", shard_size=2, cpu_offload=True), 4))
+    on_device = states(made(), setup_of(HSDPOptions(kind="hsdp", shard_size=2), 4))
+    on_host = states(made(), setup_of(HSDPOptions(kind="hsdp", shard_size=2, cpu_offload=True), 4))
     assert on_host.device == 0
     assert on_host.host == on_device.device
 

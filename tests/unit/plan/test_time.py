@@ -12,7 +12,7 @@ from transformers import AutoConfig
 from paratune.config.strategy_sections import (
     DDPOptions,
     DeepSpeedStrategy,
-    HSDPStrategy,
+    HSDPOptions,
     OutsideStrategy,
     PipelineStrategy,
     SingleOptions,
@@ -259,7 +259,7 @@ def test_deepspeeds_own_mode_sends_gradients_in_16_bits_and_casts_them_to_update
 def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
     exposed = ROUND.replaced(figures(overlap=0.0).by_name)
     num_bytes = 4 * 109_483_778
-    found = terms(setup(HSDPStrategy(kind="hsdp"), 8, ranks_per_node=4), exposed)
+    found = terms(setup(HSDPOptions(kind="hsdp"), 8, ranks_per_node=4), exposed)
     within = 3 * 0.75 * num_bytes / 1e11
     # Each rank's quarter is summed over two machines, 4 rings through one network of 1e10 bytes a second.
     between = 2 * 0.5 * num_bytes / 4 / (1e10 / 4)
