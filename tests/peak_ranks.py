@@ -45,7 +45,7 @@ SECTIONS: dict[str, Any] = {
     "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Options,
     "hsdp": sections.HSDPOptions,
-    "pipeline": sections.PipelineStrategy,
+    "pipeline": sections.PipelineOptions,
     "deepspeed": sections.DeepSpeedStrategy,
 }
 

@@ -29,7 +29,7 @@ SECTIONS = {
     "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Options,
     "hsdp": sections.HSDPOptions,
-    "pipeline": sections.PipelineStrategy,
+    "pipeline": sections.PipelineOptions,
     "deepspeed": sections.DeepSpeedStrategy,
 }
 

@@ -12,7 +12,7 @@ from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import DeepSpeedStrategy, OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import DeepSpeedStrategy, OutsideStrategy, PipelineOptions, strategy_options
 from paratune.config.traits import traits_of
 from paratune.errors import ConfigError
 
@@ -33,12 +33,12 @@ def _strategy(config: Config) -> Iterator[Problem]:
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     yield from excluded(config, traits.excludes) if traits else ()
     strategy = config.strategy
-    if isinstance(strategy, PipelineStrategy):
+    if isinstance(strategy, PipelineOptions):
         assert traits is not None
         yield from _pipeline(strategy, strategy.stages * traits.stages_per_rank)
 
 
-def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
+def _pipeline(strategy: PipelineOptions, num_stages: int) -> Iterator[Problem]:
     if strategy.chunks is not None and strategy.schedule != "interleaved":
         wanted = f"with strategy.schedule: {strategy.schedule}; only interleaved has several stages on a rank"
         yield no_effect("strategy.chunks", strategy.chunks, wanted, ("strategy.schedule",))

@@ -71,7 +71,7 @@ class HSDPOptions(Section):
     """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
-class PipelineStrategy(Section):
+class PipelineOptions(Section):
     """The model's blocks cut into stages, one on each rank, and micro-batches sent through them."""
 
     kind: Literal["pipeline"]
@@ -133,7 +133,7 @@ Strategy = (
     | Zero2Options
     | Zero3Options
     | HSDPOptions
-    | PipelineStrategy
+    | PipelineOptions
     | DeepSpeedStrategy
     | OutsideStrategy
 )

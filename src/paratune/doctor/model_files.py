@@ -8,7 +8,7 @@ from paratune.base.units import format_bytes
 from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
     HSDPOptions,
-    PipelineStrategy,
+    PipelineOptions,
     Zero1Options,
     Zero2Options,
     Zero3Options,
@@ -203,6 +203,6 @@ def _share_held(setup: Setup) -> float:
         return (16 - sharded + sharded / ranks) / 16
     if isinstance(strategy, HSDPOptions):
         return 1 / (strategy.shard_size or setup.start.processes_per_node)
-    if isinstance(strategy, PipelineStrategy):
+    if isinstance(strategy, PipelineOptions):
         return 1 / strategy.stages
     return 1 / ranks if isinstance(strategy, Zero3Options) else 1.0

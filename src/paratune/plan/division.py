@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.check_strategy import check_stages
-from paratune.config.strategy_sections import PipelineStrategy
+from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.task_sections import Task
 from paratune.config.traits import Traits
 from paratune.models.task_model import find_blocks
@@ -28,7 +28,7 @@ class Division:
     needed: tuple[frozenset[str], ...]
     """Those that it has to have: it cannot run without them."""
 
-    def spans(self, strategy: PipelineStrategy, traits: Traits) -> list[Span]:
+    def spans(self, strategy: PipelineOptions, traits: Traits) -> list[Span]:
         """Return the blocks of each stage; what `balance: measured` would find is taken to be what is counted.
 
         Raises:
@@ -40,7 +40,7 @@ class Division:
             return as_told(strategy.balance)
         return balanced([float(cost) for cost in self.costs], num_stages) or []
 
-    def of_rank(self, place: int, strategy: PipelineStrategy, traits: Traits) -> list[Span]:
+    def of_rank(self, place: int, strategy: PipelineOptions, traits: Traits) -> list[Span]:
         """Return the stages of a rank of the pipeline, which has those of every `stages`-th place from its own on."""
         return self.spans(strategy, traits)[place :: strategy.stages]
 

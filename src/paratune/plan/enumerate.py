@@ -14,7 +14,7 @@ from paratune.config.check import check
 from paratune.config.check_strategy import check_stages
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import HSDPOptions, OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import HSDPOptions, OutsideStrategy, PipelineOptions, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
@@ -185,7 +185,7 @@ def _option(job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int
         raise ConfigError(f"{num_ranks} devices cannot be spread evenly over --nodes {num_nodes}")
     _check_machine(config, traits, machine)
     _check_groups(config, num_nodes)
-    if isinstance(config.strategy, PipelineStrategy):
+    if isinstance(config.strategy, PipelineOptions):
         num_layers = getattr(job.hf_config, "num_hidden_layers", None)
         if isinstance(num_layers, int):
             check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)

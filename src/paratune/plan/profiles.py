@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from paratune.config.strategy_sections import PipelineStrategy
+from paratune.config.strategy_sections import PipelineOptions
 from paratune.errors import ParatuneError
 from paratune.plan.affine import NotAffineError, between
 from paratune.plan.approximate import approximate
@@ -30,7 +30,7 @@ class Profiles:
 
     def of(self, shape: Shape, setup: Setup) -> Profile:
         """Return the profile of a micro-batch under a setup."""
-        is_cut = isinstance(setup.strategy, PipelineStrategy)
+        is_cut = isinstance(setup.strategy, PipelineOptions)
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
         if key not in self._known:
             found = self._followed(shape, setup) or self._traced(shape, setup)
@@ -55,7 +55,7 @@ class Profiles:
             return None
 
     def _lacks_division(self, setup: Setup) -> bool:
-        is_cut = isinstance(setup.strategy, PipelineStrategy)
+        is_cut = isinstance(setup.strategy, PipelineOptions)
         return is_cut and (setup.precision, setup.attention) not in self._divisions
 
     def _traced(self, shape: Shape, setup: Setup) -> Profile:

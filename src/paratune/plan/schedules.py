@@ -12,7 +12,7 @@ from paratune.config.strategy_sections import (
     DDPOptions,
     DeepSpeedStrategy,
     HSDPOptions,
-    PipelineStrategy,
+    PipelineOptions,
     SingleOptions,
     Zero1Options,
     Zero2Options,
@@ -47,7 +47,7 @@ def spread(work: Work) -> Spread:
         Zero2Options: fsdp,
         Zero3Options: fsdp,
         HSDPOptions: fsdp,
-        PipelineStrategy: _pipeline,
+        PipelineOptions: _pipeline,
         DeepSpeedStrategy: deepspeed,
     }
     if type(strategy) not in by_kind:
@@ -120,7 +120,7 @@ def _fullest_rank(work: Work) -> tuple[float, float]:
     """Return the shares of the whole model's operations, and of its trained weights, of the ranks that have most."""
     strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
     p, v = traits.ranks_per_replica, traits.stages_per_rank
-    if division is None or not isinstance(strategy, PipelineStrategy):
+    if division is None or not isinstance(strategy, PipelineOptions):
         return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
     ranks = [division.of_rank(place, strategy, traits) for place in range(p)]
     costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import PipelineStrategy
+from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.traits import Traits
 from paratune.plan.engines import COMMUNICATION, GRADIENTS, View
 from paratune.plan.timeline import Delta
@@ -13,7 +13,7 @@ BUCKET_BYTES = 25 * MIB
 """Of the messages in which gradients travel between replicas, as `strategies.pipeline.strategy` has them."""
 
 
-def in_flight(strategy: PipelineStrategy, traits: Traits, place: int, num_micro_batches: int) -> list[int]:
+def in_flight(strategy: PipelineOptions, traits: Traits, place: int, num_micro_batches: int) -> list[int]:
     """Return of how many micro-batches a rank keeps activations at most, stage by stage of its own.
 
     GPipe: all of them. 1F1B: as many as there are stages from this one to the last. Interleaved with v stages
@@ -48,7 +48,7 @@ def stage_terms(view: View, place: int) -> tuple[dict[str, int], dict[str, int]]
         place: Of the rank within its pipeline, from 0.
     """
     strategy, profile, setup = view.setup.strategy, view.profile, view.setup
-    assert isinstance(strategy, PipelineStrategy)
+    assert isinstance(strategy, PipelineOptions)
     assert profile.division is not None
     num_micro_batches = setup.grad_accum_steps
     spans = profile.division.of_rank(place, strategy, setup.traits)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.config.deepspeed_limits import Limits, limits_of
-from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPOptions, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPOptions, PipelineOptions, strategy_options
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
 
@@ -185,7 +185,7 @@ def stage_parameters(profile: Profile, setup: Setup, rank: int) -> tuple[list[Pa
     Those that no stage uses are of the last one.
     """
     strategy, division = setup.strategy, profile.division
-    assert isinstance(strategy, PipelineStrategy)
+    assert isinstance(strategy, PipelineOptions)
     assert division is not None, "the profile of a pipeline has a division"
     place = rank % strategy.stages
     spans = division.of_rank(place, strategy, setup.traits)

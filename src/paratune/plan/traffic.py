@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import DDPOptions, DeepSpeedStrategy, PipelineStrategy, Zero1Options
+from paratune.config.strategy_sections import DDPOptions, DeepSpeedStrategy, PipelineOptions, Zero1Options
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
@@ -167,7 +167,7 @@ def shared_gradients(profile: Profile, setup: Setup) -> dict[tuple[int, ...], in
         By the places, from 0, that share them.
     """
     strategy, traits, division = setup.strategy, setup.traits, profile.division
-    if division is None or not isinstance(strategy, PipelineStrategy):
+    if division is None or not isinstance(strategy, PipelineOptions):
         return {}
     users: dict[str, list[int]] = defaultdict(list)
     for place in range(traits.ranks_per_replica):

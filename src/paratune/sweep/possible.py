@@ -15,7 +15,7 @@ from typing import Any
 
 from paratune.config.check_strategy import check_stages
 from paratune.config.sections import Config, Model
-from paratune.config.strategy_sections import HSDPOptions, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import HSDPOptions, PipelineOptions, strategy_options
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError
@@ -79,7 +79,7 @@ def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -
 
 
 def _check_layers(config: Config) -> None:
-    if isinstance(config.strategy, PipelineStrategy):
+    if isinstance(config.strategy, PipelineOptions):
         traits = _traits(config)
         num_layers = _num_layers(config.model)
         if traits is not None and num_layers is not None:

@@ -20,7 +20,7 @@ from paratune.config.check_strategy import check_stages, excluded
 from paratune.config.load import LoadedConfig
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import OutsideStrategy, PipelineOptions, strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.console import Display
 from paratune.data.columns import dropped_text
@@ -228,7 +228,7 @@ def check_blocks(config: Config, traits: Traits) -> None:
     Raises:
         ConfigError: It has; what can be cut is known when the model is loaded.
     """
-    if not isinstance(config.strategy, PipelineStrategy):
+    if not isinstance(config.strategy, PipelineOptions):
         return
     num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None)
     if isinstance(num_layers, int):

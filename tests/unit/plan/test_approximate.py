@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, Zero3Options
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.plan.approximate import approximate
@@ -49,7 +49,7 @@ def test_it_is_near_a_trace_of_attention_that_is_written_out() -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [SingleOptions(kind="single"), Zero3Options(kind="zero3"), PipelineStrategy(kind="pipeline", stages=2)],
+    [SingleOptions(kind="single"), Zero3Options(kind="zero3"), PipelineOptions(kind="pipeline", stages=2)],
 )
 @pytest.mark.parametrize("every", [None, 1])
 def test_its_peak_is_near_that_of_a_trace(strategy: Any, every: int | None) -> None:

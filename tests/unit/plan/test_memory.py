@@ -9,7 +9,7 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
-from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, Zero3Options
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.engine import lamb
@@ -161,7 +161,7 @@ def test_offload_moves_states_to_the_host() -> None:
     ],
 )
 def test_micro_batches_in_flight(schedule: Any, place: int, expected: list[int]) -> None:
-    strategy = PipelineStrategy(kind="pipeline", stages=4, schedule=schedule)
+    strategy = PipelineOptions(kind="pipeline", stages=4, schedule=schedule)
     traits = setup_of(strategy, 4, 8).traits
     assert in_flight(strategy, traits, place, 8) == expected
 

@@ -8,7 +8,7 @@ import pytest
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.strategy_sections import PipelineStrategy, SingleOptions, strategy_options
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, strategy_options
 from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
@@ -82,7 +82,7 @@ def test_how_a_model_can_be_cut_is_found_once(monkeypatch: pytest.MonkeyPatch) -
         return plain(*args, with_division=with_division, **options)
 
     monkeypatch.setattr(profiles_module, "profile", profile)
-    pipeline = PipelineStrategy(kind="pipeline")
+    pipeline = PipelineOptions(kind="pipeline")
     traits = traits_of("pipeline", strategy_options(pipeline))
     assert traits is not None
     setup = Setup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)

@@ -14,7 +14,7 @@ from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
     HSDPOptions,
     OutsideStrategy,
-    PipelineStrategy,
+    PipelineOptions,
     SingleOptions,
     Strategy,
     Zero1Options,
@@ -267,14 +267,14 @@ def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
 
 
 def test_a_pipeline_waits_for_its_bubble() -> None:
-    way = setup(PipelineStrategy(kind="pipeline", stages=4), 4, steps=8)
+    way = setup(PipelineOptions(kind="pipeline", stages=4), 4, steps=8)
     found, alone = terms(way), terms(SINGLE)
     computing = 8 * (alone["forward"] + alone["backward"]) / 4
     # GPipe, section 2.3: (p - 1) / (m + p - 1) = 3 / 11 of the schedule; 12 blocks make 4 equal stages.
     waiting = found["bubble"] / (found["bubble"] + computing)
     assert waiting == pytest.approx(3 / 11, rel=0.01)
     # 12 blocks on 5 stages: the fullest has 3, where 2.4 would be even.
-    uneven = terms(setup(PipelineStrategy(kind="pipeline", stages=5), 5, steps=8))
+    uneven = terms(setup(PipelineOptions(kind="pipeline", stages=5), 5, steps=8))
     ideal = 8 * (alone["forward"] + alone["backward"]) / 5
     assert uneven["bubble"] == pytest.approx(ideal * 3 / 2.4 * 12 / 8 - ideal, rel=0.01)
 
@@ -282,7 +282,7 @@ def test_a_pipeline_waits_for_its_bubble() -> None:
 def test_a_pipeline_is_cut_as_the_strategy_cuts_it() -> None:
     config = AutoConfig.for_model("bert", num_hidden_layers=4)
     cut = profile(config, TASK, Shape((128,) * 4), POLICIES["fp32"], with_division=True)
-    way = setup(PipelineStrategy(kind="pipeline", stages=2, balance=[3, 1]), 2, steps=4)
+    way = setup(PipelineOptions(kind="pipeline", stages=2, balance=[3, 1]), 2, steps=4)
     found, alone = terms(way, of=cut), terms(SINGLE, of=cut)
     # 3 of 4 equal blocks on the first rank, where 2 would be even; m = 4, p = 2: 5/4 of its time.
     ideal = 4 * (alone["forward"] + alone["backward"]) / 2

@@ -26,7 +26,7 @@ SECTIONS = {
     "zero2": sections.Zero2Options,
     "zero3": sections.Zero3Options,
     "hsdp": sections.HSDPOptions,
-    "pipeline": sections.PipelineStrategy,
+    "pipeline": sections.PipelineOptions,
 }
 TRAININGS = [
     Training("ddp", {"bucket_cap_mb": 0.02}, 2),
