@@ -46,7 +46,7 @@ SECTIONS: dict[str, Any] = {
     "zero3": sections.Zero3Options,
     "hsdp": sections.HSDPOptions,
     "pipeline": sections.PipelineOptions,
-    "deepspeed": sections.DeepSpeedStrategy,
+    "deepspeed": sections.DeepSpeedOptions,
 }
 
 

@@ -30,7 +30,7 @@ SECTIONS = {
     "zero3": sections.Zero3Options,
     "hsdp": sections.HSDPOptions,
     "pipeline": sections.PipelineOptions,
-    "deepspeed": sections.DeepSpeedStrategy,
+    "deepspeed": sections.DeepSpeedOptions,
 }
 
 

@@ -16,7 +16,7 @@ from ranks import Job
 from tiny import tiny_config
 from traffic_ranks import Call, one_rank
 
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Shape, profile
@@ -51,7 +51,7 @@ def _planned(job: Job) -> list[Transfer]:
     traits = traits_of("deepspeed", job.options)
     assert traits is not None
     setup = Setup(
-        strategy=DeepSpeedStrategy(kind="deepspeed", **job.options),
+        strategy=DeepSpeedOptions(kind="deepspeed", **job.options),
         traits=traits,
         precision=POLICIES["fp32"],
         num_ranks=WORLD_SIZE,

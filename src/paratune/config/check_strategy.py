@@ -12,7 +12,7 @@ from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import DeepSpeedStrategy, OutsideStrategy, PipelineOptions, strategy_options
+from paratune.config.strategy_sections import DeepSpeedOptions, OutsideStrategy, PipelineOptions, strategy_options
 from paratune.config.traits import traits_of
 from paratune.errors import ConfigError
 
@@ -95,7 +95,7 @@ def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
 def _deepspeed(config: Config) -> Iterator[Problem]:
     """Which options a stage of DeepSpeed has a use for."""
     strategy = config.strategy
-    if not isinstance(strategy, DeepSpeedStrategy):
+    if not isinstance(strategy, DeepSpeedOptions):
         return
     stage = f"strategy.stage: {strategy.stage}"
     wanted = {
@@ -135,7 +135,7 @@ def _param_dtype(config: Config) -> Iterator[Problem]:
             ", or leave strategy.param_dtype out"
         )
         yield Problem(message, keys, is_impossible=True)
-    if isinstance(config.strategy, DeepSpeedStrategy) and config.strategy.stage == 0:
+    if isinstance(config.strategy, DeepSpeedOptions) and config.strategy.stage == 0:
         message = (
             f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, for which DeepSpeed has another "
             "optimizer; use stage 1, 2 or 3"

@@ -86,7 +86,7 @@ class PipelineOptions(Section):
     """How blocks are divided: by counted operations, by a measurement at the start, or the blocks of each stage."""
 
 
-class DeepSpeedStrategy(Section):
+class DeepSpeedOptions(Section):
     """ZeRO by DeepSpeed (extra `deepspeed`), with offload to the host's memory."""
 
     kind: Literal["deepspeed"]
@@ -134,7 +134,7 @@ Strategy = (
     | Zero3Options
     | HSDPOptions
     | PipelineOptions
-    | DeepSpeedStrategy
+    | DeepSpeedOptions
     | OutsideStrategy
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune.base.units import format_bytes
 from paratune.config.strategy_sections import (
-    DeepSpeedStrategy,
+    DeepSpeedOptions,
     HSDPOptions,
     PipelineOptions,
     Zero1Options,
@@ -198,7 +198,7 @@ def _share_held(setup: Setup) -> float:
         return (8 + 8 / ranks) / 16
     if isinstance(strategy, Zero2Options):
         return (4 + 12 / ranks) / 16
-    if isinstance(strategy, DeepSpeedStrategy):
+    if isinstance(strategy, DeepSpeedOptions):
         sharded = {0: 0, 1: 8, 2: 12, 3: 16}[strategy.stage]
         return (16 - sharded + sharded / ranks) / 16
     if isinstance(strategy, HSDPOptions):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from paratune.base.units import format_bytes
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup
 from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
@@ -110,7 +110,7 @@ def check_nccl(setup: Setup) -> Iterator[Finding]:
 def check_toolchain(setup: Setup) -> Iterator[Finding]:
     """What DeepSpeed's cpu_adam is compiled with at the first start."""
     strategy = setup.config.strategy
-    if not isinstance(strategy, DeepSpeedStrategy) or not strategy.cpu_adam:
+    if not isinstance(strategy, DeepSpeedOptions) or not strategy.cpu_adam:
         return
     tools, where = setup.probes.tools, setup.where("strategy.cpu_adam")
     if "cpu_adam" in tools or setup.start.brings_software:  # compiled already, or nothing to be seen from here

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import (
     DDPOptions,
-    DeepSpeedStrategy,
+    DeepSpeedOptions,
     HSDPOptions,
     PipelineOptions,
     SingleOptions,
@@ -48,7 +48,7 @@ def spread(work: Work) -> Spread:
         Zero3Options: fsdp,
         HSDPOptions: fsdp,
         PipelineOptions: _pipeline,
-        DeepSpeedStrategy: deepspeed,
+        DeepSpeedOptions: deepspeed,
     }
     if type(strategy) not in by_kind:
         raise KeyError(f"strategy {strategy.kind}")

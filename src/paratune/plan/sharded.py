@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.plan.links import Link, link_between
 from paratune.plan.states import shard_size
 from paratune.plan.traffic import (
@@ -123,7 +123,7 @@ def deepspeed(work: Work) -> Spread:
         is on by default); stage3.py, `__add_grad_to_ipg_bucket`; partition_parameters.py, `AllGatherCoalescedHandle`.
     """
     setup, strategy = work.setup, work.setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     whole = alone(work)
@@ -163,6 +163,6 @@ def _cast_s(work: Work, share: float) -> float:
     return work.moved_s(16 * share * work.profile.num_trained) if work.setup.keeps_16_bits else 0.0
 
 
-def _times_out(strategy: DeepSpeedStrategy, steps: int) -> int:
+def _times_out(strategy: DeepSpeedOptions, steps: int) -> int:
     """Return how often gradients go to the host in a step: with each micro-batch that reduces them."""
     return steps if strategy.stage >= 2 else 1

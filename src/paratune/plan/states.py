@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.config.deepspeed_limits import Limits, limits_of
-from paratune.config.strategy_sections import DeepSpeedStrategy, HSDPOptions, PipelineOptions, strategy_options
+from paratune.config.strategy_sections import DeepSpeedOptions, HSDPOptions, PipelineOptions, strategy_options
 from paratune.plan.profile import Parameter, Profile
 from paratune.plan.setup import Setup
 
@@ -199,7 +199,7 @@ def stage_parameters(profile: Profile, setup: Setup, rank: int) -> tuple[list[Pa
 
 def _deepspeed(profile: Profile, setup: Setup, rank: int) -> States:
     strategy = setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     if strategy.stage == 0:
         return _whole(profile, setup, rank)
     if strategy.stage == 3:
@@ -211,7 +211,7 @@ DEEPSPEED_START = 2
 """Numbers to a multiple of which DeepSpeed aligns each rank's part (`nccl_start_alignment_factor`)."""
 
 
-def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy, rank: int) -> States:
+def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedOptions, rank: int) -> States:
     """A flat tensor a group; a rank has the weights of all, and of its N-th part a copy, moments and gradients.
 
     Gradients are kept as they come, whole ones of all parameters that the part touches, and zeros to fill it. With the
@@ -251,7 +251,7 @@ def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int
     return found, max(0, end - max(at, begin))
 
 
-def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) -> States:
+def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedOptions) -> States:
     """Each parameter flat in N equal parts, and the small ones whole besides.
 
     Of the parts that are trained there is a copy, though they are fp32 already: the test that would save it compares a
@@ -278,7 +278,7 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
     return States(on_device, gradients, optimizer, on_host)
 
 
-def deepspeed_limits(profile: Profile, strategy: DeepSpeedStrategy) -> Limits:
+def deepspeed_limits(profile: Profile, strategy: DeepSpeedOptions) -> Limits:
     """Return how much DeepSpeed sends, gathers and keeps at a time, as `strategies.deepspeed_setup` tells it."""
     largest = max((sum(block.sizes) for block in profile.blocks), default=0)
     return limits_of(strategy_options(strategy), element_size=profile.weight_bytes, largest_block=largest)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import DDPOptions, DeepSpeedStrategy, PipelineOptions, Zero1Options
+from paratune.config.strategy_sections import DDPOptions, DeepSpeedOptions, PipelineOptions, Zero1Options
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
@@ -134,7 +134,7 @@ def reductions_per_step(setup: Setup) -> int:
     return setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
 
 
-def stage_3_weights(profile: Profile, strategy: DeepSpeedStrategy) -> tuple[list[int], int]:
+def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[int], int]:
     """Return what DeepSpeed's stage 3 gathers.
 
     Returns:
@@ -228,7 +228,7 @@ def _deepspeed(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter`; stage3.py, `_post_step`.
     """
     strategy = setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     ranks, times = setup.num_ranks, reductions_per_step(setup)
     if strategy.stage == 3:
         gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps

@@ -9,7 +9,7 @@ from transformers import BertConfig
 
 from paratune.config.strategy_sections import (
     DDPOptions,
-    DeepSpeedStrategy,
+    DeepSpeedOptions,
     HSDPOptions,
     SingleOptions,
     Zero1Options,
@@ -101,7 +101,7 @@ def test_the_zero_paper():
     assert found.num_parameters == pytest.approx(7.5e9, rel=0.005)
     ways = []
     for stage, num_ranks in ((1, 1), (1, 64), (2, 64), (3, 64)):
-        strategy = DeepSpeedStrategy(kind="deepspeed", stage=stage, param_dtype="fp16")
+        strategy = DeepSpeedOptions(kind="deepspeed", stage=stage, param_dtype="fp16")
         setup = replace(setup_of(strategy, num_ranks), precision=policy, grad_accum_steps=2)
         held = states(found, setup)
         gradients = ENGINES["deepspeed"](View(found, setup, held, 1)).always[GRADIENTS]
@@ -121,7 +121,7 @@ def test_weights_of_16_bits_have_states_in_fp32():
     profile_of = replace(made(), weight_bytes=2)
     alone = replace(setup_of(Zero3Options(kind="zero3", param_dtype="bf16"), 1), precision=policy)
     assert states(profile_of, alone) == States(84 * 4, 60 * 4, 60 * 8 + 3 * 4)
-    strategy = DeepSpeedStrategy(kind="deepspeed", stage=2, param_dtype="bf16")
+    strategy = DeepSpeedOptions(kind="deepspeed", stage=2, param_dtype="bf16")
     found = states(profile_of, replace(setup_of(strategy, 1), precision=policy))
     # Two groups, with decay 64 numbers and without 4: copies in 2 bytes, in 4, two moments and a count for each group.
     assert found == States(84 * 2, 68 * 2, 68 * 12 + 2 * 4)

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 
 from paratune.config.strategy_sections import (
     DDPOptions,
-    DeepSpeedStrategy,
+    DeepSpeedOptions,
     HSDPOptions,
     OutsideStrategy,
     PipelineOptions,
@@ -247,7 +247,7 @@ def test_weights_of_16_bits_are_gathered_in_half_the_bytes_and_reduced_in_fp32(i
 
 
 def test_deepspeeds_own_mode_sends_gradients_in_16_bits_and_casts_them_to_update(in_bf16: Constants) -> None:
-    strategy = DeepSpeedStrategy(kind="deepspeed", stage=2, **BF16)
+    strategy = DeepSpeedOptions(kind="deepspeed", stage=2, **BF16)
     found = half(strategy, in_bf16)
     # An all-reduce of gradients, a gather of the weights.
     assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * 2 * 109_483_778 / 1e11)
@@ -302,20 +302,20 @@ def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
     # The two rows of the head are padded to four.
     assert found["offload"] == pytest.approx(3 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11, rel=1e-4)
     assert found["optimizer"] == 0
-    deepspeed = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=2, offload_optimizer=True), 4))
+    deepspeed = terms(setup(DeepSpeedOptions(kind="deepspeed", stage=2, offload_optimizer=True), 4))
     assert deepspeed["offload"] == pytest.approx(2 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)
 
 
 @pytest.mark.parametrize(("stage", "times"), [(0, 1.5), (1, 1.5 + 0.75), (2, 1.5 + 0.75)])
 def test_deepspeed_waits_for_its_collectives(stage: Any, times: float) -> None:
-    found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4))
+    found = terms(setup(DeepSpeedOptions(kind="deepspeed", stage=stage), 4))
     assert found["communication_exposed"] == pytest.approx(times * 4 * 109_483_778 / 1e11)
 
 
 @pytest.mark.parametrize(("stage", "copies"), [(0, 4), (1, 4), (2, 4), (3, 4 + 2 * 2)])
 def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copies: int) -> None:
     slow = ROUND.replaced(figures(elementwise=1e11).by_name)
-    found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4), slow)["backward"]
+    found = terms(setup(DeepSpeedOptions(kind="deepspeed", stage=stage), 4), slow)["backward"]
     # Each copy reads and writes; stage 3 copies gathered weights too, forward and backward.
     assert found - terms(SINGLE, slow)["backward"] == pytest.approx(copies * 4 * 109_483_778 / 1e11)
 
@@ -325,8 +325,8 @@ def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copi
     [
         # 12 blocks and the rest; 201 parameters.
         (Zero3Options(kind="zero3"), "hooks__unit", 13, "communication_exposed"),
-        (DeepSpeedStrategy(kind="deepspeed", stage=2), "hooks__tensor", 201, "backward"),
-        (DeepSpeedStrategy(kind="deepspeed", stage=3), "hooks__gather", 201, "backward"),
+        (DeepSpeedOptions(kind="deepspeed", stage=2), "hooks__tensor", 201, "backward"),
+        (DeepSpeedOptions(kind="deepspeed", stage=3), "hooks__gather", 201, "backward"),
     ],
 )
 def test_python_of_engines_counts_where_the_host_is_not_ahead(
