@@ -34,7 +34,7 @@ from paratune.errors import (
 from paratune.launch.local import launch
 from paratune.processes.place import check_world_size, place_from_environment
 from paratune.records import certificate
-from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, Finding, Trained
+from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference, Trained
 from paratune.records.run_folder import trained_fingerprint
 
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
@@ -145,7 +145,7 @@ def _try_all(
     }
 
 
-def _less_exact(finding: Finding) -> str:
+def _less_exact(finding: StrategyDifference) -> str:
     """Return what a strategy computed in, and what is allowed to it."""
     assert finding.precision is not None
     tolerance = TOLERANCES[finding.precision]
@@ -175,7 +175,7 @@ class _Trial:
     """The one that trains; None where it is not certified by itself."""
     scratch: Path
 
-    def finding(self, each: Candidate, folder: str) -> Finding:
+    def finding(self, each: Candidate, folder: str) -> StrategyDifference:
         """Run one strategy, exactly and then as it trains; what keeps it from running is a finding too.
 
         One that can compute in nothing but the precision that trains runs once.
@@ -215,14 +215,16 @@ class _Trial:
         return certificate.compare_trained(self.base, part, self.precision)
 
 
-def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_steps: int, folder: Path) -> Finding:
+def _try(
+    loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_steps: int, folder: Path
+) -> StrategyDifference:
     """Run one strategy and hold it to the reference; what keeps it from running is a finding too.
 
     Raises:
         Stopped: A signal came.
     """
     strategy = each.config.strategy
-    finding = Finding(
+    finding = StrategyDifference(
         strategy=each.name,
         kind=strategy.kind,
         options=strategy_options(strategy),
@@ -353,7 +355,10 @@ def _show(record: Mapping[str, Any], path: Path) -> None:
     table.add_column("verdict")
     for each in record["strategies"]:
         table.add_row(
-            Text(plain(each["strategy"])), str(each["world_size"]), *certificate.cells(Finding(**each)), each["status"]
+            Text(plain(each["strategy"])),
+            str(each["world_size"]),
+            *certificate.cells(StrategyDifference(**each)),
+            each["status"],
         )
     print_result(table)
     for each in record["strategies"]:

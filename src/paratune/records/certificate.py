@@ -117,7 +117,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Finding:
+class StrategyDifference:
     """One strategy beside the reference; None where there is nothing to say."""
 
     strategy: str
@@ -156,7 +156,7 @@ COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "los
 """Headings of a table of findings; `cells` gives those from samples to trained."""
 
 
-def cells(finding: Finding) -> tuple[str, ...]:
+def cells(finding: StrategyDifference) -> tuple[str, ...]:
     """Return what was compared as texts; a difference that is not finite, null in a file, is "inf"."""
     trained = "-" if finding.trained is None else _shown(finding.trained)
     if finding.same_samples is None:
@@ -220,7 +220,7 @@ def read_part(folder: Path, world_size: int) -> Part:
 
 
 def compare(reference: Part, part: Part) -> dict[str, Any]:
-    """Return the fields of a `Finding` that follow from what a strategy did: status, reason, and all figures."""
+    """Return the fields of a `StrategyDifference` that follow from what a strategy did: status, reason, and all figures."""
     tolerance = TOLERANCES[part.precision]
     gradient = _number(part.gradients["largest"])
     loss = largest_difference(part.losses, reference.losses)
@@ -292,7 +292,7 @@ def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
     )
 
 
-def with_trained(finding: Finding, trained: Trained) -> Finding:
+def with_trained(finding: StrategyDifference, trained: Trained) -> StrategyDifference:
     """Return a finding with what the same strategy did in the precision that trains; the worse status counts."""
     statuses = (finding.status, trained.status)
     status: Status = "differs" if "differs" in statuses else "cannot run" if "cannot run" in statuses else "holds"
@@ -367,7 +367,7 @@ def weights_fingerprint(part: Part) -> str:
     return hashlib.sha256(json.dumps(sorted(part.weights.items())).encode()).hexdigest()
 
 
-def verdict(findings: Sequence[Finding | Trained]) -> str:
+def verdict(findings: Sequence[StrategyDifference | Trained]) -> str:
     """Return "holds" when every strategy does, "differs" when one does, else "incomplete": one could not run."""
     statuses = {finding.status for finding in findings}
     return "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds"

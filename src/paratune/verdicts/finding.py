@@ -12,7 +12,7 @@ Outcome = Literal["different", "equal", "cannot tell", "n/a"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class MeasureComparison:
     """A measure of a configuration beside that of the baseline."""
 
     measure: str
@@ -63,13 +63,13 @@ class Finding:
 class Measured:
     """A finding before it is known how many others it stands beside."""
 
-    finding: Finding
+    finding: MeasureComparison
     estimate: Estimate | None = None
     sign: int = 1
     """1 where more is better, -1 where less is."""
 
 
-def decide(measured: Sequence[Measured]) -> list[Finding]:
+def decide(measured: Sequence[Measured]) -> list[MeasureComparison]:
     """Return findings of one measure, of several configurations against one baseline, with their outcomes.
 
     "equal" goes before "different": a change that is there, and smaller than the margin, counts as none.
@@ -96,7 +96,7 @@ def decide(measured: Sequence[Measured]) -> list[Finding]:
     return findings
 
 
-def with_interval(finding: Finding, estimate: Estimate) -> Finding:
+def with_interval(finding: MeasureComparison, estimate: Estimate) -> MeasureComparison:
     """Return a finding with the change, its interval, and how these were found."""
     low, high = estimate.interval()
     as_change = math.expm1 if finding.is_ratio else float
@@ -113,14 +113,14 @@ def with_interval(finding: Finding, estimate: Estimate) -> Finding:
     )
 
 
-def _limits(finding: Finding) -> tuple[float, float]:
+def _limits(finding: MeasureComparison) -> tuple[float, float]:
     """Return the margin on the scale of the estimate; of a ratio both ways the same factor."""
     assert finding.margin is not None
     limit = math.log1p(finding.margin) if finding.is_ratio else finding.margin
     return -limit, limit
 
 
-def _decided(found: Finding, estimate: Estimate, sign: int, alpha: float) -> Finding:
+def _decided(found: MeasureComparison, estimate: Estimate, sign: int, alpha: float) -> MeasureComparison:
     assert found.p_equal is not None
     assert found.p_different is not None
     if found.p_equal <= ALPHA:

@@ -7,7 +7,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.verdicts.finding import Finding, Measured, decide
+from paratune.verdicts.finding import MeasureComparison, Measured, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
 from paratune.verdicts.rates import Rates, rates_of
@@ -25,8 +25,8 @@ class Verdict:
     baseline: str
     runs: tuple[str, ...]
     baseline_runs: tuple[str, ...]
-    speed: Finding
-    quality: tuple[Finding, ...]
+    speed: MeasureComparison
+    quality: tuple[MeasureComparison, ...]
     split: str | None
     """Whose scores are compared: test, or validation where a run has no test scores."""
     task: str
@@ -66,7 +66,7 @@ def judge(
     ]
     speeds = decide([pair.speed() for pair in pairs])
     metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
-    scores: dict[tuple[str, str], Finding] = {}
+    scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
         there = [pair for pair in pairs if metric in pair.metrics]
         found = decide([pair.quality(metric) for pair in there])
@@ -138,7 +138,9 @@ class _Pair:
         words = "; ".join(self.differs.refused)
         return Measured(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
 
-    def verdict(self, speed: Finding, scores: Mapping[tuple[str, str], Finding], num_compared: int) -> Verdict:
+    def verdict(
+        self, speed: MeasureComparison, scores: Mapping[tuple[str, str], MeasureComparison], num_compared: int
+    ) -> Verdict:
         verdict = Verdict(
             label=self.other.label,
             baseline=self.base.label,
@@ -161,9 +163,9 @@ class _Pair:
                 yield f"in no pair, because the other side has no run of that seed: {', '.join(names)}"
 
 
-def _bare(finding: Finding, reason: str) -> Finding:
+def _bare(finding: MeasureComparison, reason: str) -> MeasureComparison:
     """Return the figures of both sides without a change."""
-    return Finding(
+    return MeasureComparison(
         finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
         reason=reason,
     )  # fmt: skip

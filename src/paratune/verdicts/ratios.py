@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from paratune.base.text import plain
 from paratune.verdicts.estimate import paired, unpaired
-from paratune.verdicts.finding import Finding, Measured, with_interval
+from paratune.verdicts.finding import MeasureComparison, Measured, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
 from paratune.verdicts.rows import Run
 
 
-def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], float | None]) -> Finding:
+def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], float | None]) -> MeasureComparison:
     """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome.
 
     Args:
@@ -44,7 +44,7 @@ def ratio(
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         return Measured(
-            Finding(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
+            MeasureComparison(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
     pairs = matched(base.keys, other.keys)
@@ -52,7 +52,7 @@ def ratio(
         logs = [[side[place] for place in kept] for side, kept in zip(logs, pairs, strict=True)]
     a, b = mean(logs[0]), mean(logs[1])
     used = len(logs[0]), len(logs[1])
-    finding = Finding(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
+    finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
     one = why_one(*used, "run")
     if one is not None:
         return Measured(replace(finding, reason=one))

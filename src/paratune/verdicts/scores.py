@@ -8,7 +8,7 @@ import numpy as np
 from paratune.base.text import plain
 from paratune.config.metric_names import direction
 from paratune.verdicts.estimate import Estimate, paired, unpaired
-from paratune.verdicts.finding import Finding, Measured, with_interval
+from paratune.verdicts.finding import MeasureComparison, Measured, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
 from paratune.verdicts.jackknife import Scored
 from paratune.verdicts.margins import Margin
@@ -42,7 +42,7 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
     first, second = mean(scores[0]), mean(scores[1])
     counts = len(scores[0]), len(scores[1])
     limit = margin.of(first)
-    finding = Finding(metric, False, first, second, counts, change=second - first, margin=limit or None)
+    finding = MeasureComparison(metric, False, first, second, counts, change=second - first, margin=limit or None)
     if not limit:
         return Measured(replace(finding, reason="the margin is a share of the baseline's score, which is 0"))
     estimate, reason = _estimate(sides, scores, split, metric, is_paired=pairs is not None)

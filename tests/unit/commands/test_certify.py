@@ -13,7 +13,7 @@ from paratune.config.candidates import Candidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, LaunchError
-from paratune.records.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
+from paratune.records.certificate import TRAINED_TOLERANCES, Part, StrategyDifference, Trained
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_strategy_runs_as_it_trains_where_that_is_something_else(
     status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
 ):
     calls: list[str] = []
-    finding = Finding("ddp", "ddp", {}, 2, exact, status)
+    finding = StrategyDifference("ddp", "ddp", {}, 2, exact, status)
 
     def noted(self: Any, each: Any, folder: str) -> Trained:
         calls.append(folder)

@@ -11,8 +11,8 @@ from paratune.errors import CheckpointError
 from paratune.records import certificate
 from paratune.records.certificate import (
     TRAINED_TOLERANCES,
-    Finding,
     Part,
+    StrategyDifference,
     Trained,
     cells,
     compare,
@@ -136,7 +136,7 @@ def test_fp16_and_tf32_are_held_to_an_eighth_of_that():
 
 
 def test_the_worse_of_both_precisions_decides():
-    exact = Finding("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
+    exact = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
     holds, differs = Trained("bf16", "holds", gradient_difference=3e-3), Trained("bf16", "differs", "it is too long")
     cannot = Trained("bf16", "cannot run", "no")
     assert with_trained(exact, holds).status == "holds"
@@ -150,7 +150,7 @@ def test_the_worse_of_both_precisions_decides():
     assert cells(with_trained(exact, cannot))[-1] == cells(exact)[-1] == "-"
     # As a file gives it back.
     written = json.loads(json.dumps(with_trained(exact, holds).as_dict()))
-    assert cells(Finding(**written))[-1] == "3.0e-03"
+    assert cells(StrategyDifference(**written))[-1] == "3.0e-03"
     assert trained_words({}) == ""
 
 
@@ -197,7 +197,7 @@ def test_fingerprints_follow_what_they_are_of():
 
 
 def test_one_strategy_that_differs_decides():
-    holds = Finding("ddp", "ddp", {}, 2, "fp64", "holds")
+    holds = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds")
     differs, cannot = replace(holds, status="differs"), replace(holds, status="cannot run")
     assert verdict([holds, holds]) == "holds"
     assert verdict([holds, cannot]) == "incomplete"
