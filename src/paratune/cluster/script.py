@@ -78,7 +78,7 @@ exit "$code"
 
 
 @dataclass(frozen=True)
-class Run:
+class ArrayRun:
     """One run of a job: what an array has several of."""
 
     name: str
@@ -94,7 +94,7 @@ class BatchJob:
 
     name: str
     site: Site
-    runs: tuple[Run, ...]
+    runs: tuple[ArrayRun, ...]
     """One, or those of an array."""
     folder: Path
     """For the script, outputs and exit codes; absolute."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.cluster import jobs
-from paratune.cluster.script import BatchJob, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.shell import why_no_sbatch_path
 from paratune.cluster.site import Site, processes_per_node, read_site, with_size
 from paratune.cluster.slurm import check_job_id, known, queue, submit
@@ -124,7 +124,7 @@ def _run_jobs(
     loaded = load_config(path, overrides)
     folder = run_path(loaded.config).absolute()
     name = loaded.config.run.name or path.stem
-    job = _job(name, site, (Run(name, _slurm_folder(folder) / CONFIG),), folder)
+    job = _job(name, site, (ArrayRun(name, _slurm_folder(folder) / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
         raise ConfigError(f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0")
     size = global_batch_size(loaded.config, job.num_processes)
@@ -221,7 +221,7 @@ def _array_jobs(
                     matrix.name if len(by_size) == 1 else f"{matrix.name}-{count}",
                     _site_for(site, count, steps[0].cell.name),
                     tuple(
-                        Run(
+                        ArrayRun(
                             step.cell.name,
                             config_of(matrix.folder, step.cell.name).absolute(),
                             for_a_run(step.cell.environment),
@@ -270,7 +270,7 @@ def _site_for(site: Site, num_processes: int, name: str) -> Site:
     )
 
 
-def _job(name: str, site: Site, runs: tuple[Run, ...], folder: Path) -> BatchJob:
+def _job(name: str, site: Site, runs: tuple[ArrayRun, ...], folder: Path) -> BatchJob:
     for path in (folder, Path.cwd()):
         if reason := why_no_sbatch_path(str(path)):
             raise ConfigError(f"{reason}; change run.folder, or the working directory")

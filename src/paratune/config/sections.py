@@ -14,7 +14,7 @@ from paratune.config.task_sections import Task
 from paratune.config.tracker_sections import Trackers
 
 
-class Run(Section):
+class RunOptions(Section):
     """Where the record of the run goes, and its seed."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -276,7 +276,7 @@ class Measure(Section):
 class Config(Section):
     """A run: one file."""
 
-    run: Run = Field(default_factory=Run)
+    run: RunOptions = Field(default_factory=RunOptions)
     """Where the record goes, and the seed."""
     task: Task
     """What is learned."""

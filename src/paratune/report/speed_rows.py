@@ -7,7 +7,7 @@ from paratune.base.units import NOT_AVAILABLE, format_duration, format_share
 from paratune.records import ALL_PHASES
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, byte_unit, count_text, decimals, make_row, number_row, numbers, texts_of
-from paratune.verdicts import Run
+from paratune.verdicts import ComparedRun
 
 PHASE_NAMES = {
     "get_batch": "Get batch",
@@ -25,7 +25,7 @@ _BUBBLE = (
 )
 
 
-def step_parts_ms(run: Run) -> dict[str, float | None]:
+def step_parts_ms(run: ComparedRun) -> dict[str, float | None]:
     """Return the mean time of each phase in a measured step, in ms; the five sum to the mean step.
 
     Totals over totals: the phase's total (mean over ranks, warm-up left out) over the number of measured steps.
@@ -33,7 +33,7 @@ def step_parts_ms(run: Run) -> dict[str, float | None]:
     return {phase: step_part_ms(run, phase) for phase in ALL_PHASES}
 
 
-def step_part_ms(run: Run, phase: str) -> float | None:
+def step_part_ms(run: ComparedRun, phase: str) -> float | None:
     """Return the mean time of a phase in a measured step, in ms."""
     total, steps = (run.number(f"summary.{what}") for what in (f"phases.{phase}.total_s", _STEPS))
     return None if total is None or not steps else 1000 * total / steps

@@ -8,7 +8,7 @@ from paratune.verdicts.groups import Differs, Group
 from paratune.verdicts.judge import Verdict, judge
 from paratune.verdicts.margins import Margin, default_margin, read_margins
 from paratune.verdicts.ratios import change_of
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 
 __all__ = [
     "Differs",

@@ -12,7 +12,7 @@ from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
 from paratune.verdicts.rates import Rates, rates_of
 from paratune.verdicts.ratios import ratio
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 from paratune.verdicts.scores import difference
 from paratune.verdicts.words import sentence_of
 
@@ -74,13 +74,13 @@ def judge(
     return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
 
 
-def shared_split(runs: Sequence[Run]) -> str | None:
+def shared_split(runs: Sequence[ComparedRun]) -> str | None:
     """Return test, or validation where a run has no test scores; None where one has neither."""
     splits = ("test", "validation")
     return next((split for split in splits if all(run.get(("summary", "scores", split)) for run in runs)), None)
 
 
-def metrics_of(runs: Sequence[Run], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
+def metrics_of(runs: Sequence[ComparedRun], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return what is judged of quality: what stands for the task and what is wanted besides, where all runs have it."""
     if split is None or len({run.get("run.task.kind") for run in runs}) > 1:
         return ()

@@ -8,10 +8,12 @@ from paratune.base.text import plain
 from paratune.verdicts.estimate import paired, unpaired
 from paratune.verdicts.finding import MeasureComparison, Measured, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 
 
-def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], float | None]) -> MeasureComparison:
+def change_of(
+    base: Group, other: Group, measure: str, figure: Callable[[ComparedRun], float | None]
+) -> MeasureComparison:
     """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome.
 
     Args:

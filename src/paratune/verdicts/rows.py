@@ -15,7 +15,7 @@ from paratune.base.text import plain
 from paratune.records import predictions_file
 
 
-class Run(Protocol):
+class ComparedRun(Protocol):
     """What is looked at of a finished run; `paratune.report.read.RunRecord` has it."""
 
     @property
@@ -77,7 +77,7 @@ class Rows:
         return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
 
 
-def read_rows(run: Run, split: str) -> Rows:
+def read_rows(run: ComparedRun, split: str) -> Rows:
     """Read the prediction file of a split.
 
     Raises:

@@ -13,10 +13,10 @@ from paratune.verdicts.groups import Group, matched, mean, why_one
 from paratune.verdicts.jackknife import Scored
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
-from paratune.verdicts.rows import CannotTell, Rows, Run, read_rows
+from paratune.verdicts.rows import CannotTell, ComparedRun, Rows, read_rows
 from paratune.verdicts.scoring import score_again
 
-Seeds = Sequence[Sequence[Run]]
+Seeds = Sequence[Sequence[ComparedRun]]
 _NOT_BY_CHANCE = 3
 """Seeds without any change that show one to be none: on 50 rows two have none by chance 7% of the time, three 2%."""
 
@@ -94,7 +94,7 @@ def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Sc
     return found
 
 
-def _recorded(run: Run, split: str, metric: str) -> float:
+def _recorded(run: ComparedRun, split: str, metric: str) -> float:
     value = run.number(("summary", "scores", split, metric))
     assert value is not None
     return value

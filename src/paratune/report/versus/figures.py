@@ -6,10 +6,10 @@ from functools import partial
 
 from paratune.records import ALL_PHASES
 from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
-from paratune.verdicts import Group, MeasureComparison, Run, Verdict, change_of
+from paratune.verdicts import ComparedRun, Group, MeasureComparison, Verdict, change_of
 from paratune.verdicts.words import label_of
 
-Figure = Callable[[Run], float | None]
+Figure = Callable[[ComparedRun], float | None]
 
 
 @dataclass(frozen=True)
@@ -90,5 +90,5 @@ def _at(source: str) -> Figure:
     return lambda run: run.number(source)
 
 
-def _phase(phase: str, run: Run) -> float | None:
+def _phase(phase: str, run: ComparedRun) -> float | None:
     return step_parts_ms(run)[phase]
