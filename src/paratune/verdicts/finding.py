@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paratune.verdicts.estimate import ALPHA, Estimate, holm
-from paratune.verdicts.planning import Plan, plan
+from paratune.verdicts.planning import ComparisonPlan, plan
 
 Outcome = Literal["different", "equal", "cannot tell", "n/a"]
 
@@ -127,5 +127,5 @@ def _decided(found: MeasureComparison, estimate: Estimate, sign: int, alpha: flo
         return replace(found, outcome="equal")
     if found.p_different <= ALPHA:
         return replace(found, outcome="different", is_better=estimate.value * sign > 0)
-    needed: Plan = plan(estimate, _limits(found)[1], alpha)
+    needed: ComparisonPlan = plan(estimate, _limits(found)[1], alpha)
     return replace(found, outcome="cannot tell", num_runs_needed=needed.num_runs, num_samples_needed=needed.num_samples)
