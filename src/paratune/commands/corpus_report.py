@@ -4,7 +4,7 @@ from pathlib import Path
 
 from paratune.corpus.made import finished_stages
 from paratune.corpus.store.figures import corpus_figures
-from paratune.corpus.store.look import Wanted, draw_dropped, draw_kept
+from paratune.corpus.store.look import TextFilter, draw_dropped, draw_kept
 from paratune.report.corpus_page import Samples, corpus_html, corpus_markdown
 from paratune.sweep.run import write_text
 
@@ -32,7 +32,8 @@ def write_report(work: Path) -> None:
 def _kept(work: Path, has_sentences: bool) -> list[Samples]:
     units = ["documents", *(["sentences"] if has_sentences else [])]
     return [
-        Samples(f"Samples of the {unit}", draw_kept(work, Wanted(unit=unit), num=_KEPT, seed=SEED)) for unit in units
+        Samples(f"Samples of the {unit}", draw_kept(work, TextFilter(unit=unit), num=_KEPT, seed=SEED))
+        for unit in units
     ]
 
 

@@ -27,7 +27,7 @@ _USUAL_RANKS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlanArguments:
     """The options of the command, as they were typed."""
 
     devices: str | None = None
@@ -66,7 +66,9 @@ def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: st
     raise ConfigError(f"CONFIG is missing; for example: {example} (paratune plan --help shows all options)")
 
 
-def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:
+def plan_command(
+    path: Path, overrides: Sequence[str], wanted: PlanArguments, *, write: Path | None, as_json: bool
+) -> int:
     """Print the plan of a configuration; return the exit code, 1 where there is nothing to advise.
 
     Raises:
@@ -113,7 +115,7 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     return EXIT_FAILED if chosen is None else EXIT_OK
 
 
-def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
+def make_plan(loaded: LoadedConfig, wanted: PlanArguments) -> "Plan":
     """Return the plan."""
     from paratune.plan.advice import plan_advice, recommended
     from paratune.plan.enumerate import enumerate_options
@@ -144,7 +146,7 @@ def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
     )
 
 
-def _machine(wanted: Wanted, loaded: LoadedConfig) -> "Machine":
+def _machine(wanted: PlanArguments, loaded: LoadedConfig) -> "Machine":
     from dataclasses import replace
 
     from paratune.plan.machine import machine_of, this_machine
@@ -158,7 +160,7 @@ def _machine(wanted: Wanted, loaded: LoadedConfig) -> "Machine":
     return machine if wanted.price is None else replace(machine, price_per_hour=wanted.price)
 
 
-def _asked(wanted: Wanted, loaded: LoadedConfig, machine: "Machine") -> Any:
+def _asked(wanted: PlanArguments, loaded: LoadedConfig, machine: "Machine") -> Any:
     from paratune.config.candidates import names_of
     from paratune.plan.enumerate import ALL, USUAL, Asked, own_name
 
@@ -214,7 +216,7 @@ def _whole_numbers(option: str, text: str) -> list[int]:
     return numbers
 
 
-def _check_numbers(wanted: Wanted) -> None:
+def _check_numbers(wanted: PlanArguments) -> None:
     """Refuse what means nothing, all of it at once."""
     problems = [
         f"{name} {value}: at least 1 is needed"
@@ -250,7 +252,7 @@ def _model_config(model: Any) -> Any:
         return known
 
 
-def _job(loaded: LoadedConfig, wanted: Wanted) -> "PlannedJob":
+def _job(loaded: LoadedConfig, wanted: PlanArguments) -> "PlannedJob":
     """Return the job: what the model's configuration and the lengths of the training split say."""
     from paratune.plan.job import PlannedJob, find_packing
     from paratune.plan.lengths import assumed_lengths

@@ -13,7 +13,7 @@ from paratune.config.plain import yaml_lines
 from paratune.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from paratune.commands.plan import Wanted
+    from paratune.commands.plan import PlanArguments
     from paratune.config.targets import Target
     from paratune.plan.goal import Goal, GoalVerdict
     from paratune.plan.predict import Prediction
@@ -37,7 +37,7 @@ class Aimed:
         }
 
 
-def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | None]) -> "Goal | None":
+def check_goal(wanted: "PlanArguments", task_kind: str, price_of: Callable[[], float | None]) -> "Goal | None":
     """Return the goal, if there is one.
 
     Args:
