@@ -10,7 +10,7 @@ from paratune.base.units import format_number, format_share
 from paratune.commands.threads import respect_quota
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.tokenizer.compare import Figures, compare, load_vocabulary
+from paratune.tokenizer.compare import TokenizerFigures, compare, load_vocabulary
 from paratune.tokenizer.train import RECORD_FILE, Recipe, save_tokenizer, train_tokenizer
 
 
@@ -104,7 +104,7 @@ def _load(name: str) -> Any:
     return tokenizer
 
 
-def _table(found: Sequence[Figures]) -> Any:
+def _table(found: Sequence[TokenizerFigures]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -125,7 +125,7 @@ def _table(found: Sequence[Figures]) -> Any:
     return table
 
 
-def _caption(figures: Figures) -> str:
+def _caption(figures: TokenizerFigures) -> str:
     return f"{figures.num_texts} texts, {figures.num_words} words"
 
 

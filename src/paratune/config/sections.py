@@ -84,7 +84,7 @@ class MaxRows(Section):
     """Of the test set."""
 
 
-class Figures(Section):
+class FigureOptions(Section):
     """Pictures of the data, which `paratune data CONFIG --figures FOLDER` draws; no training looks at it."""
 
     by: Text | None = None
@@ -130,7 +130,7 @@ class Data(Section):
     """At which end a text that is too long is cut; that of the tokenizer when not given. Saved with the tokenizer."""
     hub_revision: Text | None = None
     """Commit, tag or branch of a data set on the hub."""
-    figures: Figures = Field(default_factory=Figures)
+    figures: FigureOptions = Field(default_factory=FigureOptions)
     """Pictures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes of each rank that make batches ahead of time, as in PyTorch's DataLoader; 0 makes them in the training

@@ -15,7 +15,7 @@ from paratune.plan.machine import Machine
 from paratune.plan.memory import Memory, peak
 from paratune.plan.profile import Profile, Shape
 from paratune.plan.setup import Setup
-from paratune.plan.time import Figures, StepTime, step_time, why_no_time
+from paratune.plan.time import StepTime, TimeInputs, step_time, why_no_time
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Predictor:
         setup = job.passes(option.setup, option.layout)
         shape = job.usual(option.setup, option.layout)
         profile = self._profile_of(shape, setup)
-        figures = Figures(
+        figures = TimeInputs(
             num_tokens=shape.num_tokens,
             num_workers=job.config.data.num_workers,
             hides_words=job.config.task.kind == "mlm",

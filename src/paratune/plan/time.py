@@ -43,7 +43,7 @@ BOUND_OF = {
 
 
 @dataclass(frozen=True)
-class Figures:
+class TimeInputs:
     """What of the job decides on time and is in neither profile nor setup."""
 
     num_tokens: float
@@ -74,7 +74,7 @@ class StepTime:
     arithmetic, ... They sum to the step too."""
 
 
-def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> StepTime | None:
+def step_time(profile: Profile, setup: Setup, machine: Machine, figures: TimeInputs) -> StepTime | None:
     """Predict an optimizer step.
 
     Args:
@@ -110,7 +110,7 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
     )
 
 
-def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> str | None:
+def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: TimeInputs) -> str | None:
     """Return why `step_time` knows nothing, None where it does."""
     constants = machine.constants_for(setup.ranks_per_node)
     if constants is None:
@@ -134,7 +134,7 @@ class _Case:
     rest: Weights
     setup: Setup
     machine: Machine
-    figures: Figures
+    figures: TimeInputs
 
 
 class _Asked(Mapping[str, Constant]):
@@ -236,7 +236,7 @@ def _ahead_s(forward: PassTime, backward: PassTime) -> float:
     return max(0.0, sum(each.device_s - each.host_s for each in (forward, backward) if each.is_queued))
 
 
-def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: float, idle_s: float) -> float:
+def _get_batch_s(setup: Setup, constants: Constants, figures: TimeInputs, rest_s: float, idle_s: float) -> float:
     """Return what a step waits for its batch: what workers, or a host that is ahead, do not hide."""
     making = setup.micro_batch_size * constants.value("loader", 0.0)
     if figures.hides_words:

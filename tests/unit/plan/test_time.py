@@ -29,7 +29,7 @@ from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
 from paratune.plan.setup import Setup
-from paratune.plan.time import TERMS, Figures, step_time, why_no_time
+from paratune.plan.time import TERMS, TimeInputs, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
 from paratune.plan.traffic import ddp_buckets
 from paratune.plan.work import exposed_s
@@ -83,10 +83,12 @@ def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = N
 
 
 SINGLE = setup(SingleOptions(kind="single"))
-JOB = Figures(num_tokens=512)
+JOB = TimeInputs(num_tokens=512)
 
 
-def terms(way: Setup, constants: Constants = ROUND, of: Profile | None = None, job: Figures = JOB) -> dict[str, float]:
+def terms(
+    way: Setup, constants: Constants = ROUND, of: Profile | None = None, job: TimeInputs = JOB
+) -> dict[str, float]:
     found = step_time(of or bert_base(), way, machine(constants), job)
     assert found is not None
     assert tuple(found.terms) == TERMS
@@ -370,11 +372,11 @@ def test_batches_are_waited_for_where_nothing_hides_them() -> None:
     assert terms(SINGLE, slow)["get_batch"] == pytest.approx(4 - computing)
     hiding = slow.replaced(figures(loader__hiding=0.01).by_name)
     # 512 tokens, 10 ms each, on top.
-    found = terms(SINGLE, hiding, job=Figures(512, hides_words=True))["get_batch"]
+    found = terms(SINGLE, hiding, job=TimeInputs(512, hides_words=True))["get_batch"]
     assert found == pytest.approx(4 + 5.12 - computing)
     rest = sum(alone.values())
-    assert terms(SINGLE, slow, job=Figures(512, num_workers=2))["get_batch"] == pytest.approx(2 - rest)
-    assert terms(SINGLE, slow, job=Figures(512, num_workers=64))["get_batch"] == 0
+    assert terms(SINGLE, slow, job=TimeInputs(512, num_workers=2))["get_batch"] == pytest.approx(2 - rest)
+    assert terms(SINGLE, slow, job=TimeInputs(512, num_workers=64))["get_batch"] == 0
 
 
 def test_the_interval_is_that_of_the_figures() -> None:
