@@ -92,7 +92,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Group:
+class CandidateGroup:
     """The candidates of which one is chosen."""
 
     values: Mapping[str, str]
@@ -119,7 +119,7 @@ class SweepReport:
     record: SweepRecord
     folder: Path
     outcomes: tuple[Outcome, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[CandidateGroup, ...]
     files: tuple[Path, ...] = ()
     systems: Systems | None = None
     """What the records of its runs say of speed, memory and machines; None where only scores were read."""
@@ -192,7 +192,7 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, float | None]:
     return {str(metric): number(value) for metric, value in scores.items()}
 
 
-def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, ...]:
+def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[CandidateGroup, ...]:
     """Return what is chosen among, for each combination of the axes in `select_per`."""
     per = record.select_per
     tried = [axis.label for axis in record.axes if not axis.is_seed and axis.label not in per]
@@ -220,10 +220,10 @@ def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, 
     return tuple(groups)
 
 
-def _group(values: Mapping[str, str], candidates: Sequence[Candidate]) -> Group:
+def _group(values: Mapping[str, str], candidates: Sequence[Candidate]) -> CandidateGroup:
     cell = candidates[0].outcomes[0].cell
     chosen, remarks = choose(candidates, cell.metric)
-    return Group(values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks))
+    return CandidateGroup(values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks))
 
 
 def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:

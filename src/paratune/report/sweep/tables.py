@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.report.score_rows import metric_name
-from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.sweep.outcomes import Candidate, CandidateGroup, Figure, Outcome, SweepReport
 from paratune.report.systems.configurations import label_of
 from paratune.report.tabular import Entry, Table, table_of_texts
 
@@ -45,7 +45,7 @@ def chosen(report: SweepReport) -> Table:
     return table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_about(report)))
 
 
-def _chosen_name(report: SweepReport, group: Group) -> Entry:
+def _chosen_name(report: SweepReport, group: CandidateGroup) -> Entry:
     """Return the values of the chosen candidate, on the axes that are chosen among."""
     if group.chosen is None:
         return Entry("none")
@@ -86,7 +86,7 @@ def _over_seeds(report: SweepReport) -> str:
     return f"Mean ± sample standard deviation over {found} of {len(seeds)} seeds ({', '.join(seeds)}): see n below."
 
 
-def candidates(report: SweepReport, group: Group, number: int) -> Table:
+def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table:
     """Return all candidates of a group, with the score of every run."""
     tried = list(group.candidates[0].values)
     test = group.split_shown() == "test"
@@ -116,7 +116,7 @@ def candidates(report: SweepReport, group: Group, number: int) -> Table:
     )
 
 
-def _remarks(group: Group) -> tuple[str, ...]:
+def _remarks(group: CandidateGroup) -> tuple[str, ...]:
     mark = ("* chosen",) if group.chosen is not None and len(group.candidates) > 1 else ()
     return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
 

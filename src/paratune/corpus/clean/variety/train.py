@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from paratune.corpus.clean.variety.features import NUM_BITS, features
 from paratune.corpus.clean.variety.model import Calibration, Model
-from paratune.corpus.clean.variety.texts import Group
+from paratune.corpus.clean.variety.texts import LineGroup
 
 C = 10.0
 """Inverse strength of the regularisation, as scikit-learn has it."""
@@ -23,7 +23,7 @@ NUM_BINS = 10
 LENGTHS = ("line", "document")
 
 Array = npt.NDArray[np.float64]
-Texts = Mapping[str, tuple[Sequence[Group], Sequence[Group]]]
+Texts = Mapping[str, tuple[Sequence[LineGroup], Sequence[LineGroup]]]
 """Of each source the groups in Brazilian, and those in European Portuguese."""
 
 
