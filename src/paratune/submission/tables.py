@@ -22,7 +22,7 @@ _MAX_DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Table:
+class SubmissionTable:
     """What one file of a submission has to be."""
 
     task: str
@@ -41,18 +41,18 @@ class Table:
         return {name: str(index) if self.takes_ids else name for index, name in enumerate(names)} or None
 
 
-TABLES: Final[dict[str, Table]] = {
-    "CoLA.tsv": Table("cola", 1063, takes_ids=True),
-    "SST-2.tsv": Table("sst2", 1821, takes_ids=True),
-    "MRPC.tsv": Table("mrpc", 1725, takes_ids=True),
-    "STS-B.tsv": Table("stsb", 1379),
-    "QQP.tsv": Table("qqp", 390965, takes_ids=True),
-    "MNLI-m.tsv": Table("mnli", 9796, ("test", "test_matched")),
-    "MNLI-mm.tsv": Table("mnli", 9847, ("test_mismatched",)),
-    "QNLI.tsv": Table("qnli", 5463),
-    "RTE.tsv": Table("rte", 3000),
-    "WNLI.tsv": Table("wnli", 146, takes_ids=True),
-    "AX.tsv": Table("mnli", 1104, ("ax", "diagnostic")),
+TABLES: Final[dict[str, SubmissionTable]] = {
+    "CoLA.tsv": SubmissionTable("cola", 1063, takes_ids=True),
+    "SST-2.tsv": SubmissionTable("sst2", 1821, takes_ids=True),
+    "MRPC.tsv": SubmissionTable("mrpc", 1725, takes_ids=True),
+    "STS-B.tsv": SubmissionTable("stsb", 1379),
+    "QQP.tsv": SubmissionTable("qqp", 390965, takes_ids=True),
+    "MNLI-m.tsv": SubmissionTable("mnli", 9796, ("test", "test_matched")),
+    "MNLI-mm.tsv": SubmissionTable("mnli", 9847, ("test_mismatched",)),
+    "QNLI.tsv": SubmissionTable("qnli", 5463),
+    "RTE.tsv": SubmissionTable("rte", 3000),
+    "WNLI.tsv": SubmissionTable("wnli", 146, takes_ids=True),
+    "AX.tsv": SubmissionTable("mnli", 1104, ("ax", "diagnostic")),
 }
 """By file name, in the order of the benchmark."""
 
