@@ -72,7 +72,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Spread:
+class StepSeconds:
     """A step of a rank, in seconds."""
 
     forward_s: float
@@ -93,11 +93,11 @@ class Spread:
         return math.fsum((*parts, self.communication_s, self.bubble_s, self.offload_s))
 
 
-def alone(work: Work) -> Spread:
+def alone(work: Work) -> StepSeconds:
     """Return the step of a rank that holds the whole model and meets no other."""
     accumulating = accumulated_s(work)
     steps = work.setup.grad_accum_steps
-    return Spread(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
+    return StepSeconds(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
 
 
 def accumulated_s(work: Work) -> float:

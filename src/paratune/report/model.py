@@ -11,7 +11,7 @@ from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.report.baseline import Against, against
 from paratune.report.certificates import Certificate, find_certificates
-from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
+from paratune.report.compare import Difference, Sameness, SeedSpread, compare, config_differences, seed_groups, spread
 from paratune.report.device_rows import unknown_reasons
 from paratune.report.efficiency_rows import why_unknown
 from paratune.report.read import Found, RunRecord, Unfinished
@@ -38,7 +38,7 @@ class SeedGroup:
     """Runs that are equal but for their seed, and the spread of their figures by row key."""
 
     runs: tuple[str, ...]
-    spreads: dict[str, Spread]
+    spreads: dict[str, SeedSpread]
 
 
 @dataclass(frozen=True)
