@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 Scores = dict[str, float | None]
 
 
-class Answer(Protocol):
+class AnswerKind(Protocol):
     """What follows from the kind of answer."""
 
     @property
@@ -164,7 +164,7 @@ class Number:
         return labels.astype(np.float64)
 
 
-def answer_of(task: SequenceTask) -> Answer:
+def answer_of(task: SequenceTask) -> AnswerKind:
     """Return what the kind of a task amounts to."""
     names = class_names(task)
     if isinstance(task, MultiLabelTask):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from paratune.config.sections import Columns
-from paratune.data.columns import Answer, Samples
+from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.questions import select_questions
 from paratune.errors import DataError
 
@@ -51,7 +51,7 @@ def gold(text: str, start: Any = None) -> dict[str, list[Any]]:
 
 def test_offsets_count_characters_whatever_their_bytes():
     samples = select(table([gold("Évora"), gold("1999"), {"text": [], "answer_start": []}]))
-    assert samples.answers == [(Answer("Évora", 15),), (Answer("1999", 29),), ()]
+    assert samples.answers == [(AnswerSpan("Évora", 15),), (AnswerSpan("1999", 29),), ()]
     assert samples.texts == ["Question 0?", "Question 1?", "Question 2?"]
     assert samples.text_pairs == [CONTEXT] * 3
     assert samples.ids == ["q0", "q1", "q2"]
@@ -67,14 +67,14 @@ def test_offsets_count_characters_whatever_their_bytes():
     ],
 )
 def test_answers_come_in_several_forms(value: Any):
-    assert select(table([value])).answers == [(Answer("João", 2), Answer("O João", 0))]
+    assert select(table([value])).answers == [(AnswerSpan("João", 2), AnswerSpan("O João", 0))]
 
 
 def test_a_text_has_its_place_in_another_column():
     data = table([None] * 4, answer=["João", "", None, "Évora"], start=["2", "", None, " 15 "])
-    assert select(data, PLACED).answers == [(Answer("João", 2),), (), (), (Answer("Évora", 15),)]
+    assert select(data, PLACED).answers == [(AnswerSpan("João", 2),), (), (), (AnswerSpan("Évora", 15),)]
     data = table([None], answer=[["João", "O"]], start=[[2, 0]])
-    assert select(data, PLACED).answers == [(Answer("João", 2), Answer("O", 0))]
+    assert select(data, PLACED).answers == [(AnswerSpan("João", 2), AnswerSpan("O", 0))]
 
 
 def test_an_id_that_is_absent_is_told_of():
@@ -88,15 +88,15 @@ def test_a_place_without_a_text_is_no_unanswerable_question():
     assert "2 with answers that are no texts with places, rows 1, 2 " in said(data, PLACED)
     assert "row 1: no text, and a place ('15')" in said(data, PLACED)
     samples = select(data, PLACED, "drop")
-    assert samples.answers == [(Answer("João", 2),), (), ()]
+    assert samples.answers == [(AnswerSpan("João", 2),), (), ()]
     assert samples.num_dropped == {"readable answers": 2}
 
 
 def test_an_unanswerable_question_may_lack_its_answers():
     data = table([None, gold("João")], is_impossible=[True, False])
-    assert select(data).answers == [(), (Answer("João", 2),)]
+    assert select(data).answers == [(), (AnswerSpan("João", 2),)]
     data = table([None, gold("João")], is_impossible=["True", "false"])
-    assert select(data).answers == [(), (Answer("João", 2),)]
+    assert select(data).answers == [(), (AnswerSpan("João", 2),)]
 
 
 @pytest.mark.parametrize(

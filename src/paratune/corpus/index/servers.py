@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from paratune.corpus.index.cdx import read_lines, row_of
 from paratune.corpus.index.settings import CdxServer, Server, TextSearchServer, Windowed, after, first_moment
 from paratune.corpus.rows import Found, Lost, Row
-from paratune.corpus.web.client import Answer, Client, TooLarge
+from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge
 from paratune.corpus.web.limits import client_of
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError
@@ -140,7 +140,7 @@ def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[Found]:
         yield from read_lines(cast(BinaryIO, file), query.name)
 
 
-def _check(query: Query, answer: Answer) -> None:
+def _check(query: Query, answer: ArchiveResponse) -> None:
     kind, status = answer.headers.get_content_type(), answer.status
     if 300 <= status < 400:
         where = answer.headers.get("Location")
