@@ -15,7 +15,7 @@ from paratune.config.sources import local_path, split_of
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.data.sources import sources_of
 from paratune.doctor.checkup import describe_machine, judge, judge_setup, looking, tell
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.probe import gather, start_of
 from paratune.doctor.setup import Probes, Setup, Start
 from paratune.errors import ConfigError
@@ -59,7 +59,7 @@ def examine_run(
     path: Path,
     loaded: LoadedConfig | None,
     problems: Sequence[Problem],
-    machine: Machine,
+    machine: MachineFacts,
     *,
     num_processes: int | None = None,
     probes: Probes | None = None,

@@ -11,7 +11,7 @@ from typing import Any
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 from paratune.hardware.devices import DEVICES
 
 
@@ -203,7 +203,7 @@ class Probes:
 class Setup:
     """A run that is about to be queued."""
 
-    machine: Machine
+    machine: MachineFacts
     path: Path
     problems: tuple[Problem, ...] = ()
     loaded: LoadedConfig | None = None

@@ -36,7 +36,7 @@ _ASK_S = 120.0
 
 
 @dataclass(frozen=True)
-class Machine:
+class AvailableMachine:
     """What this machine can run."""
 
     capabilities: tuple[tuple[int, int], ...] | None
@@ -44,11 +44,11 @@ class Machine:
 
 
 @functools.cache
-def this_machine() -> Machine:
+def this_machine() -> AvailableMachine:
     """Ask PyTorch, in a process of its own, for the GPUs: it would hold memory of one here while runs are measured."""
     if sys.platform == "linux" and not any(Path("/dev").glob("nvidia[0-9]*")):
         if not any(Path("/dev", name).exists() for name in ("kfd", "dxg")):
-            return Machine(())
+            return AvailableMachine(())
     try:
         asked = subprocess.run(
             [sys.executable, "-P", "-c", _ASK],
@@ -58,9 +58,9 @@ def this_machine() -> Machine:
             check=True,
         )
         found = json.loads(asked.stdout.splitlines()[-1])
-        return Machine(tuple((int(major), int(minor)) for major, minor in found))
+        return AvailableMachine(tuple((int(major), int(minor)) for major, minor in found))
     except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError):
-        return Machine(None)
+        return AvailableMachine(None)
 
 
 def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -> str | None:
@@ -113,7 +113,7 @@ def model_folder(name: str) -> Path | None:
 
 
 def why_not_here(
-    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: Machine | None = None
+    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: AvailableMachine | None = None
 ) -> str | None:
     """Return why a run is not possible on this machine: GPUs, arithmetic, packages. None when it is.
 
@@ -127,7 +127,7 @@ def why_not_here(
 
 
 def _reasons(
-    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: Machine | None
+    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: AvailableMachine | None
 ) -> Iterator[str]:
     traits = _traits(config)
     package = traits.package if traits is not None else None
