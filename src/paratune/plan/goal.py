@@ -14,7 +14,7 @@ from paratune.base.units import GIB, KIB, MIB, format_bytes, format_duration
 from paratune.config.targets import Target, parse_target
 from paratune.errors import ConfigError
 from paratune.plan.advice import span_text
-from paratune.plan.predict import Prediction, Span
+from paratune.plan.predict import FigureRange, Prediction
 
 _FORM = '--goal "f1>=0.88 within 2h under 24GB"'
 _PARTS = re.compile(r"\b(within|under|for)\b")
@@ -116,7 +116,7 @@ def _judged(goal: Goal, each: Prediction, steps_until: Mapping[int, Sequence[int
 _ORDER: Mapping[State, int] = {"meets it": 0, "may meet it": 1, "does not": 2}
 
 
-def _within(what: str, limit: float, found: Span) -> tuple[State, str]:
+def _within(what: str, limit: float, found: FigureRange) -> tuple[State, str]:
     text = span_text(found) if what == "time" else f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
     said = format_duration(limit) if what == "time" else f"a price of {limit:g}"
     if found.low > limit:
@@ -126,12 +126,12 @@ def _within(what: str, limit: float, found: Span) -> tuple[State, str]:
     return "meets it", text
 
 
-def needed(each: Prediction, steps_until: Mapping[int, Sequence[int]]) -> Span | None:
+def needed(each: Prediction, steps_until: Mapping[int, Sequence[int]]) -> FigureRange | None:
     """Return the seconds until the targets are met, as measured runs with the same global batch met them; else of the
     whole run."""
     steps = steps_until.get(each.setup.global_batch_size)
     if steps and each.step is not None:
-        return Span(each.step.value * _mean(steps), each.step.low * min(steps), each.step.high * max(steps))
+        return FigureRange(each.step.value * _mean(steps), each.step.low * min(steps), each.step.high * max(steps))
     return each.run
 
 

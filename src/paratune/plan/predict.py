@@ -19,17 +19,17 @@ from paratune.plan.time import StepTime, TimeInputs, step_time, why_no_time
 
 
 @dataclass(frozen=True)
-class Span:
+class FigureRange:
     """A figure, and the bounds between which it should lie."""
 
     value: float
     low: float
     high: float
 
-    def times(self, factor: float) -> "Span":
-        return Span(self.value * factor, self.low * factor, self.high * factor)
+    def times(self, factor: float) -> "FigureRange":
+        return FigureRange(self.value * factor, self.low * factor, self.high * factor)
 
-    def overlaps(self, other: "Span") -> bool:
+    def overlaps(self, other: "FigureRange") -> bool:
         """Say whether either may be the smaller one."""
         return self.low <= other.high and other.low <= self.high
 
@@ -78,22 +78,22 @@ class Prediction:
         return self.label if size in self.option.apart else f"{self.label}, {size}"
 
     @property
-    def step(self) -> Span | None:
+    def step(self) -> FigureRange | None:
         """Seconds of an optimizer step."""
-        return None if self.time is None else Span(self.time.total_s, self.time.low_s, self.time.high_s)
+        return None if self.time is None else FigureRange(self.time.total_s, self.time.low_s, self.time.high_s)
 
     @property
-    def epoch(self) -> Span | None:
+    def epoch(self) -> FigureRange | None:
         """Seconds of all steps of an epoch."""
         return None if self.step is None or self.steps_per_epoch is None else self.step.times(self.steps_per_epoch)
 
     @property
-    def run(self) -> Span | None:
+    def run(self) -> FigureRange | None:
         """Seconds of all steps of the run; start-up, evaluations and checkpoints come on top."""
         return None if self.step is None or self.num_steps is None else self.step.times(self.num_steps)
 
     @property
-    def per_sample(self) -> Span | None:
+    def per_sample(self) -> FigureRange | None:
         """Seconds of the whole machine for a sample: what ways with other global batches are compared by."""
         return None if self.step is None else self.step.times(1 / self.setup.global_batch_size)
 
@@ -104,7 +104,7 @@ class Prediction:
         return None if span is None else self.machine.energy_j(self.setup.num_ranks, span.high)
 
     @property
-    def price(self) -> Span | None:
+    def price(self) -> FigureRange | None:
         """Of the run, in the currency of the price of a device-hour."""
         span, rate = self.run or self.epoch, self.machine.price_per_hour
         return None if span is None or rate is None else span.times(rate * self.setup.num_ranks / 3600)

@@ -7,7 +7,7 @@ from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.traits import Traits
 from paratune.plan.engines import COMMUNICATION, GRADIENTS, View
 from paratune.plan.timeline import Delta
-from paratune.stages.cut import Span
+from paratune.stages.cut import BlockSpan
 
 BUCKET_BYTES = 25 * MIB
 """Of the messages in which gradients travel between replicas, as `strategies.pipeline.strategy` has them."""
@@ -71,7 +71,7 @@ def stage_terms(view: View, place: int) -> tuple[dict[str, int], dict[str, int]]
     return passes, {COMMUNICATION: received + sent, GRADIENTS: view.states.gradients}
 
 
-def _saved(view: View, span: Span) -> int:
+def _saved(view: View, span: BlockSpan) -> int:
     """Return the activations of a stage for one micro-batch, what it hands on included."""
     profile = view.profile
     inside = sum(profile.saved_by_block[span.begin : span.end])
@@ -80,7 +80,7 @@ def _saved(view: View, span: Span) -> int:
     return inside + first + (after if span.end == profile.num_blocks else profile.hidden_bytes)
 
 
-def _running(view: View, span: Span, *, keeps: bool) -> int:
+def _running(view: View, span: BlockSpan, *, keeps: bool) -> int:
     """Return the most that one micro-batch takes in a stage, in its forward or backward pass.
 
     The course of the whole model's passes within the stage's blocks, less what the blocks before have kept.

@@ -20,7 +20,7 @@ from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.memory import Memory
-from paratune.plan.predict import Prediction, Predictor, Span, start_command
+from paratune.plan.predict import FigureRange, Prediction, Predictor, start_command
 from paratune.plan.profiles import Profiles
 from paratune.plan.setup import Setup
 from paratune.plan.table import Plan, _in_lines, impossible_lines
@@ -236,13 +236,13 @@ def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
 @pytest.mark.parametrize(
     ("span", "text"),
     [
-        (Span(0.012, 0.009, 0.0175), "12 ms (9 to 17.5)"),
-        (Span(0.8, 0.5, 1.25), "800 ms (500 ms to 1.25 s)"),
-        (Span(65, 40, 130), "1 min 05 s (40.0 s to 2 min 10 s)"),
+        (FigureRange(0.012, 0.009, 0.0175), "12 ms (9 to 17.5)"),
+        (FigureRange(0.8, 0.5, 1.25), "800 ms (500 ms to 1.25 s)"),
+        (FigureRange(65, 40, 130), "1 min 05 s (40.0 s to 2 min 10 s)"),
         (None, "n/a"),
     ],
 )
-def test_intervals_are_written_with_one_unit_where_they_have_one(span: Span | None, text: str) -> None:
+def test_intervals_are_written_with_one_unit_where_they_have_one(span: FigureRange | None, text: str) -> None:
     assert span_text(span) == text
 
 

@@ -25,7 +25,7 @@ from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.stages.balance import as_told, balanced
-from paratune.stages.cut import CutModel, Span, probe_batch
+from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
@@ -77,7 +77,7 @@ class PipelineStrategy:
         self._cut: CutModel
         self._model: Any
         self._optimizer: Optimizer
-        self._spans: list[Span]
+        self._spans: list[BlockSpan]
         self._used: list[set[str]]
         self._needed: list[set[str]]
         self._owners: dict[str, int]
@@ -234,12 +234,12 @@ class PipelineStrategy:
             self._model.to(self._device)
             hidden = None
             for number in range(self._cut.num_blocks):
-                costs[number], hidden = self._timed(Span(number, number + 1), hidden)
+                costs[number], hidden = self._timed(BlockSpan(number, number + 1), hidden)
             self._model.to("cpu")
             self._model.zero_grad(set_to_none=True)
         return reduce_over_ranks(costs, "max").tolist()
 
-    def _timed(self, span: Span, received: Tensor | None) -> tuple[float, Tensor]:
+    def _timed(self, span: BlockSpan, received: Tensor | None) -> tuple[float, Tensor]:
         batch, seconds = probe_batch(self._device), []
         for _ in range(4):
             entered = None if received is None else received.detach().requires_grad_(True)
