@@ -220,7 +220,7 @@ def read_part(folder: Path, world_size: int) -> Part:
 
 
 def compare(reference: Part, part: Part) -> dict[str, Any]:
-    """Return the fields of a `StrategyDifference` that follow from what a strategy did: status, reason, and all figures."""
+    """Return the fields of a `StrategyDifference` that follow from what a strategy did: status, reason, all figures."""
     tolerance = TOLERANCES[part.precision]
     gradient = _number(part.gradients["largest"])
     loss = largest_difference(part.losses, reference.losses)

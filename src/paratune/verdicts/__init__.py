@@ -11,11 +11,11 @@ from paratune.verdicts.ratios import change_of
 from paratune.verdicts.rows import ComparedRun
 
 __all__ = [
+    "ComparedRun",
     "Differs",
-    "Finding",
     "Group",
     "Margin",
-    "Run",
+    "MeasureComparison",
     "Verdict",
     "change_of",
     "default_margin",
