@@ -85,7 +85,7 @@ class UnreadableError(CheckpointError):
     """A file is there and cannot be read just now: it may be whole."""
 
 
-class Reader:
+class CheckpointReader:
     """A whole checkpoint, open for reading; tensors are read when asked for."""
 
     def __init__(self, folder: Path) -> None:
