@@ -13,7 +13,7 @@ from typing import Any
 from paratune import records
 from paratune.base.text import plain
 from paratune.config.batch_size import resolve_batch
-from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
+from paratune.config.candidates import StrategyCandidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import Config, run_path
@@ -94,7 +94,11 @@ def _own_folder(folder: Path) -> Iterator[Path]:
 
 
 def _try_all(
-    loaded: LoadedConfig, reference: Candidate, candidates: Sequence[Candidate], num_steps: int, scratch: Path
+    loaded: LoadedConfig,
+    reference: StrategyCandidate,
+    candidates: Sequence[StrategyCandidate],
+    num_steps: int,
+    scratch: Path,
 ) -> dict[str, Any]:
     """Run the reference and all strategies, and return the record.
 
@@ -175,7 +179,7 @@ class _Trial:
     """The one that trains; None where it is not certified by itself."""
     scratch: Path
 
-    def finding(self, each: Candidate, folder: str) -> StrategyDifference:
+    def finding(self, each: StrategyCandidate, folder: str) -> StrategyDifference:
         """Run one strategy, exactly and then as it trains; what keeps it from running is a finding too.
 
         One that can compute in nothing but the precision that trains runs once.
@@ -188,7 +192,7 @@ class _Trial:
             return finding
         return certificate.with_trained(finding, self.trained(each, f"{folder}-trained"))
 
-    def trained(self, each: Candidate, folder: str, *, refuses: bool = False) -> Trained:
+    def trained(self, each: StrategyCandidate, folder: str, *, refuses: bool = False) -> Trained:
         """Run one strategy in the precision that trains.
 
         Args:
@@ -216,7 +220,7 @@ class _Trial:
 
 
 def _try(
-    loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_steps: int, folder: Path
+    loaded: LoadedConfig, each: StrategyCandidate, base: certificate.Part, num_steps: int, folder: Path
 ) -> StrategyDifference:
     """Run one strategy and hold it to the reference; what keeps it from running is a finding too.
 
@@ -269,7 +273,7 @@ def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
 
 def _run(
     loaded: LoadedConfig,
-    each: Candidate,
+    each: StrategyCandidate,
     num_steps: int,
     folder: Path,
     reference: Path | None,

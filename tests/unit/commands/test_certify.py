@@ -9,7 +9,7 @@ import pytest
 
 from paratune.commands import certify
 from paratune.commands.certify import _show, _trained_precision, certify_command
-from paratune.config.candidates import Candidate
+from paratune.config.candidates import StrategyCandidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, LaunchError
@@ -166,7 +166,7 @@ def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
         }
     )
     values = config.model_dump(mode="json", by_alias=True)
-    single = Candidate("single", config, values, 1)
+    single = StrategyCandidate("single", config, values, 1)
     record = certify._try_all(LoadedConfig(config, {}, values, Path("c.yaml")), single, [single], 3, tmp_path)
     if refused:
         assert any("fp16 is for GPUs" in note for note in record["notes"])

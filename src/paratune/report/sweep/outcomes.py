@@ -78,7 +78,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateRuns:
     """The runs of a combination of values, one a seed."""
 
     values: Mapping[str, str]
@@ -101,8 +101,8 @@ class CandidateGroup:
     metric: str
     metrics: tuple[str, ...]
     """What is shown of the chosen one."""
-    candidates: tuple[Candidate, ...]
-    chosen: Candidate | None
+    candidates: tuple[CandidateRuns, ...]
+    chosen: CandidateRuns | None
     remarks: tuple[str, ...]
     """What a reader has to know of the choice."""
 
@@ -212,7 +212,7 @@ def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Candida
             _group(
                 dict(zip(per, names, strict=True)),
                 [
-                    Candidate(dict(zip(tried, values, strict=True)), tuple(runs), num_seeds - len(runs))
+                    CandidateRuns(dict(zip(tried, values, strict=True)), tuple(runs), num_seeds - len(runs))
                     for values, runs in candidates.items()
                 ],
             )
@@ -220,13 +220,13 @@ def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Candida
     return tuple(groups)
 
 
-def _group(values: Mapping[str, str], candidates: Sequence[Candidate]) -> CandidateGroup:
+def _group(values: Mapping[str, str], candidates: Sequence[CandidateRuns]) -> CandidateGroup:
     cell = candidates[0].outcomes[0].cell
     chosen, remarks = choose(candidates, cell.metric)
     return CandidateGroup(values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks))
 
 
-def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:
+def choose(candidates: Sequence[CandidateRuns], metric: str) -> tuple[CandidateRuns | None, list[str]]:
     """Return the best candidate by the mean of a metric on validation, and what a reader has to know of that.
 
     Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
@@ -260,7 +260,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     return tied[0], remarks
 
 
-def _missing(candidates: Sequence[Candidate]) -> list[str]:
+def _missing(candidates: Sequence[CandidateRuns]) -> list[str]:
     missing = [outcome for candidate in candidates for outcome in candidate.outcomes if not outcome.is_finished]
     total = sum(len(candidate.outcomes) for candidate in candidates)
     return (

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.report.score_rows import metric_name
-from paratune.report.sweep.outcomes import Candidate, CandidateGroup, Figure, Outcome, SweepReport
+from paratune.report.sweep.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.report.systems.configurations import label_of
 from paratune.report.tabular import Entry, Table, table_of_texts
 
@@ -121,7 +121,7 @@ def _remarks(group: CandidateGroup) -> tuple[str, ...]:
     return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
 
 
-def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) -> str | Entry:
+def _of_seed(report: SweepReport, candidate: CandidateRuns, seed: str, metric: str) -> str | Entry:
     """Return the score of the run with a seed: how far it came where it has none, nothing where it is excluded."""
     label = next(axis.label for axis in report.record.axes if axis.is_seed)
     for outcome in candidate.outcomes:
@@ -130,7 +130,7 @@ def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) 
     return ""
 
 
-def _mean(candidate: Candidate | None, split: str, metric: str) -> Entry:
+def _mean(candidate: CandidateRuns | None, split: str, metric: str) -> Entry:
     """Return the cell of a mean over the runs of a candidate."""
     if candidate is None:
         return Entry(NOT_AVAILABLE)
