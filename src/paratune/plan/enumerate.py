@@ -57,7 +57,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Option:
+class JobOption:
     """A way of running the job that is possible as far as sizes go; whether it fits is not known yet."""
 
     name: str
@@ -86,7 +86,7 @@ class Impossible:
 
 def enumerate_options(
     job: PlannedJob, loaded: LoadedConfig, machine: Machine, asked: Asked, outside_traits: Callable[[str], Traits]
-) -> tuple[list[Option], list[Impossible]]:
+) -> tuple[list[JobOption], list[Impossible]]:
     """Return all ways that were asked for, and those among them that are none.
 
     Args:
@@ -99,7 +99,7 @@ def enumerate_options(
     Raises:
         ConfigError: A strategy is called by a name, or has an option, that does not exist.
     """
-    options: list[Option] = []
+    options: list[JobOption] = []
     impossible: list[Impossible] = []
     for each in _variants(loaded, asked, outside_traits):
         if isinstance(each, Impossible):
@@ -173,7 +173,7 @@ def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
     return num_ranks == 1 and variant.traits.states_on == "device"
 
 
-def _option(job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option:
+def _option(job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> JobOption:
     """Return the way with so many ranks.
 
     Raises:
@@ -204,7 +204,7 @@ def _option(job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int
         optimizer=config.train.optimizer,
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
-    return Option(variant.name, config, setup, sizes, layout, is_open, variant.apart)
+    return JobOption(variant.name, config, setup, sizes, layout, is_open, variant.apart)
 
 
 def _precision(config: Config) -> Precision:
@@ -215,7 +215,7 @@ def _precision(config: Config) -> Precision:
     return policy.with_weights(strategy_options(config.strategy).get("param_dtype", "fp32"))
 
 
-def resized(option: Option, micro_batch_size: int) -> Option:
+def resized(option: JobOption, micro_batch_size: int) -> JobOption:
     """Return the same step in micro-batches of at most so many samples."""
     sizes = option.sizes.at_most(micro_batch_size)
     setup = replace(option.setup, micro_batch_size=sizes.micro_batch_size, grad_accum_steps=sizes.grad_accum_steps)

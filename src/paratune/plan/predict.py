@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.units import format_bytes
-from paratune.plan.enumerate import Option, resized
+from paratune.plan.enumerate import JobOption, resized
 from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
 from paratune.plan.memory import Memory, peak
@@ -42,7 +42,7 @@ class FigureRange:
 class Prediction:
     """What is said of one option."""
 
-    option: Option
+    option: JobOption
     """With the micro-batch that it was predicted for."""
     memory: Memory
     """Of the fullest rank."""
@@ -167,7 +167,7 @@ class Predictor:
         self._profile_of = profile_of
         self._searches = searches
 
-    def predict(self, option: Option) -> Prediction:
+    def predict(self, option: JobOption) -> Prediction:
         """Predict an option; one whose micro-batch is open, with the largest that fits, or with 1 where none does.
 
         Raises:
@@ -206,23 +206,23 @@ class Predictor:
         memory = self._machine.memory_bytes
         return memory if memory is None or self._machine.is_cuda else memory // setup.ranks_per_node
 
-    def _memory(self, option: Option) -> Memory:
+    def _memory(self, option: JobOption) -> Memory:
         setup = self._job.passes(option.setup, option.layout)
         profile = self._profile_of(self._job.largest(option.setup, option.layout), setup)
         return peak(profile, setup, self._machine.is_cuda)
 
-    def _approximations(self, option: Option) -> list[str]:
+    def _approximations(self, option: JobOption) -> list[str]:
         setup = self._job.passes(option.setup, option.layout)
         why = self._profile_of(self._job.largest(option.setup, option.layout), setup).why_approximate
         return [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
 
-    def _sizes(self, option: Option) -> list[int]:
+    def _sizes(self, option: JobOption) -> list[int]:
         """Return the micro-batches that keep the step, ascending, and leave a pipeline enough of them."""
         least = option.setup.traits.num_micro_batches
         share = option.sizes.share
         return [size for size in option.sizes.possible() if share // size >= min(least, share)]
 
-    def _largest(self, option: Option) -> int | None:
+    def _largest(self, option: JobOption) -> int | None:
         """Return the largest micro-batch that fits, None where none does: memory grows with it."""
         limit = self._limit(option.setup)
         if limit is None:
@@ -235,7 +235,7 @@ class Predictor:
             low, high = (middle, high) if fits else (low, middle)
         return sizes[low] if low >= 0 else None
 
-    def _time(self, option: Option) -> tuple[StepTime | None, str | None]:
+    def _time(self, option: JobOption) -> tuple[StepTime | None, str | None]:
         job = self._job
         setup = job.passes(option.setup, option.layout)
         shape = job.usual(option.setup, option.layout)

@@ -11,7 +11,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
 from paratune.plan.constants import Constants
-from paratune.plan.enumerate import Option
+from paratune.plan.enumerate import JobOption
 from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, this_machine
@@ -80,7 +80,7 @@ def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machi
         optimizer=config.train.optimizer,
     )
     name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in _given(config.strategy).items())])
-    option = Option(name, config, setup, sizes, layout, is_open=False)
+    option = JobOption(name, config, setup, sizes, layout, is_open=False)
     return Predictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
 
 
