@@ -8,7 +8,7 @@ from paratune.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where a value was written: a line of a file, or the command line (`line` is None)."""
 
     file: str
@@ -19,7 +19,7 @@ class Place:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-SET = Place("--set")
+SET = SourceLocation("--set")
 """The place of values given on the command line."""
 
 
@@ -31,7 +31,7 @@ class Problem:
     """What was found, what is allowed, what to do; names its keys in full."""
     keys: tuple[str, ...] = ()
     """Dotted keys that it is about; the first is the one whose line is shown."""
-    place: Place | None = None
+    place: SourceLocation | None = None
     """Where to look; looked up by key when None."""
     is_impossible: bool = False
     """Whether each setting is right by itself, and only together they cannot be: a matrix leaves such runs out."""
@@ -57,7 +57,7 @@ def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigEr
     return ConfigError("\n".join([f"{path}: {len(ordered)} {noun}", *lines]))
 
 
-def _prefix(place: Place | None, main_file: str) -> str:
+def _prefix(place: SourceLocation | None, main_file: str) -> str:
     if place is None:
         return ""
     if place.line is None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from paratune.config.layers import read_text
 from paratune.config.options import options_of
-from paratune.config.problems import Place, Problem, failure
+from paratune.config.problems import Problem, SourceLocation, failure
 from paratune.config.section import Positive, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
@@ -115,10 +115,10 @@ def _check(corpus: Corpus, clean: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
+def _placed(problem: Problem, places: dict[str, SourceLocation], file: str) -> Problem:
     if problem.place is not None or not problem.keys:
         return problem
     key = problem.keys[0]
     while key and key not in places:
         key = re.sub(r"(\[[0-9]+\]|\.?[^.\[\]]+)$", "", key)
-    return Problem(problem.message, problem.keys, places.get(key, Place(file, 1)))
+    return Problem(problem.message, problem.keys, places.get(key, SourceLocation(file, 1)))

@@ -13,7 +13,7 @@ from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.plain import one_line
-from paratune.config.problems import Place, Problem, overlap
+from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sources import local_path, split_of
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError
@@ -143,7 +143,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
         return replace(cell, problems=(Problem(message, ("run",), layer.place("run")),))
-    place = Place(matrix.source.name)
+    place = SourceLocation(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
     for key, text in (("run.folder", runs), ("run.name", cell.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))

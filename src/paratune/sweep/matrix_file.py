@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
-from paratune.config.problems import Place, Problem
+from paratune.config.problems import Problem, SourceLocation
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_tree
 
@@ -30,7 +30,7 @@ class MatrixFile:
         """Note what is wrong with a key."""
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        self.problems.append(Problem(message, place=self.places.get(key, Place(self.label, 1))))
+        self.problems.append(Problem(message, place=self.places.get(key, SourceLocation(self.label, 1))))
 
     def text(self, found: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default where there is none or it is something else."""
