@@ -19,7 +19,7 @@ from paratune.config.targets import Target
 from paratune.errors import CheckpointError
 from paratune.records.sweep import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.report.read import read_whole
-from paratune.report.section import Section
+from paratune.report.section import ReportSection
 from paratune.report.systems.model import Systems
 from paratune.verdicts import Verdict
 
@@ -129,7 +129,7 @@ class SweepReport:
     """What is to be said of those without a verdict."""
     targets: tuple[Target, ...] = ()
     """Scores; when configurations reached them is shown."""
-    sections: tuple[Section, ...] = ()
+    sections: tuple[ReportSection, ...] = ()
     """What it shows; empty where it was not made for any format yet."""
 
     @property
