@@ -57,7 +57,7 @@ def text_columns(columns: Columns) -> list[str]:
     return named_columns(columns.text) + named_columns(columns.text_pair)
 
 
-class Split(Section):
+class SplitOptions(Section):
     """Parts that are cut from the training file because they have no file of their own."""
 
     validation: Part | None = None
@@ -116,7 +116,7 @@ class Data(Section):
     A label column in them is not looked at."""
     columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
-    split: Split | None = None
+    split: SplitOptions | None = None
     """Parts to cut from `train`."""
     max_rows: MaxRows = Field(default_factory=MaxRows)
     """Take a part of the rows, for a try."""
