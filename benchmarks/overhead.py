@@ -33,7 +33,7 @@ from peers.plain_loop import PlainLoop
 from transformers import BertConfig, BertForSequenceClassification
 
 from paratune.batch import Batch
-from paratune.config.sections import Model, Train
+from paratune.config.sections import ModelOptions, Train
 from paratune.engine.loop import Loop, Progress, run
 from paratune.engine.memory import peak_memory_of
 from paratune.engine.noise import NoiseMeter
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _demo_model() -> TaskModel:
-    section = Model(name="demo:minilm", overrides=DROPOUT_OFF)
+    section = ModelOptions(name="demo:minilm", overrides=DROPOUT_OFF)
     head = Head("AutoModelForSequenceClassification", num_outputs=2, names=("a", "b"))
     return load_model(section, "classification", head, load_tokenizer(section), POLICIES["fp32"], seed=1)
 

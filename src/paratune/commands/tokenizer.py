@@ -92,10 +92,10 @@ def _check_output(output: Path, overwrite: bool) -> None:
 def _load(name: str) -> Any:
     if name.endswith(".txt"):
         return load_vocabulary(Path(name))
-    from paratune.config.sections import Model
+    from paratune.config.sections import ModelOptions
     from paratune.models.load import load_tokenizer
 
-    tokenizer = load_tokenizer(Model(name=name))
+    tokenizer = load_tokenizer(ModelOptions(name=name))
     if not tokenizer.is_fast:
         raise ConfigError(
             f"{name}: {type(tokenizer).__name__} does not say where its tokens are in a text; a fast "

@@ -141,7 +141,7 @@ class Data(Section):
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
 
 
-class Model(Section):
+class ModelOptions(Section):
     """The pre-trained model and its tokenizer."""
 
     name: Text
@@ -282,7 +282,7 @@ class Config(Section):
     """What is learned."""
     data: Data
     """From which files and columns."""
-    model: Model
+    model: ModelOptions
     """Starting from which model."""
     train: Train
     """The optimization."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import QA_COLUMNS
-from paratune.config.sections import Columns, Model
+from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
@@ -183,7 +183,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     """
     where = _device(device)
     folder = _model_folder(target)
-    model = Model(name=folder)
+    model = ModelOptions(name=folder)
     known = _known(Path(folder) / TASK_FILE)
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
@@ -258,7 +258,7 @@ def _model_folder(target: str) -> str:
     return str(folder)
 
 
-def _task(known: dict[str, Any], model: Model, tokenizer: Any) -> Task:
+def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task that the folder was saved with, or the one that the model's own configuration shows."""
     if "task" in known:
         try:
@@ -285,7 +285,7 @@ def _task(known: dict[str, Any], model: Model, tokenizer: Any) -> Task:
     return ClassificationTask(kind="classification", labels=labels)
 
 
-def _fills_masks_in(model: Model, tokenizer: Any) -> bool:
+def _fills_masks_in(model: ModelOptions, tokenizer: Any) -> bool:
     """Say whether the weights have the head of a masked LM, where the configuration names no architecture."""
     try:
         recipe_of(MaskedLMTask(kind="mlm")).load_model(model, tokenizer, POLICIES["fp32"], 0, head_must_exist=True)

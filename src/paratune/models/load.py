@@ -16,7 +16,7 @@ import torch
 
 from paratune import hub
 from paratune.base.imports import without_collections
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
 from paratune.models.files import check_files
 from paratune.models.objectives import Objective
@@ -57,7 +57,7 @@ def locate(name: str) -> str:
     return name
 
 
-def load_tokenizer(model: Model, truncation_side: Literal["left", "right"] | None = None) -> Any:
+def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"] | None = None) -> Any:
     """Return the tokenizer of `model`, with a padding token: that of the end of a text where it has none.
 
     It pads on the right, as batches are made; what is saved with a model pads as it was trained.
@@ -124,7 +124,7 @@ class Head:
     """What the model's own configuration calls the task."""
 
 
-def load_config(model: Model, num_labels: int | None = None) -> Any:
+def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
     Where weights are new and `model.tokenizer` names the tokenizer, the vocabulary is that of the tokenizer.
@@ -154,7 +154,7 @@ def load_config(model: Model, num_labels: int | None = None) -> Any:
     return config
 
 
-def override(config: Any, model: Model) -> None:
+def override(config: Any, model: ModelOptions) -> None:
     """Apply `model.overrides` to the model's own configuration.
 
     Raises:
@@ -183,7 +183,7 @@ def _take_vocabulary(config: Any, tokenizer: Any) -> None:
 
 
 def load_model(
-    model: Model,
+    model: ModelOptions,
     task_kind: str,
     head: Head,
     tokenizer: Any,
@@ -224,7 +224,7 @@ def load_model(
     return TaskModel(hf, task_kind, new_weights=new, objective=objective)
 
 
-def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
+def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of the weights that the folder did not have."""
     with without_collections():
         import transformers
@@ -291,7 +291,7 @@ def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
         )
 
 
-def _check_vocabulary(tokenizer: Any, config: Any, model: Model) -> None:
+def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:
     size = getattr(config, "vocab_size", None)
     if size is not None and len(tokenizer) > size:
         advice = "set model.tokenizer to the tokenizer it was trained with"
@@ -313,7 +313,7 @@ def _check_pooling(config: Any, name: str) -> None:
         )
 
 
-def require_weights(model: Model) -> None:
+def require_weights(model: ModelOptions) -> None:
     """Look whether the folder of a model has weights that can be read, before time is spent on the data.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.check_strategy import check_stages
-from paratune.config.sections import Config, Model
+from paratune.config.sections import Config, ModelOptions
 from paratune.config.strategy_sections import HSDPOptions, PipelineOptions, strategy_options
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits, traits_of
@@ -90,7 +90,7 @@ def _traits(config: Config) -> Traits | None:
     return traits_of(config.strategy.kind, strategy_options(config.strategy))
 
 
-def _num_layers(model: Model) -> int | None:
+def _num_layers(model: ModelOptions) -> int | None:
     """Return the number of layers of a model that lies in a folder; None where it is not known without the hub."""
     path = model_folder(model.name)
     if path is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import Task
 from paratune.data.columns import Missing
 from paratune.data.load import Split
@@ -57,7 +57,7 @@ class Recipe(Protocol):
         ...
 
     def load_model(
-        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         """Return the model with the head of this task; see `paratune.models.load.load_model`."""
         ...

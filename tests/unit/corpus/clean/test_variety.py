@@ -11,7 +11,7 @@ from paratune.console import Display
 from paratune.corpus.clean.run import run_clean, steps_of
 from paratune.corpus.clean.settings import Clean, Variety, VarietySource
 from paratune.corpus.clean.variety.features import NUM_BITS, features, simplified
-from paratune.corpus.clean.variety.model import Calibration, Model, load, save
+from paratune.corpus.clean.variety.model import Calibration, VarietyModel, load, save
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.clean.variety.texts import files_of, groups_by_source, groups_of
 from paratune.corpus.clean.variety.train import train
@@ -111,7 +111,7 @@ def test_a_score_is_a_sum_of_weights():
     indices, _ = features("ab")
     weights = np.zeros(2**NUM_BITS, np.float32)
     weights[indices] = 2
-    model = Model(weights, 0.5, Calibration(1.0, 0.0, 0.0))
+    model = VarietyModel(weights, 0.5, Calibration(1.0, 0.0, 0.0))
     # 7 features of 1 / sqrt(7), each weighs 2.
     assert model.score("ab") == pytest.approx(2 * math.sqrt(7) + 0.5)
     # No feature: the bias alone, and 1 / (1 + exp(-0.5)).

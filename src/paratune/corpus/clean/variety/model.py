@@ -39,7 +39,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Model:
+class VarietyModel:
     """A logistic regression over features."""
 
     weights: npt.NDArray[np.float32]
@@ -59,7 +59,7 @@ class Model:
         return (EUROPEAN, european) if european >= 0.5 else (BRAZILIAN, round(1 - european, NUM_DIGITS))
 
 
-def save(model: Model, folder: Path) -> None:
+def save(model: VarietyModel, folder: Path) -> None:
     """Write a model into a folder that is there; the file that names the rest comes last."""
     from safetensors.numpy import save_file
 
@@ -71,7 +71,7 @@ def save(model: Model, folder: Path) -> None:
     )
 
 
-def load(folder: Path) -> Model:
+def load(folder: Path) -> VarietyModel:
     """Read a model.
 
     Raises:
@@ -84,7 +84,7 @@ def load(folder: Path) -> Model:
         found = read_json(folder / MODEL_FILE)
         weights = load_file(folder / WEIGHTS_FILE)["weights"]
         if (found["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
-            return Model(weights, found["bias"], Calibration(**found["calibration"]))
+            return VarietyModel(weights, found["bias"], Calibration(**found["calibration"]))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} holds no classifier of varieties ({error}); delete it") from error
     raise CheckpointError(f"{folder} holds a classifier of another format; delete it")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.corpus.clean.variety.features import NUM_BITS, features
-from paratune.corpus.clean.variety.model import Calibration, Model
+from paratune.corpus.clean.variety.model import Calibration, VarietyModel
 from paratune.corpus.clean.variety.texts import LineGroup
 
 C = 10.0
@@ -51,7 +51,7 @@ class _Scored:
     num_characters: Array
 
 
-def train(texts: Texts) -> tuple[Model, dict[str, Any]]:
+def train(texts: Texts) -> tuple[VarietyModel, dict[str, Any]]:
     """Return a classifier that has seen all texts, and what was found of ones that had not.
 
     Returns:
@@ -73,7 +73,7 @@ def train(texts: Texts) -> tuple[Model, dict[str, Any]]:
         "unseen": _figures(unseen, calibration) if unseen else None,
         "calibration": _bins(unseen or held_out, calibration),
     }
-    return Model(weights.astype(np.float32), bias, calibration), evaluation
+    return VarietyModel(weights.astype(np.float32), bias, calibration), evaluation
 
 
 def _blocks(texts: Texts) -> list[_Block]:
