@@ -249,7 +249,7 @@ class Checkpoint(Section):
     """Whole checkpoints that stay; older ones are deleted."""
 
 
-class Measure(Section):
+class MeasureOptions(Section):
     """What is measured and logged."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 5
@@ -298,7 +298,7 @@ class Config(Section):
     """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU when there is one."""
-    measure: Measure = Field(default_factory=Measure)
+    measure: MeasureOptions = Field(default_factory=MeasureOptions)
     """Measuring and logging."""
     trackers: Trackers = Field(default_factory=Trackers)
     """Trackers that are told the figures."""

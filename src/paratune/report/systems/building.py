@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
 from paratune.report.rows import count_text
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import Amount, Measure
+from paratune.report.systems.measures import Amount, ReportMeasure
 from paratune.report.systems.model import Systems
 from paratune.report.systems.sameness import Notes, notes_of
 from paratune.report.systems.writing import amount_text, scale_of
@@ -23,7 +23,7 @@ _MAX_REASONS = 2
 class Figured:
     """A column of figures: what is shown, and how it is found of a configuration."""
 
-    measure: Measure
+    measure: ReportMeasure
     find: Callable[[Configuration], Amount]
     is_kept: bool = False
     """Whether the column stays where nothing is known of it."""
@@ -37,7 +37,7 @@ class Labels:
     entries: Sequence[Entry]
 
 
-def column_of(systems: Systems, measure: Measure, *, is_kept: bool = False) -> Figured:
+def column_of(systems: Systems, measure: ReportMeasure, *, is_kept: bool = False) -> Figured:
     """Return the column of a measure that runs have themselves."""
     return Figured(measure, lambda one: systems.amount(measure, one), is_kept)
 
@@ -169,7 +169,7 @@ def _left_out(members: Sequence[Configuration], found: Sequence[tuple[Figured, S
     return [f"Not recorded by any of these runs: {'; '.join(parts)}."] if parts else []
 
 
-def _why(members: Sequence[Configuration], measure: Measure) -> str:
+def _why(members: Sequence[Configuration], measure: ReportMeasure) -> str:
     """Return the reasons beside a figure in the records, those of several ranks first: one rank has less to measure."""
     part = re.match(r"summary\.\w+", measure.source)
     if part is None:

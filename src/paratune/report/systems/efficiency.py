@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from paratune.report.compare import experiment_key
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure, measured_samples
+from paratune.report.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.report.systems.model import Systems
 from paratune.verdicts.rates import efficiency_of, pooled_noise
 
-NOISE_SCALE = Measure(
+NOISE_SCALE = ReportMeasure(
     "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
     lambda run: run.number("summary.noise_scale.value"),
 )  # fmt: skip
-EFFICIENCY = Measure(
+EFFICIENCY = ReportMeasure(
     "statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)", lambda run: None
 )
-GOODPUT = Measure(
+GOODPUT = ReportMeasure(
     "goodput_samples_per_s",
     "Goodput (samples/s)",
     "rate",

@@ -7,13 +7,13 @@ from paratune.report.systems import subjects
 from paratune.report.systems.building import Figured, Labels, build, column_of, memory_notes, names
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.efficiency import EFFICIENCY, GOODPUT, NOISE_SCALE, efficiency, goodput, noise_of
-from paratune.report.systems.measures import Amount, Measure
+from paratune.report.systems.measures import Amount, ReportMeasure
 from paratune.report.systems.model import Systems
 from paratune.report.systems.subjects import Family, Scaling
 from paratune.report.tabular import Table
 
-SPEED_UP = Measure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
-SCALING = Measure(
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
+SCALING = ReportMeasure(
     "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
     lambda run: None,
 )  # fmt: skip
@@ -106,7 +106,9 @@ def _where(families: Sequence[Family]) -> list[Labels]:
     return [names("Of", "of", [family.where for family in families for _ in family.members])]
 
 
-def _over_first(systems: Systems, first: Configuration, one: Configuration, measure: Measure, by: float) -> Amount:
+def _over_first(
+    systems: Systems, first: Configuration, one: Configuration, measure: ReportMeasure, by: float
+) -> Amount:
     """Return the samples/s of a configuration over those of the first one, and over `by`."""
     own, base = (systems.amount(of.SAMPLES_PER_S, each) for each in (one, first))
     if own.center is None or not base.center:
@@ -211,7 +213,7 @@ def _memory(systems: Systems) -> list[Figured]:
     return [column_of(systems, each, is_kept=True) for each in (of.PEAK_BYTES, of.SUM_BYTES)]
 
 
-def _full_only(systems: Systems, measure: Measure) -> Figured:
+def _full_only(systems: Systems, measure: ReportMeasure) -> Figured:
     """Return the column of a figure that probes, which take a few steps, do not have."""
     return Figured(
         measure,

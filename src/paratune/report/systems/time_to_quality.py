@@ -10,7 +10,7 @@ from paratune.errors import CheckpointError
 from paratune.report.read import RunRecord
 from paratune.report.systems.building import Figured, Labels, build, names
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import Amount, Measure, score
+from paratune.report.systems.measures import Amount, ReportMeasure, score
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.targets import Evaluated, Reached, check_known, look_at
@@ -53,12 +53,12 @@ def _table(
     of = score("validation", target.metric)
     key = f"{target.metric}_{target.value:g}_s"
     source = "events: step, evaluation"
-    train = Measure(f"train_until_{key}", "Training until then", "seconds", -1, source, lambda run: None)
-    total = Measure(f"total_until_{key}", "Whole run until then", "seconds", -1, source, lambda run: None)
-    best = Measure(f"best_{target.metric}", f"Best {of.label}", "score", of.better, "events: evaluation",
+    train = ReportMeasure(f"train_until_{key}", "Training until then", "seconds", -1, source, lambda run: None)
+    total = ReportMeasure(f"total_until_{key}", "Whole run until then", "seconds", -1, source, lambda run: None)
+    best = ReportMeasure(f"best_{target.metric}", f"Best {of.label}", "score", of.better, "events: evaluation",
                    lambda run: None, is_quality=True)  # fmt: skip
 
-    def times(measure: Measure, part: str) -> Figured:
+    def times(measure: ReportMeasure, part: str) -> Figured:
         return Figured(measure, lambda one: _amount(measure, one, found, part), is_kept=True)
 
     met = [[found[run.name].step is not None for run in one.runs if run.name in found] for one in members]
@@ -85,7 +85,7 @@ def _reached_by(met: Sequence[bool], runs: Sequence[RunRecord]) -> Entry:
     return Entry(text, runs=tuple(run.name for run in runs), source="events: evaluation")
 
 
-def _amount(measure: Measure, one: Configuration, found: Mapping[str, Reached], part: str) -> Amount:
+def _amount(measure: ReportMeasure, one: Configuration, found: Mapping[str, Reached], part: str) -> Amount:
     """Return the mean of a time, or of a best score, over the runs that have one."""
     values = {
         run.name: float(value)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from paratune.base.units import NOT_AVAILABLE
 from paratune.report.rows import byte_unit, decimals
-from paratune.report.systems.measures import Amount, Measure
+from paratune.report.systems.measures import Amount, ReportMeasure
 
 _SECONDS = ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0))
 """From which largest value on seconds are written in which unit."""
@@ -29,7 +29,7 @@ class Scale:
         return f"{name} ({self.unit})" if self.unit else name
 
 
-def scale_of(measure: Measure, values: Sequence[float | None]) -> Scale:
+def scale_of(measure: ReportMeasure, values: Sequence[float | None]) -> Scale:
     """Return how the values of a column are written.
 
     Args:
