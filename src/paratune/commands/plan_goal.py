@@ -14,7 +14,7 @@ from paratune.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from paratune.commands.plan import PlanArguments
-    from paratune.config.targets import Target
+    from paratune.config.targets import ScoreTarget
     from paratune.plan.goal import Goal, GoalVerdict
     from paratune.plan.predict import Prediction
     from paratune.plan.table import Plan
@@ -75,7 +75,7 @@ def check_goal(wanted: "PlanArguments", task_kind: str, price_of: Callable[[], f
     return goal
 
 
-def _check_scale(target: "Target", task_kind: str) -> None:
+def _check_scale(target: "ScoreTarget", task_kind: str) -> None:
     """Refuse a score in percent where scores go to 1, and the reverse: SQuAD's are in percent."""
     in_percent = task_kind == "qa"
     most = 100 if in_percent else 1

@@ -22,7 +22,7 @@ from paratune.plan.clock import REPEATS, Call, Measured, captured, measure_host,
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.target import Target
+from paratune.plan.target import MeasuredDevice
 from paratune.precision import POLICIES
 
 _TASK = ClassificationTask(kind="classification", labels=["0", "1"])
@@ -62,7 +62,7 @@ _TINY_KERNELS = 256
 """In a queue or a graph; few enough that a queue takes them all."""
 
 
-def launch_figures(target: Target) -> Iterator[tuple[str, Constant]]:
+def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, Constant]]:
     """Yield what calling an operation costs the host, forward and backward, and on CUDA what it costs the device."""
     passes = _passes(SMALLEST, target)
     # On a CPU an operation is computed before it returns; here that takes next to nothing.
@@ -81,7 +81,7 @@ def launch_figures(target: Target) -> Iterator[tuple[str, Constant]]:
         yield "kernel", Constant(queued.fastest_s, queued.fastest_s / 1.3, queued.median_s * 1.3, source)
 
 
-def launch_facts(target: Target) -> dict[str, float]:
+def launch_facts(target: MeasuredDevice) -> dict[str, float]:
     """Return what launching a tiny kernel costs on CUDA, in seconds, in three ways.
 
     Returns:
@@ -97,7 +97,7 @@ def launch_facts(target: Target) -> dict[str, float]:
     }
 
 
-def _tiny_calls(target: Target) -> Call:
+def _tiny_calls(target: MeasuredDevice) -> Call:
     x = torch.zeros(32, device=target.device)
 
     def call() -> None:
@@ -107,13 +107,13 @@ def _tiny_calls(target: Target) -> Call:
     return call
 
 
-def _tiny_kernel(calls: Call, target: Target) -> Measured:
+def _tiny_kernel(calls: Call, target: MeasuredDevice) -> Measured:
     """Return the device's time of one of so many tiny kernels."""
     calls()
     return Measured.of_times([target.clock.device_s(calls, 1) / _TINY_KERNELS for _ in range(REPEATS)])
 
 
-def factor_figures(target: Target, constants: Constants) -> Iterator[tuple[str, Constant]]:
+def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tuple[str, Constant]]:
     """Yield measured over predicted time of forward and backward passes.
 
     Args:
@@ -151,14 +151,14 @@ class _Passes:
     both: Call
 
 
-def _tried(anchor: Anchor, target: Target) -> tuple[Profile, Measured, Measured]:
+def _tried(anchor: Anchor, target: MeasuredDevice) -> tuple[Profile, Measured, Measured]:
     """Return the profile of an anchor, and the times of its forward pass and of both its passes."""
     passes = _passes(anchor, target)
     forward, both = (measure_wall(call, target.clock, repeats=5) for call in (passes.forward, passes.both))
     return passes.profile, forward, both
 
 
-def _passes(anchor: Anchor, target: Target) -> _Passes:
+def _passes(anchor: Anchor, target: MeasuredDevice) -> _Passes:
     import transformers
 
     config, precision, device = _config(anchor), POLICIES[target.precision], target.device

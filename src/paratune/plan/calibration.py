@@ -21,7 +21,7 @@ from paratune.plan.constants import KINDS, Constant, Constants
 from paratune.plan.machine import Machine, calibrated, unmeasured
 
 if TYPE_CHECKING:
-    from paratune.plan.target import Target
+    from paratune.plan.target import MeasuredDevice
 
 SCHEMA_VERSION = 1
 _LAUNCHING = {
@@ -206,7 +206,7 @@ def _on_cuda(say: Callable[[str], None]) -> tuple[dict[int, Constants], dict[str
     return {1: kernels_of(target, arithmetics, links)}, launch_facts(target)
 
 
-def kernels_of(target: "Target", arithmetics: Sequence[str], links: Mapping[str, Constant]) -> Constants:
+def kernels_of(target: "MeasuredDevice", arithmetics: Sequence[str], links: Mapping[str, Constant]) -> Constants:
     """Return what one process does on a device; figures that rest on others are measured after them.
 
     Args:

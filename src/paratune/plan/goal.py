@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from paratune.base.text import plain
 from paratune.base.units import GIB, KIB, MIB, format_bytes, format_duration
-from paratune.config.targets import Target, parse_target
+from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.plan.advice import span_text
 from paratune.plan.predict import FigureRange, Prediction
@@ -33,7 +33,7 @@ State = Literal["meets it", "may meet it", "does not"]
 class Goal:
     """What is wanted; None where nothing is said."""
 
-    targets: tuple[Target, ...] = ()
+    targets: tuple[ScoreTarget, ...] = ()
     within_s: float | None = None
     """Seconds of all training steps until the targets are met, or of the run."""
     under_bytes: float | None = None

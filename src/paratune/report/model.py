@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.report.baseline import Against, against
@@ -98,7 +98,7 @@ class Report:
 
 
 def build_report(
-    found: Found, baseline: Path | None = None, targets: Sequence[Target] = (), price: float | None = None
+    found: Found, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None
 ) -> Report:
     """Return the report of runs that were read; writes nothing.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.report.certificates import Certificate, certified
 from paratune.report.device_rows import device_rows
 from paratune.report.efficiency_rows import efficiency_rows
@@ -32,7 +32,7 @@ def build_rows(
     certificates: Sequence[Certificate] = (),
     *,
     reference: RunRecord | None = None,
-    targets: Sequence[Target] = (),
+    targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
 ) -> tuple[Row, ...]:
     """Return the rows of the comparison table, in their order.

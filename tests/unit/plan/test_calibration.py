@@ -15,7 +15,7 @@ from paratune.plan.clock import HostClock, Measured, measure
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.machine import this_machine, unmeasured
 from paratune.plan.probes import curve_of, single
-from paratune.plan.target import ON_CPU, Target
+from paratune.plan.target import ON_CPU, MeasuredDevice
 
 CPU = torch.device("cpu")
 SMALL = replace(
@@ -26,7 +26,7 @@ SMALL = replace(
     weights=(64, 64),
     widths=(8, 16),
 )
-QUICK = Target(CPU, HostClock(least_s=1e-4), SMALL, is_cuda=False)
+QUICK = MeasuredDevice(CPU, HostClock(least_s=1e-4), SMALL, is_cuda=False)
 
 
 @pytest.fixture(autouse=True)

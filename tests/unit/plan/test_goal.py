@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.config.traits import Traits
 from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
@@ -49,12 +49,12 @@ def ways(*settings: str, fits: bool = True, price: float | None = None) -> list[
     [
         (
             "f1>=0.88 within 2h under 24GB",
-            Goal((Target("f1", 0.88),), within_s=7200, under_bytes=24e9),
+            Goal((ScoreTarget("f1", 0.88),), within_s=7200, under_bytes=24e9),
         ),
-        ("f1>=0.8 and loss<=0.3", Goal((Target("f1", 0.8), Target("loss", 0.3)))),
+        ("f1>=0.8 and loss<=0.3", Goal((ScoreTarget("f1", 0.8), ScoreTarget("loss", 0.3)))),
         ("under 24 GiB within 1.5h", Goal(within_s=5400, under_bytes=24 * GIB)),
         ("within 90min for 20", Goal(within_s=5400, price=20)),
-        ("accuracy>=.9 within 2d", Goal((Target("accuracy", 0.9),), within_s=172800)),
+        ("accuracy>=.9 within 2d", Goal((ScoreTarget("accuracy", 0.9),), within_s=172800)),
     ],
 )
 def test_a_goal_is_read(text: str, goal: Goal) -> None:

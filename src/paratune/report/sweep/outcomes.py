@@ -15,7 +15,7 @@ from typing import Any
 from paratune import records
 from paratune.base.units import counted
 from paratune.config.metric_names import direction
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records.sweep import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.report.read import read_whole
@@ -127,7 +127,7 @@ class SweepReport:
     """On its configurations, each beside its baseline."""
     verdict_notes: tuple[str, ...] = ()
     """What is to be said of those without a verdict."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[ScoreTarget, ...] = ()
     """Scores; when configurations reached them is shown."""
     sections: tuple[ReportSection, ...] = ()
     """What it shows; empty where it was not made for any format yet."""

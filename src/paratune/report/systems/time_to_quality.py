@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.report.read import RunRecord
 from paratune.report.systems.building import Figured, Labels, build, names
@@ -19,7 +19,7 @@ Found = Mapping[str, Evaluated]
 """By the run's name."""
 
 
-def target_tables(systems: Systems, targets: Sequence[Target]) -> Iterator[Table]:
+def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
     """Yield the table of each target; reads the events of all runs but probes.
 
     Raises:
@@ -34,7 +34,7 @@ def target_tables(systems: Systems, targets: Sequence[Target]) -> Iterator[Table
         yield _table(systems, members, target, {name: one.reached[at] for name, one in found.items()}, damaged, at)
 
 
-def _look(members: Sequence[Configuration], targets: Sequence[Target]) -> tuple[Found, list[str]]:
+def _look(members: Sequence[Configuration], targets: Sequence[ScoreTarget]) -> tuple[Found, list[str]]:
     """Return what the evaluations of each run say, and what cannot be read."""
     found, damaged = {}, []
     for run in (run for one in members for run in one.runs):
@@ -46,7 +46,7 @@ def _look(members: Sequence[Configuration], targets: Sequence[Target]) -> tuple[
 
 
 def _table(
-    systems: Systems, members: Sequence[Configuration], target: Target, found: Mapping[str, Reached],
+    systems: Systems, members: Sequence[Configuration], target: ScoreTarget, found: Mapping[str, Reached],
     damaged: Sequence[str], number: int,
 ) -> Table:  # fmt: skip
     """Return how many runs of each configuration came to a score, when, and how far they came."""
