@@ -26,7 +26,7 @@ ENDS = (".", "!", "?", ";", ":", "…", '"', "»", "”", "'", "’", ")")
 _STRIPPED = string.punctuation + "«»“”‘’…–—·•ºª"
 
 
-class Page:
+class MeasuredText:
     """A text, with what several figures need of it."""
 
     def __init__(self, text: str, options: Quality) -> None:
@@ -56,7 +56,7 @@ class Rule:
     """A figure, and what it is held against."""
 
     reason: str
-    measure: Callable[[Page], float]
+    measure: Callable[[MeasuredText], float]
     least: float | None = None
     most: float | None = None
 
@@ -78,7 +78,7 @@ def keep_running_text(shard: Shard) -> Iterator[Document | Lost]:
 
 def fault(text: str, options: Quality, rules: Sequence[Rule]) -> tuple[str, str] | None:
     """Return the reason against a text, with the figure and its limit; None if there is none."""
-    page = Page(text, options)
+    page = MeasuredText(text, options)
     if not page.words:
         return "empty", "no word"
     lower = text.lower()
@@ -121,72 +121,72 @@ def rules_of(options: Quality) -> list[Rule]:
     return [rule for rule in rules if rule.least is not None or rule.most is not None]
 
 
-def num_words(page: Page) -> float:
+def num_words(page: MeasuredText) -> float:
     return len(page.words)
 
 
-def mean_word_length(page: Page) -> float:
+def mean_word_length(page: MeasuredText) -> float:
     """Return the mean length of a word, in characters."""
     return sum(map(len, page.words)) / len(page.words)
 
 
-def hashes_per_word(page: Page) -> float:
+def hashes_per_word(page: MeasuredText) -> float:
     return page.text.count("#") / len(page.pieces)
 
 
-def ellipses_per_word(page: Page) -> float:
+def ellipses_per_word(page: MeasuredText) -> float:
     return sum(map(page.text.count, ELLIPSES)) / len(page.pieces)
 
 
-def bullet_lines(page: Page) -> float:
+def bullet_lines(page: MeasuredText) -> float:
     """Return the share of lines that begin with a bullet."""
     return sum(line.lstrip().startswith(BULLETS) for line in page.lines) / len(page.lines)
 
 
-def ellipsis_lines(page: Page) -> float:
+def ellipsis_lines(page: MeasuredText) -> float:
     """Return the share of lines that end with an ellipsis."""
     return sum(line.rstrip().endswith(ELLIPSES) for line in page.lines) / len(page.lines)
 
 
-def alphabetic_words(page: Page) -> float:
+def alphabetic_words(page: MeasuredText) -> float:
     """Return the share of pieces with a letter."""
     return sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces)
 
 
-def letters(page: Page) -> float:
+def letters(page: MeasuredText) -> float:
     """Return the share of letters among all characters that are not white space."""
     return sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces))
 
 
-def stop_word_share(page: Page) -> float:
+def stop_word_share(page: MeasuredText) -> float:
     return page.stop_words.total() / len(page.words)
 
 
-def punctuated_lines(page: Page) -> float:
+def punctuated_lines(page: MeasuredText) -> float:
     """Return the share of lines that end as running text does."""
     return sum(line.rstrip().endswith(ENDS) for line in page.lines) / len(page.lines)
 
 
-def short_lines(page: Page) -> float:
+def short_lines(page: MeasuredText) -> float:
     return sum(len(line) <= SHORT_LINE for line in page.lines) / len(page.lines)
 
 
-def lines_per_word(page: Page) -> float:
+def lines_per_word(page: MeasuredText) -> float:
     return page.text.count("\n") / len(page.pieces)
 
 
-def repeated_lines(page: Page) -> float:
+def repeated_lines(page: MeasuredText) -> float:
     """Return the share of lines that have come before."""
     return 1 - len(set(page.lines)) / len(page.lines)
 
 
-def repeated_line_characters(page: Page) -> float:
+def repeated_line_characters(page: MeasuredText) -> float:
     """Return the share of characters in lines that have come before."""
     once = sum(map(len, set(page.lines)))
     return (sum(map(len, page.lines)) - once) / len(page.text)
 
 
-def top_ngram(page: Page, n: int) -> float:
+def top_ngram(page: MeasuredText, n: int) -> float:
     """Return the share of characters in the most frequent sequence of n pieces, 0 if none is there twice."""
     found = Counter(zip(*(page.pieces[k:] for k in range(n)), strict=False))
     ngram, count = found.most_common(1)[0] if found else ((), 0)
@@ -194,7 +194,7 @@ def top_ngram(page: Page, n: int) -> float:
     return 0.0 if count < 2 else (sum(map(len, ngram)) + n - 1) * count / len(page.text)
 
 
-def repeated_ngrams(page: Page, n: int) -> float:
+def repeated_ngrams(page: MeasuredText, n: int) -> float:
     """Return the share of characters in sequences of n pieces that have come before, none counted twice."""
     seen: set[tuple[str, ...]] = set()
     pieces, position, num_characters = page.pieces, 0, 0
