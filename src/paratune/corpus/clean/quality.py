@@ -52,7 +52,7 @@ class MeasuredText:
 
 
 @dataclass(frozen=True)
-class Rule:
+class QualityRule:
     """A figure, and what it is held against."""
 
     reason: str
@@ -76,7 +76,7 @@ def keep_running_text(shard: Shard) -> Iterator[Document | Lost]:
         yield document if found is None else lost(document, *found)
 
 
-def fault(text: str, options: Quality, rules: Sequence[Rule]) -> tuple[str, str] | None:
+def fault(text: str, options: Quality, rules: Sequence[QualityRule]) -> tuple[str, str] | None:
     """Return the reason against a text, with the figure and its limit; None if there is none."""
     page = MeasuredText(text, options)
     if not page.words:
@@ -94,30 +94,30 @@ def fault(text: str, options: Quality, rules: Sequence[Rule]) -> tuple[str, str]
     return None
 
 
-def rules_of(options: Quality) -> list[Rule]:
+def rules_of(options: Quality) -> list[QualityRule]:
     """Return the rules that these options ask for, those first that take least time."""
     o = options
     rules = [
-        Rule("words", num_words, o.min_words, o.max_words),
-        Rule("word length", mean_word_length, o.min_word_length, o.max_word_length),
-        Rule("hash signs", hashes_per_word, most=o.max_symbols),
-        Rule("ellipses", ellipses_per_word, most=o.max_symbols),
-        Rule("bullet lines", bullet_lines, most=o.max_bullet_lines),
-        Rule("ellipsis lines", ellipsis_lines, most=o.max_ellipsis_lines),
-        Rule("alphabetic words", alphabetic_words, o.min_alphabetic_words),
-        Rule("letters", letters, o.min_letters),
-        Rule("stop words", lambda page: len(page.stop_words), o.min_stop_words),
-        Rule("stop word share", stop_word_share, o.min_stop_word_share),
-        Rule("punctuated lines", punctuated_lines, o.min_punctuated_lines),
-        Rule("short lines", short_lines, most=o.max_short_lines),
-        Rule("lines per word", lines_per_word, most=o.max_lines_per_word),
-        Rule("repeated lines", repeated_lines, most=o.max_repeated_lines),
-        Rule("repeated line characters", repeated_line_characters, most=o.max_repeated_line_characters),
+        QualityRule("words", num_words, o.min_words, o.max_words),
+        QualityRule("word length", mean_word_length, o.min_word_length, o.max_word_length),
+        QualityRule("hash signs", hashes_per_word, most=o.max_symbols),
+        QualityRule("ellipses", ellipses_per_word, most=o.max_symbols),
+        QualityRule("bullet lines", bullet_lines, most=o.max_bullet_lines),
+        QualityRule("ellipsis lines", ellipsis_lines, most=o.max_ellipsis_lines),
+        QualityRule("alphabetic words", alphabetic_words, o.min_alphabetic_words),
+        QualityRule("letters", letters, o.min_letters),
+        QualityRule("stop words", lambda page: len(page.stop_words), o.min_stop_words),
+        QualityRule("stop word share", stop_word_share, o.min_stop_word_share),
+        QualityRule("punctuated lines", punctuated_lines, o.min_punctuated_lines),
+        QualityRule("short lines", short_lines, most=o.max_short_lines),
+        QualityRule("lines per word", lines_per_word, most=o.max_lines_per_word),
+        QualityRule("repeated lines", repeated_lines, most=o.max_repeated_lines),
+        QualityRule("repeated line characters", repeated_line_characters, most=o.max_repeated_line_characters),
     ]
     for n, limit in enumerate(o.max_top_ngrams, start=2):
-        rules.append(Rule(f"top {n}-gram", partial(top_ngram, n=n), most=limit))
+        rules.append(QualityRule(f"top {n}-gram", partial(top_ngram, n=n), most=limit))
     for n, limit in enumerate(o.max_repeated_ngrams, start=5):
-        rules.append(Rule(f"repeated {n}-grams", partial(repeated_ngrams, n=n), most=limit))
+        rules.append(QualityRule(f"repeated {n}-grams", partial(repeated_ngrams, n=n), most=limit))
     return [rule for rule in rules if rule.least is not None or rule.most is not None]
 
 
