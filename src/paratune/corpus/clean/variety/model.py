@@ -25,7 +25,7 @@ NUM_DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Calibration:
+class VarietyCalibration:
     """The log-odds of pt-PT: slope * score + length_slope * score * log(characters) + bias."""
 
     slope: float
@@ -45,7 +45,7 @@ class VarietyModel:
     weights: npt.NDArray[np.float32]
     """(2 ** NUM_BITS,); above 0 for pt-PT."""
     bias: float
-    calibration: Calibration
+    calibration: VarietyCalibration
 
     def score(self, text: str) -> float:
         """Return the score of a text; above 0 it is rather pt-PT."""
@@ -84,7 +84,7 @@ def load(folder: Path) -> VarietyModel:
         found = read_json(folder / MODEL_FILE)
         weights = load_file(folder / WEIGHTS_FILE)["weights"]
         if (found["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
-            return VarietyModel(weights, found["bias"], Calibration(**found["calibration"]))
+            return VarietyModel(weights, found["bias"], VarietyCalibration(**found["calibration"]))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} holds no classifier of varieties ({error}); delete it") from error
     raise CheckpointError(f"{folder} holds a classifier of another format; delete it")
