@@ -15,7 +15,7 @@ from paratune.report.compare import Difference, Sameness, SeedSpread, compare, c
 from paratune.report.device_rows import unknown_reasons
 from paratune.report.efficiency_rows import why_unknown
 from paratune.report.read import Found, RunRecord, Unfinished
-from paratune.report.rows import Row
+from paratune.report.rows import ReportRow
 from paratune.report.table import ARROW, build_rows
 
 GENERATOR = "paratune report"
@@ -47,7 +47,7 @@ class Report:
 
     runs: tuple[RunRecord, ...]
     unfinished: tuple[Unfinished, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     sameness: Sameness
     differences: tuple[Difference, ...]
     seed_groups: tuple[SeedGroup, ...]
@@ -64,7 +64,7 @@ class Report:
         return f"Run {self.runs[0].name}" if len(self.runs) == 1 else f"{len(self.runs)} runs compared"
 
     @property
-    def shown_rows(self) -> tuple[Row, ...]:
+    def shown_rows(self) -> tuple[ReportRow, ...]:
         """The rows of the printed table, without those in which nothing is known of any run."""
         return tuple(row for row in self.rows if row.shown and any(cell.says_something for cell in row.cells))
 
@@ -147,7 +147,7 @@ def split_shown(run: RunRecord) -> str | None:
     return next((split for split in ("test", "validation") if run.get(f"summary.scores.{split}")), None)
 
 
-def _seed_group(group: Sequence[RunRecord], rows: Sequence[Row]) -> SeedGroup:
+def _seed_group(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> SeedGroup:
     names = {run.name for run in group}
     spreads = {}
     for row in rows:
@@ -233,7 +233,7 @@ def _count(value: float | None) -> str:
     return "n/a" if value is None else f"{value:,.0f}"
 
 
-def _run_dict(run: RunRecord, rows: Sequence[Row], position: int) -> dict[str, Any]:
+def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
     cells = {row.key: row.cells[position] for row in rows}
     confusion = run.get("summary.confusion")
     return {

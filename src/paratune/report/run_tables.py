@@ -17,7 +17,7 @@ from paratune.report.model import MAX_CLASSES, Report, SeedGroup, class_names, c
 from paratune.report.pictures import Predictions
 from paratune.report.profile_tables import profile_tables
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, byte_unit, decimals, numbers
+from paratune.report.rows import ReportRow, byte_unit, decimals, numbers
 from paratune.report.speed_rows import PHASE_NAMES
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.text import some_names
@@ -102,7 +102,7 @@ def every_run(report: Report) -> Table:
     return Table("runs", "Every run", tuple(columns), tuple(lines), notes)
 
 
-def _run_column(row: Row) -> Column:
+def _run_column(row: ReportRow) -> Column:
     is_text = any(isinstance(cell.value, str) for cell in row.cells)
     label = row.label
     if row.group.endswith("scores"):
@@ -381,7 +381,7 @@ def unfinished(report: Report) -> Table:
     return Table("unfinished", "Not finished, and so in no other table or figure", columns, lines)
 
 
-def _cells(row: Row) -> list[Entry]:
+def _cells(row: ReportRow) -> list[Entry]:
     return [Entry(cell.text, cell.value, (cell.run,), cell.source) for cell in row.cells]
 
 

@@ -10,7 +10,7 @@ from paratune.base.units import NOT_AVAILABLE, format_duration, format_number
 from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.report.read import RunRecord, number_in
-from paratune.report.rows import Row, make_row
+from paratune.report.rows import ReportRow, make_row
 
 GROUP = "Time to quality"
 
@@ -41,7 +41,7 @@ class Evaluated:
     """By which it was evaluated on validation."""
 
 
-def target_rows(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Row]:
+def target_rows(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[ReportRow]:
     """Yield for each target the training time and the whole time until it was reached.
 
     Raises:
