@@ -16,7 +16,7 @@ from paratune.corpus.clean.settings import Clean
 from paratune.corpus.extract.settings import Extract
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.settings import Server
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.store.settings import Store
 from paratune.corpus.web.settings import Network
 
@@ -72,7 +72,7 @@ class Corpus(Section):
     """How texts are taken out of documents, and what one document may cost."""
     clean: Clean = Field(default_factory=Clean)
     """What is dropped of the documents, and what is changed in them."""
-    sentences: Sentences = Field(default_factory=Sentences)
+    sentences: SentenceSettings = Field(default_factory=SentenceSettings)
     """Which sentences are kept, and what says how well they read."""
     store: Store = Field(default_factory=Store)
     """In which forms the finished corpus is kept."""

@@ -20,7 +20,7 @@ from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, output_of, parts, run_stage
 from paratune.corpus.store import database, texts
-from paratune.corpus.store.tables import Documents, Sentences, stored_documents, stored_sentences
+from paratune.corpus.store.tables import Documents, SentenceTable, stored_documents, stored_sentences
 from paratune.errors import CheckpointError, ConfigError, require_installed
 from paratune.records import write_json
 
@@ -107,7 +107,7 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
     made_of = finished_record(before)["input"]
     if made_of != output_of(output_folder(corpus)) or len(tables) != len(beside):
         raise CheckpointError(f"{before} was made of other documents; run the stage sentences again")
-    inputs = [Sentences(*pair) for pair in zip(tables, beside, strict=True)]
+    inputs = [SentenceTable(*pair) for pair in zip(tables, beside, strict=True)]
     source = [output_of(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
