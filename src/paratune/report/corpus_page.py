@@ -32,7 +32,7 @@ _KINDS = ("by_mime", "by_extractor", "by_charset", "by_licence", "by_split")
 
 
 @dataclass(frozen=True)
-class Samples:
+class ShownTexts:
     """Texts that a report shows."""
 
     heading: str
@@ -40,7 +40,7 @@ class Samples:
     """url, timestamp, reason, detail and text, those that are known."""
 
 
-def corpus_html(title: str, found: Mapping[str, Any], samples: Sequence[Samples]) -> str:
+def corpus_html(title: str, found: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
     """Return the page of a corpus.
 
     Args:
@@ -58,7 +58,7 @@ def corpus_html(title: str, found: Mapping[str, Any], samples: Sequence[Samples]
     return page(title, content, num_columns=9, first=sections[0][0])
 
 
-def corpus_markdown(title: str, found: Mapping[str, Any], samples: Sequence[Samples]) -> str:
+def corpus_markdown(title: str, found: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
     """Return the report of a corpus as Markdown."""
     parts = [f"# {markdown(title)}\n", f"{markdown(lead(found))}\n"]
     parts += [f"## {markdown(table.title)}\n\n{markdown_table(table)}" for table in corpus_tables(found)]
@@ -94,7 +94,7 @@ def _sections(found: Mapping[str, Any], tables: Mapping[str, Table]) -> Iterator
         yield "kinds", "Kinds of documents", join(kinds)
 
 
-def _samples(samples: Sequence[Samples]) -> Iterator[tuple[str, str, Html]]:
+def _samples(samples: Sequence[ShownTexts]) -> Iterator[tuple[str, str, Html]]:
     for number, group in enumerate(samples):
         items = [tag("li", tag("p", _about(row), class_="caption"), tag("p", _text(row))) for row in group.rows]
         shown = tag("ul", *items, class_="plain") if items else tag("p", "None.")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from paratune.report.corpus_figures import corpus_figures
-from paratune.report.corpus_page import Progress, Samples, StageLine, corpus_html, corpus_markdown, progress_html
+from paratune.report.corpus_page import Progress, ShownTexts, StageLine, corpus_html, corpus_markdown, progress_html
 from paratune.report.corpus_tables import corpus_tables, funnel_table, reasons_table
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
@@ -45,7 +45,7 @@ FOUND = {
 }
 TOLD = {"texts": "held out", "source": "news", "length": "line", "european": 0.875, "brazilian": 0.5, "auc": 0.8125}
 ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": f"Um  dois\n{EVIL}"}]
-SAMPLES = [Samples("Dropped by clean/quality", ROWS), Samples("Nothing", [])]
+SAMPLES = [ShownTexts("Dropped by clean/quality", ROWS), ShownTexts("Nothing", [])]
 
 
 def test_the_funnel_is_what_was_read_and_kept():
