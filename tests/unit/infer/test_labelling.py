@@ -8,7 +8,7 @@ from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes
 from paratune.infer.labelling import Voice, classes_without_rows, refused_rows
 from paratune.infer.pseudo import SelectionRule, class_opinion, decide
-from paratune.infer.seen import Seen
+from paratune.infer.seen import SeenTexts
 
 
 def samples(*texts):
@@ -16,7 +16,7 @@ def samples(*texts):
 
 
 def voice(**seen):
-    known = {name: Seen(text_hashes(samples(*texts)), None) for name, texts in seen.items()}
+    known = {name: SeenTexts(text_hashes(samples(*texts)), None) for name, texts in seen.items()}
     task = ClassificationTask(kind="classification", labels=["bad", "good"])
     asked = samples("a", "b", "c", "d", "a", "e")
     return Voice("m", task, Columns(text="text"), None, asked, np.zeros((6, 2)), known, {})
