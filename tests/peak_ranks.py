@@ -30,7 +30,7 @@ from paratune.config.traits import traits_of
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.trace import Trace
 from paratune.precision import POLICIES, Precision
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
@@ -68,11 +68,13 @@ class Case:
         return POLICIES[name].with_weights(name)
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> PredictionSetup:
         traits = traits_of(self.kind, self.options)
         assert traits is not None
         strategy = SECTIONS[self.kind](kind=self.kind, **self.options)
-        return Setup(strategy, traits, self.precision, self.world_size, self.world_size, ROWS, self.micro_batches)
+        return PredictionSetup(
+            strategy, traits, self.precision, self.world_size, self.world_size, ROWS, self.micro_batches
+        )
 
 
 CASES = [Case(kind, {}, number) for kind in ("ddp", "zero2", "zero3") for number in (1, 2)]

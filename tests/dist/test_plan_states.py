@@ -18,7 +18,7 @@ from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import States, states_of_rank
 from paratune.precision import Precision
 
@@ -57,7 +57,7 @@ def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
 def _planned(job: Job, rank: int, world_size: int) -> States:
     traits = traits_of(job.strategy, job.options)
     assert traits is not None
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=SECTIONS[job.strategy](kind=job.strategy, **job.options),
         traits=traits,
         precision=precision_of(job.options),

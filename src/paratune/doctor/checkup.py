@@ -23,7 +23,7 @@ from paratune.doctor import (
     versions,
 )
 from paratune.doctor.finding import HERE, Check, Finding, MachineFacts
-from paratune.doctor.setup import Setup, SetupCheck
+from paratune.doctor.setup import QueuedRun, SetupCheck
 from paratune.errors import EXIT_FAILED, EXIT_OK
 
 CHECKS: tuple[Check, ...] = (
@@ -125,7 +125,7 @@ def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool 
     return _judged([check for check in CHECKS if check not in left_out], machine)
 
 
-def judge_setup(setup: Setup) -> list[Finding]:
+def judge_setup(setup: QueuedRun) -> list[Finding]:
     """Run the checks of a run: all of them when its configuration can be run, else those of its options alone."""
     checks: tuple[SetupCheck, ...] = (configuration.check_options,)
     return _judged(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)

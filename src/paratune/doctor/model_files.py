@@ -16,7 +16,7 @@ from paratune.config.strategy_sections import (
 )
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
-from paratune.doctor.setup import ModelFacts, Setup, has_bf16
+from paratune.doctor.setup import ModelFacts, QueuedRun, has_bf16
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
 """Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
@@ -24,7 +24,7 @@ BYTES_PER_PARAMETER = {"fp64": 32}
 """Weights, gradients and both moments of AdamW; 16 in all other precisions, which keep fp32 states."""
 
 
-def check_model(setup: Setup) -> Iterator[Finding]:
+def check_model(setup: QueuedRun) -> Iterator[Finding]:
     model = setup.model
     if model is None:
         return
@@ -43,7 +43,7 @@ def check_model(setup: Setup) -> Iterator[Finding]:
         yield Finding("model_code", "problem", what, why, "", where, "model.trust_remote_code: true")
 
 
-def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Finding]:
+def _judge_cache(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator[Finding]:
     offline = setup.start.no_network or is_offline(setup.machine.environ)
     fetch = f"hf download {shlex.quote(model.name)}"
     remedy = "where there is a network; or carry all of it over with paratune bundle"
@@ -115,7 +115,7 @@ def _size(model: ModelFacts) -> str:
     return kind if model.num_parameters is None else f"{kind}, {model.num_parameters:,} parameters"
 
 
-def check_vocabulary(setup: Setup) -> Iterator[Finding]:
+def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
     model = setup.model
     if model is None or model.num_tokens is None or model.vocab_size is None or model.num_tokens <= model.vocab_size:
         return
@@ -136,7 +136,7 @@ def check_vocabulary(setup: Setup) -> Iterator[Finding]:
     yield Finding("vocabulary", "problem", what, why, remedy, where, line)
 
 
-def check_half_precision(setup: Setup) -> Iterator[Finding]:
+def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
     precision, where = setup.config.precision, setup.where("precision")
     can_bf16 = bool(setup.gpus) and all(has_bf16(gpu) is not False for gpu in setup.gpus)
     kind = setup.model.model_type if setup.model else None
@@ -162,7 +162,7 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
         yield Finding("bf16_device", "warning", what, why, "", where, "precision: fp32")
 
 
-def check_states_fit(setup: Setup) -> Iterator[Finding]:
+def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
     count = setup.model.num_parameters if setup.model else None
     sizes = [gpu["memory_bytes"] for gpu in setup.gpus if gpu["memory_bytes"]]
     offloads = any("offload" in key and on for key, on in strategy_options(setup.config.strategy).items())
@@ -188,7 +188,7 @@ def check_states_fit(setup: Setup) -> Iterator[Finding]:
         yield Finding("sharding_needless", "note", what, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")
 
 
-def _share_held(setup: Setup) -> float:
+def _share_held(setup: QueuedRun) -> float:
     """Return the share of the states that one rank holds.
 
     Of 16 bytes a parameter, weights and gradients are 4 each and the moments 8 (Rajbhandari et al., ZeRO, SC 2020).

@@ -200,7 +200,7 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Setup:
+class QueuedRun:
     """A run that is about to be queued."""
 
     machine: MachineFacts
@@ -253,4 +253,4 @@ def has_bf16(gpu: Mapping[str, Any]) -> bool | None:
     return known.pop() if len(known) == 1 else None
 
 
-SetupCheck = Callable[[Setup], Iterable[Finding]]
+SetupCheck = Callable[[QueuedRun], Iterable[Finding]]

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.plan.profile import Parameter, Profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import States, deepspeed_limits, optimizer_groups, padded, shard_size
 from paratune.plan.timeline import Delta, rounded
 
@@ -38,7 +38,7 @@ class View:
     """What engines look at."""
 
     profile: Profile
-    setup: Setup
+    setup: PredictionSetup
     states: States
     """Of the rank."""
     rounding: int

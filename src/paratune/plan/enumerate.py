@@ -21,7 +21,7 @@ from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout
 from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES, Precision
 from paratune.processes.place import check_world_size
 
@@ -64,7 +64,7 @@ class JobOption:
     """The strategy with its options, as on a command line."""
     config: Config
     """Under which it would be trained."""
-    setup: Setup
+    setup: PredictionSetup
     sizes: ResolvedBatch
     layout: BatchLayout
     is_open: bool
@@ -191,7 +191,7 @@ def _option(job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int
             check_stages(config.strategy.stages, traits.stages_per_rank, config.strategy.balance, num_layers)
     sizes = job.sizes(config.batch, traits, num_ranks)
     layout = job.layout(traits, is_cuda=machine.is_cuda)
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=config.strategy,
         traits=traits,
         precision=_precision(config),

@@ -14,7 +14,7 @@ from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
 from paratune.plan.memory import Memory, peak
 from paratune.plan.profile import Profile, Shape
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.time import StepTime, TimeInputs, step_time, why_no_time
 
 
@@ -62,7 +62,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> PredictionSetup:
         return self.option.setup
 
     @property
@@ -152,7 +152,12 @@ class Predictor:
     """Predicts options of one job on one machine."""
 
     def __init__(
-        self, job: PlannedJob, machine: Machine, profile_of: Callable[[Shape, Setup], Profile], *, searches: bool = True
+        self,
+        job: PlannedJob,
+        machine: Machine,
+        profile_of: Callable[[Shape, PredictionSetup], Profile],
+        *,
+        searches: bool = True,
     ) -> None:
         """Take what all predictions have in common.
 
@@ -201,7 +206,7 @@ class Predictor:
     def _per_epoch(self, global_batch_size: int) -> float | None:
         return None if self._job.num_samples is None else self._job.num_samples / global_batch_size
 
-    def _limit(self, setup: Setup) -> int | None:
+    def _limit(self, setup: PredictionSetup) -> int | None:
         """Return the bytes that a rank may take: a device's, or on a CPU its part of the machine's memory."""
         memory = self._machine.memory_bytes
         return memory if memory is None or self._machine.is_cuda else memory // setup.ranks_per_node

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from paratune.config.deepspeed_limits import Limits, limits_of
 from paratune.config.strategy_sections import DeepSpeedOptions, HSDPOptions, PipelineOptions, strategy_options
 from paratune.plan.profile import Parameter, Profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 
 STEP_BYTES = 4
 """Of AdamW's count of steps, a float32 for each parameter."""
@@ -62,13 +62,13 @@ def numbers_of(profile: Profile) -> Numbers:
     return Numbers(weight=size, gradient=size, optimizer=2 * size)
 
 
-def sharded_numbers_of(profile: Profile, setup: Setup) -> Numbers:
+def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> Numbers:
     """Return the sizes of what FSDP2 shards: in fp32 also where passes read copies in 16 bits."""
     size = setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes
     return Numbers(weight=size, gradient=size, optimizer=2 * size)
 
 
-def states(profile: Profile, setup: Setup) -> States:
+def states(profile: Profile, setup: PredictionSetup) -> States:
     """Return the states of the fullest rank; without buffers of the model (`profile.num_buffer_bytes`).
 
     Raises:
@@ -78,7 +78,7 @@ def states(profile: Profile, setup: Setup) -> States:
     return max(ranks, key=lambda each: (each.device, each.host))
 
 
-def ranks_that_differ(setup: Setup) -> range:
+def ranks_that_differ(setup: PredictionSetup) -> range:
     """Return the ranks among which the fullest is; all others hold what one of these holds."""
     kind = setup.strategy.kind
     if kind == "pipeline":
@@ -87,7 +87,7 @@ def ranks_that_differ(setup: Setup) -> range:
     return range(setup.num_ranks if differ else 1)
 
 
-def states_of_rank(profile: Profile, setup: Setup, rank: int) -> States:
+def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Return the states of one rank.
 
     Args:
@@ -99,7 +99,7 @@ def states_of_rank(profile: Profile, setup: Setup, rank: int) -> States:
     return count(profile, setup, rank)
 
 
-def _whole(profile: Profile, setup: Setup, rank: int) -> States:
+def _whole(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     return whole(profile.parameters, numbers_of(profile))
 
 
@@ -114,7 +114,7 @@ def whole(parameters: Iterable[Parameter], numbers: Numbers) -> States:
     )
 
 
-def _ddp(profile: Profile, setup: Setup, rank: int) -> States:
+def _ddp(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Gradients are views of DDP's buckets, which hold those that never come as well.
 
     Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `Reducer::initialize_buckets`.
@@ -123,7 +123,7 @@ def _ddp(profile: Profile, setup: Setup, rank: int) -> States:
     return States(found.weights, size * profile.num_trained, found.optimizer)
 
 
-def _zero1(profile: Profile, setup: Setup, rank: int) -> States:
+def _zero1(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Each parameter's states are on one rank: the largest first, each on the rank that has least.
 
     Source: PyTorch 2.13, torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
@@ -138,7 +138,7 @@ def _zero1(profile: Profile, setup: Setup, rank: int) -> States:
     return States(of_ddp.weights, of_ddp.gradients, whole(mine, numbers).optimizer)
 
 
-def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
+def _fsdp(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Each dimension 0 is cut into N chunks, of which the last may be smaller, or empty.
 
     Weights are padded to equal chunks on all ranks; gradients are parts of the outputs of the reduce-scatters, which
@@ -154,7 +154,7 @@ def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
     return found.on_host() if getattr(setup.strategy, "cpu_offload", False) else found
 
 
-def shard_size(setup: Setup) -> int:
+def shard_size(setup: PredictionSetup) -> int:
     """Return N: the ranks over which FSDP2 shards the states."""
     if isinstance(setup.strategy, HSDPOptions):
         return setup.strategy.shard_size or setup.ranks_per_node
@@ -173,13 +173,13 @@ def padded(parameter: Parameter, num_ranks: int) -> int:
     return num_ranks * shard(parameter, num_ranks).numel
 
 
-def _pipeline(profile: Profile, setup: Setup, rank: int) -> States:
+def _pipeline(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     held, trained = stage_parameters(profile, setup, rank)
     found, numbers = whole(trained, numbers_of(profile)), numbers_of(profile)
     return States(numbers.weight * _count(held), found.gradients, found.optimizer)
 
 
-def stage_parameters(profile: Profile, setup: Setup, rank: int) -> tuple[list[Parameter], list[Parameter]]:
+def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tuple[list[Parameter], list[Parameter]]:
     """Return the parameters that a rank of a pipeline holds, and those among them that it trains.
 
     Those that no stage uses are of the last one.
@@ -197,7 +197,7 @@ def stage_parameters(profile: Profile, setup: Setup, rank: int) -> tuple[list[Pa
     return held, trained
 
 
-def _deepspeed(profile: Profile, setup: Setup, rank: int) -> States:
+def _deepspeed(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     strategy = setup.strategy
     assert isinstance(strategy, DeepSpeedOptions)
     if strategy.stage == 0:
@@ -211,7 +211,7 @@ DEEPSPEED_START = 2
 """Numbers to a multiple of which DeepSpeed aligns each rank's part (`nccl_start_alignment_factor`)."""
 
 
-def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedOptions, rank: int) -> States:
+def _deepspeed_1_2(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions, rank: int) -> States:
     """A flat tensor a group; a rank has the weights of all, and of its N-th part a copy, moments and gradients.
 
     Gradients are kept as they come, whole ones of all parameters that the part touches, and zeros to fill it. With the
@@ -251,7 +251,7 @@ def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int
     return found, max(0, end - max(at, begin))
 
 
-def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedOptions) -> States:
+def _deepspeed_3(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions) -> States:
     """Each parameter flat in N equal parts, and the small ones whole besides.
 
     Of the parts that are trained there is a copy, though they are fp32 already: the test that would save it compares a
@@ -284,7 +284,7 @@ def deepspeed_limits(profile: Profile, strategy: DeepSpeedOptions) -> Limits:
     return limits_of(strategy_options(strategy), element_size=profile.weight_bytes, largest_block=largest)
 
 
-def _by_traits(profile: Profile, setup: Setup, rank: int) -> States:
+def _by_traits(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Return what a strategy from outside has if it divides evenly what its traits say that it shards."""
     found, shards = whole(profile.parameters, numbers_of(profile)), setup.traits.shards
     weights, gradients, optimizer = (
@@ -311,7 +311,7 @@ def _count(parameters: Iterable[Parameter]) -> int:
     return sum(each.numel for each in parameters)
 
 
-_BY_KIND: dict[str, Callable[[Profile, Setup, int], States]] = {
+_BY_KIND: dict[str, Callable[[Profile, PredictionSetup, int], States]] = {
     "single": _whole,
     "ddp": _ddp,
     "zero1": _zero1,

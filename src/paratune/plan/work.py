@@ -7,7 +7,7 @@ from functools import cached_property
 
 from paratune.plan.constants import Constants
 from paratune.plan.profile import Profile, Weights
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.traffic import unit_gradients, unit_weights
 
 ADAMW_PASSES = 9
@@ -31,7 +31,7 @@ class Work:
     """The profile's."""
     rest: Weights
     """The profile's."""
-    setup: Setup
+    setup: PredictionSetup
     constants: Constants
     forward_s: float
     """Of one micro-batch through the whole model."""
@@ -141,7 +141,7 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
 
-def update_passes(setup: Setup, *, is_sharded: bool = False) -> int:
+def update_passes(setup: PredictionSetup, *, is_sharded: bool = False) -> int:
     """Return how often norm, clipping and update read or write as many bytes as there are trained weights."""
     if setup.optimizer == "lamb":
         return LAMB_PASSES

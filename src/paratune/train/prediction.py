@@ -17,7 +17,7 @@ from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, this_machine
 from paratune.plan.predict import Prediction, Predictor
 from paratune.plan.profiles import Profiles
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.processes.place import local_world_size
 from paratune.train.prepare import Prepared, batch_layout_of
 
@@ -67,7 +67,7 @@ def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machi
         why_padded=model.why_padded,
     )
     layout = batch_layout_of(prepared, model)
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=config.strategy,
         traits=prepared.traits,
         precision=prepared.precision,

@@ -12,7 +12,7 @@ from paratune.config.traits import traits_of
 from paratune.plan.approximate import approximate
 from paratune.plan.memory import peak
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES, Precision
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
@@ -56,7 +56,7 @@ def test_its_peak_is_near_that_of_a_trace(strategy: Any, every: int | None) -> N
     traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
     num_ranks = max(1, traits.min_world_size)
-    setup = Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, 4)
+    setup = PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, 4)
     options: dict[str, Any] = {"activation_checkpointing": every, "with_division": True}
     traced = profile(CONFIG, TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"], attention="eager", **options)
     terms = ("weights", "gradients", "optimizer", "activations", "gathered_weights")

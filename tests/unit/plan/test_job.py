@@ -15,7 +15,7 @@ from paratune.config.traits import traits_of
 from paratune.models.task_model import Entry
 from paratune.plan.job import PlannedJob, find_packing
 from paratune.plan.lengths import assumed_lengths, lengths_of_rows
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
@@ -32,10 +32,10 @@ def make_job(
     return PlannedJob(config, tiny_config(), lengths, num_samples, entry, None if entry else "it was not asked")
 
 
-def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> Setup:
+def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> PredictionSetup:
     traits = traits_of("ddp", {})
     assert traits is not None
-    setup = Setup(job.config.strategy, traits, POLICIES["fp32"], ranks, ranks, size, accum)
+    setup = PredictionSetup(job.config.strategy, traits, POLICIES["fp32"], ranks, ranks, size, accum)
     return replace(setup, **changed)
 
 

@@ -18,7 +18,7 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.plan.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, peak
 from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.shims import Kernels
 from paratune.plan.stage_memory import in_flight
 from paratune.plan.timeline import Delta, Timeline, fullest
@@ -34,10 +34,10 @@ def config(**options: Any) -> BertConfig:
     return BertConfig(vocab_size=1000, max_position_embeddings=64, num_labels=2, pad_token_id=0, **sizes, **options)
 
 
-def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> Setup:
+def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> PredictionSetup:
     traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
-    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, grad_accum_steps)
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, grad_accum_steps)
 
 
 def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:

@@ -22,7 +22,7 @@ from paratune.plan.machine import Machine, machine_of
 from paratune.plan.memory import Memory
 from paratune.plan.predict import FigureRange, Prediction, Predictor, start_command
 from paratune.plan.profiles import Profiles
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.table import Plan, _in_lines, impossible_lines
 from paratune.plan.time import BOUND_OF, TERMS, StepTime
 
@@ -37,11 +37,11 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
     Where weights are shared it is 8 ms, of which the engine's own Python takes 5.
     """
 
-    def peak(shape: Any, setup: Setup, on_cuda: bool) -> Memory:
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
         states = GIB // setup.num_ranks if setup.traits.shards else GIB
         return Memory({"weights": states, "activations": GIB * setup.micro_batch_size}, {}, "backward")
 
-    def time(shape: Any, setup: Setup, machine: Machine, figures: Any) -> StepTime:
+    def time(shape: Any, setup: PredictionSetup, machine: Machine, figures: Any) -> StepTime:
         terms = dict.fromkeys(TERMS, 0.0)
         terms["forward"] = 2e-3 * setup.micro_batch_size * setup.grad_accum_steps
         terms["optimizer"] = 1e-3

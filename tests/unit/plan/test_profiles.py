@@ -17,11 +17,11 @@ from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.profile import Shape
 from paratune.plan.profiles import Profiles
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
-SETUP = Setup(SingleOptions(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
+SETUP = PredictionSetup(SingleOptions(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
 
 
 def padded(rows: int, length: int = 12) -> Shape:
@@ -85,7 +85,7 @@ def test_how_a_model_can_be_cut_is_found_once(monkeypatch: pytest.MonkeyPatch) -
     pipeline = PipelineOptions(kind="pipeline")
     traits = traits_of("pipeline", strategy_options(pipeline))
     assert traits is not None
-    setup = Setup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
+    setup = PredictionSetup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
     job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, Entry(), None)
     profiles = Profiles(job, is_cuda=True)
     divisions = [profiles.of(padded(rows), setup).division for rows in (1, 2, 6)]

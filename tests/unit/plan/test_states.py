@@ -21,7 +21,7 @@ from paratune.models.task_model import find_blocks
 from paratune.plan.build import build_model
 from paratune.plan.engines import ENGINES, GRADIENTS, View
 from paratune.plan.profile import Parameter, Profile, parameters_of
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import States, states, states_of_rank
 from paratune.plan.trace import Phase
 from paratune.precision import POLICIES
@@ -40,10 +40,10 @@ def made(parameters: tuple[Parameter, ...] = PARAMETERS) -> Profile:
     return Profile(parameters, 1, 4, 0, 0, (0,), 0, Phase(), Phase())
 
 
-def setup_of(strategy: Any, num_ranks: int) -> Setup:
+def setup_of(strategy: Any, num_ranks: int) -> PredictionSetup:
     traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
-    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, 1, 1)
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, 1, 1)
 
 
 def test_a_whole_model_with_frozen_and_unused_weights():

@@ -28,7 +28,7 @@ from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.time import TERMS, TimeInputs, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
 from paratune.plan.traffic import ddp_buckets
@@ -77,9 +77,9 @@ def machine(constants: Constants | None = ROUND) -> Machine:
     return Machine("round", None, is_cuda=True, memory_bytes=None, constants=constants)
 
 
-def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = None, steps: int = 1) -> Setup:
+def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = None, steps: int = 1) -> PredictionSetup:
     traits = traits_of(strategy.kind, strategy_options(strategy)) or Traits("outside", {})
-    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
 
 
 SINGLE = setup(SingleOptions(kind="single"))
@@ -87,7 +87,7 @@ JOB = TimeInputs(num_tokens=512)
 
 
 def terms(
-    way: Setup, constants: Constants = ROUND, of: Profile | None = None, job: TimeInputs = JOB
+    way: PredictionSetup, constants: Constants = ROUND, of: Profile | None = None, job: TimeInputs = JOB
 ) -> dict[str, float]:
     found = step_time(of or bert_base(), way, machine(constants), job)
     assert found is not None

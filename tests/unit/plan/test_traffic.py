@@ -16,7 +16,7 @@ from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.traffic import step_transfers
 from paratune.precision import POLICIES
 
@@ -71,10 +71,10 @@ def _recorded(training: Training, recorded: Record, rank: int) -> Counter[str]:
     return sent
 
 
-def _setup(training: Training) -> Setup:
+def _setup(training: Training) -> PredictionSetup:
     traits = traits_of(training.kind, training.options)
     assert traits is not None
-    return Setup(
+    return PredictionSetup(
         strategy=SECTIONS[training.kind](kind=training.kind, **training.options),
         traits=traits,
         precision=POLICIES[training.precision],
