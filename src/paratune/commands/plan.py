@@ -119,7 +119,7 @@ def make_plan(loaded: LoadedConfig, wanted: PlanArguments) -> "Plan":
     """Return the plan."""
     from paratune.plan.advice import plan_advice, recommended
     from paratune.plan.enumerate import enumerate_options
-    from paratune.plan.predict import Predictor
+    from paratune.plan.predict import JobPredictor
     from paratune.plan.profiles import Profiles
     from paratune.plan.table import Plan
     from paratune.strategies import strategy_class
@@ -128,7 +128,7 @@ def make_plan(loaded: LoadedConfig, wanted: PlanArguments) -> "Plan":
     asked = _asked(wanted, loaded, machine)
     job = _job(loaded, wanted)
     options, impossible = enumerate_options(job, loaded, machine, asked, lambda kind: strategy_class(kind).traits)
-    predictor = Predictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
+    predictor = JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
     with Display(speaks=True).bar("plan", len(options)) as bar:
         found = []
         for number, option in enumerate(options):

@@ -148,7 +148,7 @@ class Prediction:
         }
 
 
-class Predictor:
+class JobPredictor:
     """Predicts options of one job on one machine."""
 
     def __init__(

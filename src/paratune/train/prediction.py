@@ -15,7 +15,7 @@ from paratune.plan.enumerate import JobOption
 from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, this_machine
-from paratune.plan.predict import Prediction, Predictor
+from paratune.plan.predict import JobPredictor, Prediction
 from paratune.plan.profiles import Profiles
 from paratune.plan.setup import PredictionSetup
 from paratune.processes.place import local_world_size
@@ -81,7 +81,7 @@ def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machi
     )
     name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in _given(config.strategy).items())])
     option = JobOption(name, config, setup, sizes, layout, is_open=False)
-    return Predictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
+    return JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
 
 
 def _given(strategy: Any) -> dict[str, Any]:

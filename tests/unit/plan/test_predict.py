@@ -20,7 +20,7 @@ from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.memory import Memory
-from paratune.plan.predict import FigureRange, Prediction, Predictor, start_command
+from paratune.plan.predict import FigureRange, JobPredictor, Prediction, start_command
 from paratune.plan.profiles import Profiles
 from paratune.plan.setup import PredictionSetup
 from paratune.plan.table import Plan, _in_lines, impossible_lines
@@ -68,7 +68,7 @@ def predicted(
     asked = Asked(tuple(num_ranks), tuple(strategies), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     traced = SimpleNamespace(why_approximate=None)
-    predictor = Predictor(job, machine, lambda shape, setup: traced)  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, machine, lambda shape, setup: traced)  # type: ignore[arg-type,return-value]
     return [predictor.predict(option) for option in options]
 
 
@@ -175,7 +175,7 @@ def test_ways_of_one_strategy_are_told_apart() -> None:
     job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
     asked = Asked((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
-    predictor = Predictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
     found = [predictor.predict(option) for option in options]
     labels = [each.label for each in found]
     assert found[0].in_words == labels[0]
@@ -223,7 +223,7 @@ def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
     job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, None, "it was not asked")
     asked = Asked((1, 2), ("zero1", "ddp", "single"), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, cpu, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
-    predictor = Predictor(job, cpu, Profiles(job, is_cuda=False).of)
+    predictor = JobPredictor(job, cpu, Profiles(job, is_cuda=False).of)
     found = [predictor.predict(option) for option in options]
     assert [each.time for each in found] == [None] * 3
     assert "paratune plan --calibrate" in str(found[0].why_no_time)

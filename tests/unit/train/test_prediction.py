@@ -74,5 +74,5 @@ def test_a_model_that_cannot_be_traced_ends_no_run(monkeypatch: pytest.MonkeyPat
     def fails(*_: object, **__: object) -> None:
         raise NotImplementedError("no meta")
 
-    monkeypatch.setattr(prediction.Predictor, "predict", fails)
+    monkeypatch.setattr(prediction.JobPredictor, "predict", fails)
     assert recorded(monkeypatch, CPU) == {"reason": "NotImplementedError: no meta"}
