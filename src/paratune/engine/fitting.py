@@ -43,7 +43,7 @@ class ProbedSize:
 
 
 @dataclass(frozen=True)
-class Found:
+class FittingSize:
     """The largest micro-batch that fits."""
 
     size: int
@@ -278,7 +278,7 @@ class Prober:
         return probe
 
 
-def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | None:
+def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> FittingSize | None:
     """Return the largest size that fits on every rank, the same on all of them; None when none does. Collective.
 
     Args:
@@ -294,7 +294,7 @@ def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | 
         size = search(candidates, prober.fits)
     if size is None:
         return None
-    return Found(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
+    return FittingSize(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
 
 
 def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:

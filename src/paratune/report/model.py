@@ -14,7 +14,7 @@ from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.compare import Difference, Sameness, SeedSpread, compare, config_differences, seed_groups, spread
 from paratune.report.device_rows import unknown_reasons
 from paratune.report.efficiency_rows import why_unknown
-from paratune.report.read import Found, RunRecord, Unfinished
+from paratune.report.read import FoundRuns, RunRecord, Unfinished
 from paratune.report.rows import ReportRow
 from paratune.report.table import ARROW, build_rows
 
@@ -98,7 +98,7 @@ class Report:
 
 
 def build_report(
-    found: Found, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None
+    found: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None
 ) -> Report:
     """Return the report of runs that were read; writes nothing.
 
@@ -129,7 +129,7 @@ def build_report(
     )
 
 
-def _name_of(folder: Path, found: Found) -> str:
+def _name_of(folder: Path, found: FoundRuns) -> str:
     """Return what the report calls the run in a folder."""
     name = next((run.name for run in found.runs if run.folder.resolve() == folder.resolve()), None)
     if name is None:

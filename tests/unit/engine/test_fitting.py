@@ -21,7 +21,7 @@ from paratune.config.batch_size import divisors
 from paratune.config.sections import Train
 from paratune.config.traits import TRAITS
 from paratune.engine.fitting import (
-    Found,
+    FittingSize,
     ProbedSize,
     Prober,
     RanOutInCollective,
@@ -114,7 +114,7 @@ class Together:
         return torch.tensor([[fits, needs, room], [float(bool(fits) and theirs <= room), theirs, room]]).double()
 
 
-def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> tuple[Found | None, Metered]:
+def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> tuple[FittingSize | None, Metered]:
     model = Metered(meter, most)
     strategy.prepare(model, [], OptimizerFactory(Train(learning_rate=0.1), 4))
     prober = Prober(

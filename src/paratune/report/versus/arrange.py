@@ -13,7 +13,7 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, r
 from paratune.report.compare import config_differences, configuration_key
 from paratune.report.differing import allowed_by_axes
 from paratune.report.machine import machine_of
-from paratune.report.read import Found, RunRecord, Unfinished, read_runs
+from paratune.report.read import FoundRuns, RunRecord, Unfinished, read_runs
 from paratune.report.systems.configurations import label_of
 from paratune.verdicts import Group
 
@@ -80,7 +80,7 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     return _arrangement(found, (Family("", tuple(groups), _baseline(groups, of)),))
 
 
-def _arrangement(found: Found, families: tuple[Family, ...], allowed: frozenset[str] = frozenset()) -> Arrangement:
+def _arrangement(found: FoundRuns, families: tuple[Family, ...], allowed: frozenset[str] = frozenset()) -> Arrangement:
     comparable = tuple(family for family in families if len(family.groups) > 1)
     if not comparable:
         labels = [plain(group.label) for family in families for group in family.groups]
@@ -120,7 +120,7 @@ def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
                 raise ConfigError(f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group")
 
 
-def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> dict[str, tuple[RunRecord, ...]]:
+def _as_named(expanded: Mapping[str, Sequence[Path]], found: FoundRuns) -> dict[str, tuple[RunRecord, ...]]:
     """Return the runs of each word, of one configuration."""
     by_folder = {run.folder: run for run in found.runs}
     groups = {}
