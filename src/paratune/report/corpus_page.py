@@ -130,7 +130,7 @@ class StageLine:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CorpusProgress:
     """How far the making of a corpus is."""
 
     state: str
@@ -148,7 +148,7 @@ class Progress:
     """Time of day at which this was true."""
 
 
-def progress_html(title: str, found: Progress, *, every_s: int) -> str:
+def progress_html(title: str, found: CorpusProgress, *, every_s: int) -> str:
     """Return the page of a corpus that is being made; it loads itself anew until that is over.
 
     Args:
@@ -177,7 +177,7 @@ def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:
     return [{"stage": each.name, "kept": each.num_kept, "dropped": each.dropped or {}} for each in known]
 
 
-def _stages(found: Progress) -> Table:
+def _stages(found: CorpusProgress) -> Table:
     columns = (
         *(Column(name, is_text=True) for name in ("Stage", "State")),
         *(Column(name) for name in ("Kept", "Dropped", "Rows/s")),

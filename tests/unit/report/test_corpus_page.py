@@ -5,7 +5,14 @@ import re
 import pytest
 
 from paratune.report.corpus_figures import corpus_figures
-from paratune.report.corpus_page import Progress, ShownTexts, StageLine, corpus_html, corpus_markdown, progress_html
+from paratune.report.corpus_page import (
+    CorpusProgress,
+    ShownTexts,
+    StageLine,
+    corpus_html,
+    corpus_markdown,
+    progress_html,
+)
 from paratune.report.corpus_tables import corpus_tables, funnel_table, reasons_table
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
@@ -114,7 +121,7 @@ def progress(**changed):
         StageLine("extract", "waits"),
     ]
     known = {"state": "running", "is_over": False, "lines": lines, "label": "fetch", "done": 3, "total": 9}
-    return Progress(**known | {"left_s": 61.0, "elapsed_s": 5.0, "now": "2026-01-01 10:00:00"} | changed)
+    return CorpusProgress(**known | {"left_s": 61.0, "elapsed_s": 5.0, "now": "2026-01-01 10:00:00"} | changed)
 
 
 def test_progress_is_shown_until_it_is_over():
