@@ -53,7 +53,7 @@ class Measured:
         return self.median_s / self.fastest_s - 1
 
 
-class Clock(Protocol):
+class CallClock(Protocol):
     """Times calls on one device; see the top of the module for the three readings."""
 
     def device_s(self, call: Call, calls: int) -> float:
@@ -160,21 +160,21 @@ def _warm_up(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def measure(call: Call, clock: Clock, repeats: int = REPEATS) -> Measured:
+def measure(call: Call, clock: CallClock, repeats: int = REPEATS) -> Measured:
     """Time what the device computes in a call."""
     call()
     calls = clock.num_calls(call)
     return Measured.of_times([clock.device_s(call, calls) / calls for _ in range(repeats)])
 
 
-def measure_wall(call: Call, clock: Clock, repeats: int = REPEATS) -> Measured:
+def measure_wall(call: Call, clock: CallClock, repeats: int = REPEATS) -> Measured:
     """Time a call from an idle device to an idle device: the host's part of it counts where the device waits for it."""
     call()
     calls = clock.num_calls(call)
     return Measured.of_times([clock.wall_s(call, calls) / calls for _ in range(repeats)])
 
 
-def measure_host(call: Call, clock: Clock, repeats: int = REPEATS) -> Measured:
+def measure_host(call: Call, clock: CallClock, repeats: int = REPEATS) -> Measured:
     """Time what the host does in a call, with an empty queue at its begin: a full one would make it wait."""
     call()
     return Measured.of_times([clock.host_s(call, 1) for _ in range(repeats)])

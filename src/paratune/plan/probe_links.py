@@ -22,7 +22,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.optim import AdamW
 
 from paratune.errors import LaunchError
-from paratune.plan.clock import Call, Clock, EventClock, HostClock, Measured, measure
+from paratune.plan.clock import Call, CallClock, EventClock, HostClock, Measured, measure
 from paratune.plan.constants import Constant
 
 NUM_RANKS = 2
@@ -170,7 +170,7 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
     sizes = ON_GPU if on_cuda else ON_CPU
     small, large = (torch.ones(size, device=device) for size in (sizes.small, sizes.large))
     a, x = torch.randn(sizes.width, sizes.width, device=device), torch.randn(sizes.numbers, device=device)
-    clock: Clock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostClock()
+    clock: CallClock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostClock()
 
     def compute() -> None:
         for _ in range(8):
@@ -248,7 +248,7 @@ def _update_of_shards(device: torch.device) -> Callable[[], None]:
     return call
 
 
-def measure_fixed(call: Call, calls: int, clock: Clock) -> Measured:
+def measure_fixed(call: Call, calls: int, clock: CallClock) -> Measured:
     """Time a call that all ranks make together, the same number of times on each."""
     call()
     times = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paratune.plan.clock import Clock, EventClock, HostClock
+from paratune.plan.clock import CallClock, EventClock, HostClock
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MeasuredDevice:
     """A device with all that measuring it takes."""
 
     device: torch.device
-    clock: Clock
+    clock: CallClock
     sizes: Sizes
     is_cuda: bool
     """Whether calls are put into a queue, and the device has memory of its own."""
