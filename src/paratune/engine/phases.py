@@ -58,7 +58,7 @@ class PhaseClock(Protocol):
         ...
 
 
-class HostClock:
+class HostPhaseClock:
     """Phases by the host's monotonic clock, for devices that work synchronously."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class _WatchedPhase(AbstractContextManager[None]):
 
 def make_clock(device: torch.device) -> PhaseClock:
     """Return the clock that fits `device`."""
-    return CudaClock() if device.type == "cuda" else HostClock()
+    return CudaClock() if device.type == "cuda" else HostPhaseClock()
 
 
 def _event() -> torch.cuda.Event:

@@ -73,7 +73,7 @@ class CallClock(Protocol):
         ...
 
 
-class HostClock:
+class HostCallClock:
     """The clock of a CPU, which computes a call before it returns."""
 
     def __init__(self, least_s: float = LEAST_S) -> None:

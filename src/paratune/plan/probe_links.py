@@ -22,7 +22,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.optim import AdamW
 
 from paratune.errors import LaunchError
-from paratune.plan.clock import Call, CallClock, EventClock, HostClock, Measured, measure
+from paratune.plan.clock import Call, CallClock, EventClock, HostCallClock, Measured, measure
 from paratune.plan.constants import Constant
 
 NUM_RANKS = 2
@@ -170,7 +170,7 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
     sizes = ON_GPU if on_cuda else ON_CPU
     small, large = (torch.ones(size, device=device) for size in (sizes.small, sizes.large))
     a, x = torch.randn(sizes.width, sizes.width, device=device), torch.randn(sizes.numbers, device=device)
-    clock: CallClock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostClock()
+    clock: CallClock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostCallClock()
 
     def compute() -> None:
         for _ in range(8):
@@ -222,7 +222,7 @@ def _measure_update(device: torch.device) -> Measured:
         call()
         wait()
 
-    return measure_fixed(waited, 1, HostClock())
+    return measure_fixed(waited, 1, HostCallClock())
 
 
 def _do_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paratune.plan.clock import CallClock, EventClock, HostClock
+from paratune.plan.clock import CallClock, EventClock, HostCallClock
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class MeasuredDevice:
 
 def cpu_target() -> MeasuredDevice:
     """Return this process's CPU."""
-    return MeasuredDevice(torch.device("cpu"), HostClock(), ON_CPU, is_cuda=False)
+    return MeasuredDevice(torch.device("cpu"), HostCallClock(), ON_CPU, is_cuda=False)
 
 
 def cuda_target() -> MeasuredDevice:

@@ -11,7 +11,7 @@ import torch
 from paratune.errors import ConfigError
 from paratune.plan import anchors, calibration, probe_links, probes
 from paratune.plan.calibration import calibration_file, keep_refined, refined_by, store, stored_constants
-from paratune.plan.clock import HostClock, Measured, measure
+from paratune.plan.clock import HostCallClock, Measured, measure
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.machine import this_machine, unmeasured
 from paratune.plan.probes import curve_of, single
@@ -26,7 +26,7 @@ SMALL = replace(
     weights=(64, 64),
     widths=(8, 16),
 )
-QUICK = MeasuredDevice(CPU, HostClock(least_s=1e-4), SMALL, is_cuda=False)
+QUICK = MeasuredDevice(CPU, HostCallClock(least_s=1e-4), SMALL, is_cuda=False)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_a_time_has_its_spread_above_it() -> None:
 
 
 def test_a_call_is_timed() -> None:
-    found = measure(lambda: torch.ones(10), HostClock(), repeats=3)
+    found = measure(lambda: torch.ones(10), HostCallClock(), repeats=3)
     assert 0 < found.fastest_s <= found.median_s < 0.1
     assert Measured(5.0, 6.0).without(Measured(2.0, 2.5)) == Measured(3.0, 4.0)
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from paratune.models.attention import masks, register
 from paratune.plan import anchors, calibration, clock, probes, target
 from paratune.plan.calibration import calibration_file, stored_constants
-from paratune.plan.clock import EventClock, HostClock
+from paratune.plan.clock import EventClock, HostCallClock
 from paratune.plan.machine import unmeasured
 from paratune.plan.target import MeasuredDevice, Sizes, sizes_on_gpu
 
@@ -90,7 +90,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(anchors, "captured", lambda call: call)
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.to(META))
     monkeypatch.setattr(
-        probes, "cpu_target", lambda: MeasuredDevice(torch.device("cpu"), HostClock(1e-4), SMALL, False)
+        probes, "cpu_target", lambda: MeasuredDevice(torch.device("cpu"), HostCallClock(1e-4), SMALL, False)
     )
     # The fused update knows the devices that it has kernels for; of tensors without numbers it needs none.
     monkeypatch.setattr(adam, "_device_dtype_check_for_fused", lambda parameter, cuda_unsupported=False: None)
