@@ -34,7 +34,7 @@ from paratune.errors import (
 from paratune.launch.local import launch
 from paratune.processes.place import check_world_size, place_from_environment
 from paratune.records import certificate
-from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference, Trained
+from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference, TrainedDifference
 from paratune.records.run_folder import trained_fingerprint
 
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
@@ -192,7 +192,7 @@ class _Trial:
             return finding
         return certificate.with_trained(finding, self.trained(each, f"{folder}-trained"))
 
-    def trained(self, each: StrategyCandidate, folder: str, *, refuses: bool = False) -> Trained:
+    def trained(self, each: StrategyCandidate, folder: str, *, refuses: bool = False) -> TrainedDifference:
         """Run one strategy in the precision that trains.
 
         Args:
@@ -215,7 +215,7 @@ class _Trial:
         except ParatuneError as error:
             if refuses and isinstance(error, ConfigError):
                 raise
-            return Trained(self.precision, "cannot run", str(error))
+            return TrainedDifference(self.precision, "cannot run", str(error))
         return certificate.compare_trained(self.base, part, self.precision)
 
 

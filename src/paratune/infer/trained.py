@@ -63,7 +63,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model with all that it takes to apply it."""
 
     model: TaskModel
@@ -168,7 +168,7 @@ class ForwardOnly:
         return value
 
 
-def load_trained(target: str, named: Named, device: str) -> Trained:
+def load_trained(target: str, named: Named, device: str) -> TrainedModel:
     """Load a model for use.
 
     Args:
@@ -196,7 +196,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     if known.get("layout", "auto") in ("auto", "packed"):
         find_entry(task_model, device=where, dtype=precision.autocast_dtype)
     limit = max_positions(task_model.hf.config, tokenizer)
-    return Trained(
+    return TrainedModel(
         model=task_model,
         tokenizer=tokenizer,
         task=task,

@@ -96,7 +96,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedDifference:
     """One strategy in the precision that trains, beside the reference; None where it cannot run."""
 
     precision: str
@@ -146,7 +146,7 @@ class StrategyDifference:
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     trained: Mapping[str, Any] | None = None
-    """The fields of a `Trained`; None where the precision that trains is the one of the other fields."""
+    """The fields of a `TrainedDifference`; None where the precision that trains is the one of the other fields."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -259,7 +259,7 @@ def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) 
     ]
 
 
-def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
+def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
     """Return how far the precision that trains is from the reference.
 
     Args:
@@ -277,7 +277,7 @@ def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
         *_too_large("gradient norms differ", norm, tolerance.gradients),
         *_too_large("losses differ", loss, tolerance.losses),
     ]
-    return Trained(
+    return TrainedDifference(
         precision=precision,
         status="differs" if reasons else "holds",
         reason="; ".join(reasons) or None,
@@ -292,7 +292,7 @@ def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
     )
 
 
-def with_trained(finding: StrategyDifference, trained: Trained) -> StrategyDifference:
+def with_trained(finding: StrategyDifference, trained: TrainedDifference) -> StrategyDifference:
     """Return a finding with what the same strategy did in the precision that trains; the worse status counts."""
     statuses = (finding.status, trained.status)
     status: Status = "differs" if "differs" in statuses else "cannot run" if "cannot run" in statuses else "holds"
@@ -367,7 +367,7 @@ def weights_fingerprint(part: Part) -> str:
     return hashlib.sha256(json.dumps(sorted(part.weights.items())).encode()).hexdigest()
 
 
-def verdict(findings: Sequence[StrategyDifference | Trained]) -> str:
+def verdict(findings: Sequence[StrategyDifference | TrainedDifference]) -> str:
     """Return "holds" when every strategy does, "differs" when one does, else "incomplete": one could not run."""
     statuses = {finding.status for finding in findings}
     return "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds"

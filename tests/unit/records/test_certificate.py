@@ -13,7 +13,7 @@ from paratune.records.certificate import (
     TRAINED_TOLERANCES,
     Part,
     StrategyDifference,
-    Trained,
+    TrainedDifference,
     cells,
     compare,
     compare_trained,
@@ -137,8 +137,11 @@ def test_fp16_and_tf32_are_held_to_an_eighth_of_that():
 
 def test_the_worse_of_both_precisions_decides():
     exact = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
-    holds, differs = Trained("bf16", "holds", gradient_difference=3e-3), Trained("bf16", "differs", "it is too long")
-    cannot = Trained("bf16", "cannot run", "no")
+    holds, differs = (
+        TrainedDifference("bf16", "holds", gradient_difference=3e-3),
+        TrainedDifference("bf16", "differs", "it is too long"),
+    )
+    cannot = TrainedDifference("bf16", "cannot run", "no")
     assert with_trained(exact, holds).status == "holds"
     found = with_trained(exact, differs)
     assert (found.status, found.reason) == ("differs", "in bf16: it is too long")
