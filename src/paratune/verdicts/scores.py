@@ -13,7 +13,7 @@ from paratune.verdicts.groups import Group, matched, mean, why_one
 from paratune.verdicts.jackknife import Scored
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
-from paratune.verdicts.rows import CannotTell, ComparedRun, Rows, read_rows
+from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows, read_rows
 from paratune.verdicts.scoring import score_again
 
 Seeds = Sequence[Sequence[ComparedRun]]
@@ -78,7 +78,7 @@ def _of_rows(estimate: Estimate, scored: Sequence[Scored]) -> Estimate:
 
 def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Scored]]:
     """Return the scores of both sides by seed, with how their samples bear on them; repeats of a seed are averaged."""
-    reference: Rows | None = None
+    reference: PredictionRows | None = None
     found: list[list[Scored]] = [[], []]
     for side, scored in zip(sides, found, strict=True):
         for runs in side:

@@ -17,15 +17,15 @@ from paratune.metrics import classification
 from paratune.metrics.regression import grades
 from paratune.records.predictions import Scale
 from paratune.verdicts.jackknife import MAX_CELLS, Floats, Scored, of_blocks, of_kinds, of_mean, of_sums
-from paratune.verdicts.rows import CannotTell, ComparedRun, Rows
+from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows
 
 _AGREES = 1e-4
 """How far a score that is computed again may be from the recorded one, relative to it."""
 
-Scorer = Callable[[ComparedRun, Rows, str], Scored | None]
+Scorer = Callable[[ComparedRun, PredictionRows, str], Scored | None]
 
 
-def score_again(run: ComparedRun, rows: Rows, split: str, metric: str) -> Scored:
+def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str) -> Scored:
     """Return a score of a run with the pseudovalues of its samples.
 
     Args:
@@ -52,7 +52,7 @@ def score_again(run: ComparedRun, rows: Rows, split: str, metric: str) -> Scored
     return scored
 
 
-def _ids(run: ComparedRun, rows: Rows, column: str) -> npt.NDArray[np.int64]:
+def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
     """Return class ids of a column of class names, (N,)."""
     labels = run.get("run.task.labels")
     place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
@@ -62,7 +62,7 @@ def _ids(run: ComparedRun, rows: Rows, column: str) -> npt.NDArray[np.int64]:
     return np.asarray(found, dtype=np.int64)
 
 
-def _classes(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
+def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> Scored | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
     num_classes = len(run.get("run.task.labels"))
     if metric == "accuracy":
@@ -107,7 +107,7 @@ def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Scored 
     return _of_pairs(true, given, num_steps, score)
 
 
-def _ranks(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
+def _ranks(run: ComparedRun, rows: PredictionRows, metric: str) -> Scored | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
     off = np.abs(labels - predictions)
     if metric == "qwk":
@@ -129,7 +129,7 @@ def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Score
     return of_blocks(len(targets), score)
 
 
-def _numbers(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
+def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> Scored | None:
     targets, predictions = rows.numbers("label"), rows.numbers("prediction")
     if metric == "spearman":
         return _spearman(predictions, targets)
@@ -179,7 +179,7 @@ _MOMENTS: Mapping[str, Callable[[Floats], Floats]] = {
 """Scores as functions of n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
 
 
-def _sets(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
+def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> Scored | None:
     true, given = _members(run, rows, "label"), _members(run, rows, "prediction")
     if metric == "accuracy":
         return of_mean((true == given).all(axis=1))
@@ -192,7 +192,7 @@ def _sets(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
     return of_sums(sums, lambda found: _f1(found, metric))
 
 
-def _members(run: ComparedRun, rows: Rows, column: str) -> npt.NDArray[np.bool_]:
+def _members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
     labels, separator = run.get("run.task.labels"), run.get("run.config.task.separator")
     if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
@@ -218,7 +218,7 @@ def _f1(sums: Floats, metric: str) -> Floats:
     return np.asarray((of_class * true).sum(-1) / np.maximum(true.sum(-1), 1))
 
 
-def _answers(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
+def _answers(run: ComparedRun, rows: PredictionRows, metric: str) -> Scored | None:
     scores = 100 * rows.numbers(metric.rpartition("_")[2])
     if metric in {"exact", "f1"}:
         return of_mean(scores)
@@ -227,7 +227,7 @@ def _answers(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
     return of_sums(np.stack([scores * counts, counts], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
 
 
-def _windows(run: ComparedRun, rows: Rows, metric: str) -> Scored | None:
+def _windows(run: ComparedRun, rows: PredictionRows, metric: str) -> Scored | None:
     """Return a score of a masked LM; samples are windows."""
     sums = np.stack([rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found")], axis=1)
     if metric == "perplexity":
