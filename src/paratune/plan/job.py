@@ -14,7 +14,7 @@ from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import find_entry
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.build import build_model
 from paratune.plan.lengths import Lengths, bucketed_length, padded_length
 from paratune.plan.profile import Shape
@@ -48,7 +48,7 @@ class PlannedJob:
     """Of the training split."""
     num_samples: int | None
     """Of the training split; None where no data was read."""
-    entry: Entry | None
+    entry: PackedEntry | None
     """How packed rows enter the model; None where they cannot."""
     why_padded: str | None
     """Why there is no entry."""
@@ -144,7 +144,7 @@ class PlannedJob:
         return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
 
 
-def find_packing(hf_config: Any, task: Task) -> tuple[Entry | None, str | None]:
+def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | None]:
     """Return how packed rows enter the model, or why they cannot: tried as the training does, on a small copy of it.
 
     On a GPU the kernel of its attention is tried as well, which is left to the run.

@@ -12,7 +12,7 @@ from paratune.report.corpus_tables import corpus_tables, reasons_table
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
 from paratune.report.table_files import markdown_table
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, join, markdown, shorten, tag
 
@@ -185,6 +185,6 @@ def _stages(found: CorpusProgress) -> Table:
     lines = []
     for each in found.lines:
         numbers = (each.num_kept, None if each.dropped is None else sum(each.dropped.values()), each.rows_per_s)
-        shown = (Entry(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
-        lines.append((Entry(each.name), Entry(each.state), *shown))
+        shown = (TableCell(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
+        lines.append((TableCell(each.name), TableCell(each.state), *shown))
     return Table("stages", "Stages", columns, tuple(lines))

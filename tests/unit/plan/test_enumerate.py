@@ -11,7 +11,7 @@ from tiny import tiny_config
 from paratune.config.load import load_config
 from paratune.config.traits import Traits
 from paratune.errors import ConfigError
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.enumerate import ALL, USUAL, Asked, Impossible, JobOption, enumerate_options, own_name, resized
 from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
@@ -23,7 +23,9 @@ CPU = Machine("a CPU", None, is_cuda=False, memory_bytes=16 * 2**30, constants=N
 
 def ways(*overrides: str, machine: Machine | None = None, **asked: Any) -> tuple[list[JobOption], list[Impossible]]:
     loaded = load_config(CONFIG, overrides)
-    job = PlannedJob(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, Entry(), None)
+    job = PlannedJob(
+        loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, PackedEntry(), None
+    )
     wanted = {"num_ranks": (1, 2, 4), "strategies": USUAL, "precisions": ("fp32",), "are_named": False} | asked
     return enumerate_options(job, loaded, machine or machine_of("a100-40gb"), Asked(**wanted), _no_traits)
 

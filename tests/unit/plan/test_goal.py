@@ -12,7 +12,7 @@ from paratune.config.load import load_config
 from paratune.config.targets import ScoreTarget
 from paratune.config.traits import Traits
 from paratune.errors import ConfigError
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.enumerate import Asked, enumerate_options
 from paratune.plan.goal import Goal, goal_lines, judge, parse_goal, probe_matrix
 from paratune.plan.job import PlannedJob
@@ -34,7 +34,7 @@ def ways(*settings: str, fits: bool = True, price: float | None = None) -> list[
     """Return ddp on 1, 2 and 4 devices: 12 steps of 100, 60 and 40 ms, twice as long at most, half at least."""
     loaded = load_config(CONFIG, ["train.epochs=3", *settings])
     machine = replace(machine_of("a100-40gb"), price_per_hour=price)
-    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([8] * 100)), 100, PackedEntry(), None)
     options, _ = enumerate_options(job, loaded, machine, Asked((1, 2, 4), ("ddp",), ("fp32",)), _no_traits)
     found = []
     for option, step in zip(options, (0.1, 0.06, 0.04), strict=True):

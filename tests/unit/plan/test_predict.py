@@ -12,7 +12,7 @@ import pytest
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan import predict as predict_module
 from paratune.plan.advice import plan_advice, recommended, span_text
 from paratune.plan.enumerate import Asked, enumerate_options
@@ -64,7 +64,7 @@ def predicted(
 ) -> list[Prediction]:
     loaded = load_config(CONFIG, ["train.epochs=3", *overrides])
     machine = machine or machine_of("a100-40gb")
-    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, PackedEntry(), None)
     asked = Asked(tuple(num_ranks), tuple(strategies), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     traced = SimpleNamespace(why_approximate=None)
@@ -172,7 +172,7 @@ def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
 @pytest.mark.usefixtures("simple")
 def test_ways_of_one_strategy_are_told_apart() -> None:
     loaded, machine = load_config(CONFIG), machine_of("a100-40gb")
-    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, PackedEntry(), None)
     asked = Asked((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     predictor = JobPredictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]

@@ -11,7 +11,7 @@ from paratune.config.load import load_config
 from paratune.config.strategy_sections import PipelineOptions, SingleOptions, strategy_options
 from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan import profiles as profiles_module
 from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
@@ -43,7 +43,9 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_two_traces_and_those_of_few_rows_are_enough(traced: list[int]) -> None:
-    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
     profiles = Profiles(job, is_cuda=True)
     found = {rows: profiles.of(padded(rows), SETUP).batch_bytes for rows in (64, 32, 4, 2, 1, 64)}
     assert traced == [2, 6, 1]
@@ -51,7 +53,9 @@ def test_two_traces_and_those_of_few_rows_are_enough(traced: list[int]) -> None:
 
 
 def test_rows_of_other_lengths_are_traced(traced: list[int]) -> None:
-    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
     Profiles(job, is_cuda=True).of(Shape((12, 3, 12, 12, 12)), SETUP)
     assert traced == [5]
 
@@ -61,7 +65,9 @@ def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.Monke
         raise RuntimeError("Cannot call numel() on tensor with symbolic sizes\nand more")
 
     monkeypatch.setattr(profiles_module, "profile", refuses)
-    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
     found = Profiles(job, is_cuda=True).of(padded(2), SETUP)
     assert found.why_approximate == "RuntimeError: Cannot call numel() on tensor with symbolic sizes"
 
@@ -86,7 +92,7 @@ def test_how_a_model_can_be_cut_is_found_once(monkeypatch: pytest.MonkeyPatch) -
     traits = traits_of("pipeline", strategy_options(pipeline))
     assert traits is not None
     setup = PredictionSetup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
-    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, Entry(), None)
+    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, PackedEntry(), None)
     profiles = Profiles(job, is_cuda=True)
     divisions = [profiles.of(padded(rows), setup).division for rows in (1, 2, 6)]
     assert asked == [True, False, False]  # the third follows from two traces

@@ -10,7 +10,7 @@ from paratune.config.load import load_config
 from paratune.config.sections import Config
 from paratune.config.traits import Traits
 from paratune.errors import ConfigError
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.enumerate import Asked, enumerate_options, resized
 from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
@@ -38,7 +38,9 @@ def written(folder: Path, base: str, *overrides: str, strategy: str, size: int |
     source.write_text(BASE + base)
     loaded = load_config(source, overrides)
     machine = machine_of("a100-40gb")
-    job = PlannedJob(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
+    job = PlannedJob(
+        loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8] * 100)), 100, PackedEntry(), None
+    )
     asked = Asked((4,), (strategy,), ("bf16",))
     options, impossible = enumerate_options(job, loaded, machine, asked, _no_traits)
     assert not impossible

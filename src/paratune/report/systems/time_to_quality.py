@@ -12,7 +12,7 @@ from paratune.report.systems.building import Figured, Labels, build, names
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import Amount, ReportMeasure, score
 from paratune.report.systems.model import Systems
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.targets import Evaluated, Reached, check_known, look_at
 
 Found = Mapping[str, Evaluated]
@@ -80,9 +80,9 @@ def _table(
                  notes, compares=True)  # fmt: skip
 
 
-def _reached_by(met: Sequence[bool], runs: Sequence[RunRecord]) -> Entry:
+def _reached_by(met: Sequence[bool], runs: Sequence[RunRecord]) -> TableCell:
     text = f"{sum(met)} of {len(met)} runs" if met else NOT_AVAILABLE
-    return Entry(text, runs=tuple(run.name for run in runs), source="events: evaluation")
+    return TableCell(text, runs=tuple(run.name for run in runs), source="events: evaluation")
 
 
 def _amount(measure: ReportMeasure, one: Configuration, found: Mapping[str, Reached], part: str) -> Amount:
