@@ -18,7 +18,7 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.plan.clock import REPEATS, Call, Measured, captured, measure_host, measure_wall
+from paratune.plan.clock import REPEATS, Call, CallSeconds, captured, measure_host, measure_wall
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.profile import Profile, Shape, profile
@@ -107,10 +107,10 @@ def _tiny_calls(target: MeasuredDevice) -> Call:
     return call
 
 
-def _tiny_kernel(calls: Call, target: MeasuredDevice) -> Measured:
+def _tiny_kernel(calls: Call, target: MeasuredDevice) -> CallSeconds:
     """Return the device's time of one of so many tiny kernels."""
     calls()
-    return Measured.of_times([target.clock.device_s(calls, 1) / _TINY_KERNELS for _ in range(REPEATS)])
+    return CallSeconds.of_times([target.clock.device_s(calls, 1) / _TINY_KERNELS for _ in range(REPEATS)])
 
 
 def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tuple[str, Constant]]:
@@ -124,7 +124,7 @@ def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tup
     for anchor in ANCHORS_ON_GPU if target.is_cuda else ANCHORS:
         counted, forward, both = _tried(anchor, target)
         # The median: a run is not the fastest of its steps.
-        usual = Measured(forward.median_s, forward.median_s)
+        usual = CallSeconds(forward.median_s, forward.median_s)
         measured = {"forward": usual.median_s, "backward": both.without(usual).median_s}
         for name, phase in (("forward", counted.forward), ("backward", counted.backward)):
             predicted = pass_time(
@@ -151,7 +151,7 @@ class _Passes:
     both: Call
 
 
-def _tried(anchor: Anchor, target: MeasuredDevice) -> tuple[Profile, Measured, Measured]:
+def _tried(anchor: Anchor, target: MeasuredDevice) -> tuple[Profile, CallSeconds, CallSeconds]:
     """Return the profile of an anchor, and the times of its forward pass and of both its passes."""
     passes = _passes(anchor, target)
     forward, both = (measure_wall(call, target.clock, repeats=5) for call in (passes.forward, passes.both))

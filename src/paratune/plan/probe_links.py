@@ -22,7 +22,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.optim import AdamW
 
 from paratune.errors import LaunchError
-from paratune.plan.clock import Call, CallClock, EventClock, HostCallClock, Measured, measure
+from paratune.plan.clock import Call, CallClock, CallSeconds, EventClock, HostCallClock, measure
 from paratune.plan.constants import Constant
 
 NUM_RANKS = 2
@@ -72,11 +72,11 @@ def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, 
         found = Path(folder) / "found.json"
         _wait(processes)
         values = json.loads(found.read_text("utf-8"))
-    times = {name: Measured(*each) for name, each in values.items()}
+    times = {name: CallSeconds(*each) for name, each in values.items()}
     yield from figures_of(times, ON_GPU if device.type == "cuda" else ON_CPU)
 
 
-def figures_of(times: dict[str, Measured], sizes: LinkSizes) -> Iterator[tuple[str, Constant]]:
+def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tuple[str, Constant]]:
     """Yield the figures of what two ranks measured: small, large, alone, together and beside (see `_measured`)."""
     small, large = times["small"], times["large"]
     # Of two ranks an all-reduce moves n bytes in each direction, in two steps.
@@ -103,7 +103,7 @@ def figures_of(times: dict[str, Measured], sizes: LinkSizes) -> Iterator[tuple[s
     yield "overlap", Constant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
 
 
-def _said(size: str, measured: Measured, what: str = "all-reduce") -> str:
+def _said(size: str, measured: CallSeconds, what: str = "all-reduce") -> str:
     return f"measured: {what} of {size} by 2 processes, fastest of {_REPEATS}, median {measured.spread:.0%} slower"
 
 
@@ -164,7 +164,7 @@ def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
         dist.destroy_process_group()
 
 
-def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
+def _measured(rank: int, device: torch.device) -> dict[str, CallSeconds]:
     """Measure all-reduces of two sizes, computing by rank 0 alone, by both, and beside an all-reduce."""
     on_cuda = device.type == "cuda"
     sizes = ON_GPU if on_cuda else ON_CPU
@@ -183,7 +183,7 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
         assert work is not None
         work.wait()
 
-    def fixed(call: Call, calls: int) -> Measured:
+    def fixed(call: Call, calls: int) -> CallSeconds:
         # All ranks call equally often: what they measure themselves would not be the same number.
         return measure_fixed(call, calls, clock)
 
@@ -213,7 +213,7 @@ def _collective(name: str, old_name: str) -> Callable[..., Any]:
     return collective
 
 
-def _measure_update(device: torch.device) -> Measured:
+def _measure_update(device: torch.device) -> CallSeconds:
     """Time the update of shards as a run sees it: of small ones the host takes longer than the device."""
     call = _update_of_shards(device)
     wait = torch.cuda.synchronize if device.type == "cuda" else _do_nothing
@@ -248,11 +248,11 @@ def _update_of_shards(device: torch.device) -> Callable[[], None]:
     return call
 
 
-def measure_fixed(call: Call, calls: int, clock: CallClock) -> Measured:
+def measure_fixed(call: Call, calls: int, clock: CallClock) -> CallSeconds:
     """Time a call that all ranks make together, the same number of times on each."""
     call()
     times = []
     for _ in range(_REPEATS):
         dist.barrier()
         times.append(clock.device_s(call, calls) / calls)
-    return Measured.of_times(times)
+    return CallSeconds.of_times(times)

@@ -20,7 +20,7 @@ from paratune.data.token_store import TokenStore
 from paratune.models.attention import cpu
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
-from paratune.plan.clock import REPEATS, Measured, measure
+from paratune.plan.clock import REPEATS, CallSeconds, measure
 from paratune.plan.constants import Constant
 from paratune.plan.target import MeasuredDevice, cpu_target
 from paratune.plan.work import ADAMW_PASSES
@@ -68,7 +68,7 @@ def _computing_in(arithmetic: str) -> Iterator[torch.dtype]:
         torch.set_float32_matmul_precision(before)
 
 
-def curve_of(points: Sequence[tuple[float, float, Measured]]) -> Constant:
+def curve_of(points: Sequence[tuple[float, float, CallSeconds]]) -> Constant:
     """Return a rate that depends on size, from (size of one operation, work of the call, its time)."""
     rates = sorted((size, work / measured.fastest_s) for size, work, measured in points)
     curve = tuple((size, rate) for at, (size, rate) in enumerate(rates) if at == 0 or size > rates[at - 1][0])
@@ -78,12 +78,12 @@ def curve_of(points: Sequence[tuple[float, float, Measured]]) -> Constant:
     return Constant(value, value / max(1.05, slower), value * 1.05, _said(points), curve)
 
 
-def _said(points: Sequence[tuple[float, float, Measured]]) -> str:
+def _said(points: Sequence[tuple[float, float, CallSeconds]]) -> str:
     spread = max(measured.spread for _, _, measured in points)
     return f"measured: fastest of {REPEATS} at {len(points)} sizes, median up to {spread:.0%} slower"
 
 
-def single(value: float, measured: Measured, *, is_rate: bool) -> Constant:
+def single(value: float, measured: CallSeconds, *, is_rate: bool) -> Constant:
     """Return a figure that was measured at one size."""
     factor = max(1.05, 1 + measured.spread)
     low, high = (value / factor, value * 1.05) if is_rate else (value / 1.05, value * factor)
@@ -93,7 +93,7 @@ def single(value: float, measured: Measured, *, is_rate: bool) -> Constant:
 def _products(target: MeasuredDevice, dtype: torch.dtype) -> Constant:
     """Return the rate of a linear layer's three products, forward and backward."""
     points = []
-    calling: Measured | None = None
+    calling: CallSeconds | None = None
     for tokens, wide, out in ((1, 8, 8), *target.sizes.products):
         options: dict[str, Any] = {"device": target.device, "dtype": dtype}
         layer = nn.Sequential(nn.Linear(wide, out, bias=False, **options))
@@ -139,7 +139,7 @@ Passes = Callable[[Tensor], tuple[Callable[[], object], int]]
 
 def _rate_of(passes: Passes, target: MeasuredDevice) -> Constant:
     points = []
-    calling: Measured | None = None
+    calling: CallSeconds | None = None
     for numbers in (_WIDTH, *target.sizes.numbers):
         x = torch.randn(numbers // _WIDTH, _WIDTH, device=target.device)
         call, count = passes(x)
@@ -151,7 +151,7 @@ def _rate_of(passes: Passes, target: MeasuredDevice) -> Constant:
     return curve_of(points)
 
 
-def _computing(measured: Measured, calling: Measured, target: MeasuredDevice) -> Measured:
+def _computing(measured: CallSeconds, calling: CallSeconds, target: MeasuredDevice) -> CallSeconds:
     """Return what a call takes beside calling it: on a CPU, where a prediction adds `launch`.
 
     The clock of a GPU leaves launching out, and a prediction takes the larger of `kernel` and what the rate gives.
@@ -223,7 +223,7 @@ def _adamw(target: MeasuredDevice) -> Iterator[tuple[str, Constant]]:
     yield "adamw.tensor", single(measured.fastest_s / count, measured, is_rate=False)
 
 
-def _updates(sizes: Sequence[int], target: MeasuredDevice, *, on_host: bool = False) -> tuple[Measured, int]:
+def _updates(sizes: Sequence[int], target: MeasuredDevice, *, on_host: bool = False) -> tuple[CallSeconds, int]:
     """Time norm, clipping, update and letting go of gradients, as `strategies.whole.clip_and_step` has them.
 
     Args:
@@ -248,7 +248,7 @@ def _updates(sizes: Sequence[int], target: MeasuredDevice, *, on_host: bool = Fa
         for weight in weights:
             weight.grad = torch.full_like(weight, 0.01)
         times.append(seconds(call, 1))
-    return Measured.of_times(times[1:]), sum(weight.nbytes for weight in weights)
+    return CallSeconds.of_times(times[1:]), sum(weight.nbytes for weight in weights)
 
 
 def _loader(host: MeasuredDevice) -> Constant:

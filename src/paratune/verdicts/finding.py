@@ -60,7 +60,7 @@ class MeasureComparison:
 
 
 @dataclass(frozen=True)
-class Measured:
+class UncorrectedComparison:
     """A finding before it is known how many others it stands beside."""
 
     finding: MeasureComparison
@@ -69,7 +69,7 @@ class Measured:
     """1 where more is better, -1 where less is."""
 
 
-def decide(measured: Sequence[Measured]) -> list[MeasureComparison]:
+def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]:
     """Return findings of one measure, of several configurations against one baseline, with their outcomes.
 
     "equal" goes before "different": a change that is there, and smaller than the margin, counts as none.

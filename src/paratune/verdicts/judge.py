@@ -7,7 +7,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.verdicts.finding import MeasureComparison, Measured, decide
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
 from paratune.verdicts.rates import Rates, rates_of
@@ -116,27 +116,27 @@ class _Pair:
     def rates(self) -> Rates:
         return rates_of(self.base.runs, self.other.runs, is_same_batch=not self.differs.batch)
 
-    def speed(self) -> Measured:
+    def speed(self) -> UncorrectedComparison:
         found = self.rates
         measured = ratio(found.measure, self.base, self.other, found.baseline, found.others)
         finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
         if found.reason is not None and not self.differs.refused:
-            return Measured(_bare(finding, found.reason))
-        return self._unless_refused(Measured(finding, measured.estimate))
+            return UncorrectedComparison(_bare(finding, found.reason))
+        return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
 
-    def quality(self, metric: str) -> Measured:
+    def quality(self, metric: str) -> UncorrectedComparison:
         assert self.split is not None
         return self._unless_refused(difference(self.base, self.other, self.split, metric, self._margin(metric)))
 
     def _margin(self, measure: str) -> Margin:
         return self.margins.get(measure) or default_margin(measure, self.task)
 
-    def _unless_refused(self, measured: Measured) -> Measured:
+    def _unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
         """Return what was measured; no change where the runs trained something different."""
         if not self.differs.refused:
             return measured
         words = "; ".join(self.differs.refused)
-        return Measured(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
+        return UncorrectedComparison(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
 
     def verdict(
         self, speed: MeasureComparison, scores: Mapping[tuple[str, str], MeasureComparison], num_compared: int

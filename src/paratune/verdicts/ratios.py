@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from paratune.base.text import plain
 from paratune.verdicts.estimate import paired, unpaired
-from paratune.verdicts.finding import MeasureComparison, Measured, with_interval
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
 from paratune.verdicts.rows import ComparedRun
 
@@ -27,7 +27,7 @@ def change_of(
 
 def ratio(
     measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
-) -> Measured:
+) -> UncorrectedComparison:
     """Return the ratio of the geometric means of a figure over runs, over those in pairs where there are pairs.
 
     Args:
@@ -45,7 +45,7 @@ def ratio(
     ]
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        return Measured(
+        return UncorrectedComparison(
             MeasureComparison(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
@@ -57,6 +57,6 @@ def ratio(
     finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
     one = why_one(*used, "run")
     if one is not None:
-        return Measured(replace(finding, reason=one))
+        return UncorrectedComparison(replace(finding, reason=one))
     estimate = (unpaired if pairs is None else paired)(logs[0], logs[1], scope="runs")
-    return Measured(with_interval(finding, estimate), estimate)
+    return UncorrectedComparison(with_interval(finding, estimate), estimate)

@@ -8,7 +8,7 @@ import numpy as np
 from paratune.base.text import plain
 from paratune.config.metric_names import direction
 from paratune.verdicts.estimate import Estimate, paired, unpaired
-from paratune.verdicts.finding import MeasureComparison, Measured, with_interval
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
 from paratune.verdicts.jackknife import Scored
 from paratune.verdicts.margins import Margin
@@ -21,7 +21,7 @@ _NOT_BY_CHANCE = 3
 """Seeds without any change that show one to be none: on 50 rows two have none by chance 7% of the time, three 2%."""
 
 
-def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> Measured:
+def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> UncorrectedComparison:
     """Return the difference of a score.
 
     Over seeds and samples where both sides have two seeds or more and their predictions are at hand; over seeds, on
@@ -44,11 +44,15 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
     limit = margin.of(first)
     finding = MeasureComparison(metric, False, first, second, counts, change=second - first, margin=limit or None)
     if not limit:
-        return Measured(replace(finding, reason="the margin is a share of the baseline's score, which is 0"))
+        return UncorrectedComparison(
+            replace(finding, reason="the margin is a share of the baseline's score, which is 0")
+        )
     estimate, reason = _estimate(sides, scores, split, metric, is_paired=pairs is not None)
     if estimate is not None:
         finding = with_interval(finding, estimate)
-    return Measured(replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1)
+    return UncorrectedComparison(
+        replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1
+    )
 
 
 def _estimate(
