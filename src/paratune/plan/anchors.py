@@ -19,7 +19,7 @@ from paratune.models.linear import use_onednn
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
 from paratune.plan.clock import REPEATS, Call, CallSeconds, captured, measure_host, measure_wall
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.target import MeasuredDevice
@@ -62,7 +62,7 @@ _TINY_KERNELS = 256
 """In a queue or a graph; few enough that a queue takes them all."""
 
 
-def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, Constant]]:
+def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield what calling an operation costs the host, forward and backward, and on CUDA what it costs the device."""
     passes = _passes(SMALLEST, target)
     # On a CPU an operation is computed before it returns; here that takes next to nothing.
@@ -74,11 +74,11 @@ def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, Constant]]:
         value = measured.fastest_s / phase.num_kernels
         spread = max(1.05, measured.median_s / measured.fastest_s)
         source = f"measured: a pass of {phase.num_kernels} small operations, median {measured.spread:.0%} slower"
-        yield f"launch.{name}", Constant(value, value / 1.3, value * 1.3 * spread, source)
+        yield f"launch.{name}", BoundedConstant(value, value / 1.3, value * 1.3 * spread, source)
     if target.is_cuda:
         queued = _tiny_kernel(_tiny_calls(target), target)
         source = f"measured: {_TINY_KERNELS} sums of 32 numbers in a queue, median {queued.spread:.0%} slower"
-        yield "kernel", Constant(queued.fastest_s, queued.fastest_s / 1.3, queued.median_s * 1.3, source)
+        yield "kernel", BoundedConstant(queued.fastest_s, queued.fastest_s / 1.3, queued.median_s * 1.3, source)
 
 
 def launch_facts(target: MeasuredDevice) -> dict[str, float]:
@@ -113,7 +113,7 @@ def _tiny_kernel(calls: Call, target: MeasuredDevice) -> CallSeconds:
     return CallSeconds.of_times([target.clock.device_s(calls, 1) / _TINY_KERNELS for _ in range(REPEATS)])
 
 
-def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tuple[str, Constant]]:
+def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield measured over predicted time of forward and backward passes.
 
     Args:
@@ -135,11 +135,11 @@ def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tup
         yield f"factor.{name}", factor_of(values)
 
 
-def factor_of(ratios: Sequence[float]) -> Constant:
+def factor_of(ratios: Sequence[float]) -> BoundedConstant:
     """Return the geometric mean of measured over predicted times, with bounds somewhat beyond the ratios themselves."""
     value = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
     source = f"measured: {len(ratios)} small models, {min(ratios):.2f} to {max(ratios):.2f} of the prediction"
-    return Constant(value, min(ratios) / _WIDER, max(ratios) * _WIDER, source)
+    return BoundedConstant(value, min(ratios) / _WIDER, max(ratios) * _WIDER, source)
 
 
 @dataclass(frozen=True)

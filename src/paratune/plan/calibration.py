@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from paratune import hardware, records
 from paratune.base.units import format_number
 from paratune.errors import ConfigError
-from paratune.plan.constants import KINDS, Constant, Constants
+from paratune.plan.constants import KINDS, BoundedConstant, Constants
 from paratune.plan.machine import Machine, calibrated, unmeasured
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Calibration:
         return found
 
 
-def _said(name: str, constant: Constant) -> str:
+def _said(name: str, constant: BoundedConstant) -> str:
     """Return a figure with its bounds, what it is, and how it was taken."""
     meaning = KINDS[name]
     unit, scale = next(((unit, scale) for word, unit, scale in _UNITS if meaning.startswith(word)), ("", 1.0))
@@ -197,7 +197,7 @@ def _on_cuda(say: Callable[[str], None]) -> tuple[dict[int, Constants], dict[str
     arithmetics = ["fp32", "fp16"]
     arithmetics += ["tf32"] if torch.cuda.is_tf32_supported() else []
     arithmetics += ["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []
-    links: dict[str, Constant] = {}
+    links: dict[str, BoundedConstant] = {}
     if torch.cuda.device_count() > 1:
         say("two processes that exchange bytes")
         links = dict(link_figures(torch.device("cuda"), torch.get_num_threads()))
@@ -206,7 +206,7 @@ def _on_cuda(say: Callable[[str], None]) -> tuple[dict[int, Constants], dict[str
     return {1: kernels_of(target, arithmetics, links)}, launch_facts(target)
 
 
-def kernels_of(target: "MeasuredDevice", arithmetics: Sequence[str], links: Mapping[str, Constant]) -> Constants:
+def kernels_of(target: "MeasuredDevice", arithmetics: Sequence[str], links: Mapping[str, BoundedConstant]) -> Constants:
     """Return what one process does on a device; figures that rest on others are measured after them.
 
     Args:

@@ -23,7 +23,7 @@ from torch.optim import AdamW
 
 from paratune.errors import LaunchError
 from paratune.plan.clock import Call, CallClock, CallSeconds, EventClock, HostCallClock, measure
-from paratune.plan.constants import Constant
+from paratune.plan.constants import BoundedConstant
 
 NUM_RANKS = 2
 _LIMIT_S = 300
@@ -57,7 +57,7 @@ ON_GPU = LinkSizes(large=1 << 26, width=4096, numbers=1 << 25, calls=8)
 """256 MiB take 0.6 ms over 450 GB/s, several times what launching a collective takes."""
 
 
-def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, Constant]]:
+def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield the figures of two ranks on this machine.
 
     Args:
@@ -76,7 +76,7 @@ def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, 
     yield from figures_of(times, ON_GPU if device.type == "cuda" else ON_CPU)
 
 
-def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tuple[str, Constant]]:
+def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield the figures of what two ranks measured: small, large, alone, together and beside (see `_measured`)."""
     small, large = times["small"], times["large"]
     # Of two ranks an all-reduce moves n bytes in each direction, in two steps.
@@ -87,20 +87,26 @@ def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tupl
         # Each rank has half of the bytes, and sends that.
         half = 2 * sizes.large / max(times[name].fastest_s - small.fastest_s / 2, 0.1 * times[name].fastest_s)
         spread = max(1.2, 1 + times[name].spread)
-        yield f"link.{name}", Constant(half, half / spread, half * 1.2, _said(sizes.large_text, times[name], name))
+        yield (
+            f"link.{name}",
+            BoundedConstant(half, half / spread, half * 1.2, _said(sizes.large_text, times[name], name)),
+        )
     shard = times["shards"].fastest_s / _SHARDS
     source = f"measured: AdamW on {_SHARDS} small shards, median {times['shards'].spread:.0%} slower"
-    yield "adamw.shard", Constant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
-    yield "link", Constant(rate, rate / max(1.2, slower), rate * 1.2, _said(sizes.large_text, large))
-    yield "link.latency", Constant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small))
+    yield "adamw.shard", BoundedConstant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
+    yield "link", BoundedConstant(rate, rate / max(1.2, slower), rate * 1.2, _said(sizes.large_text, large))
+    yield (
+        "link.latency",
+        BoundedConstant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small)),
+    )
     ratio = max(1.0, times["together"].fastest_s / times["alone"].fastest_s)
     source = f"measured: products and sums by both, {ratio:.2f} of the time of one alone"
-    yield "together", Constant(ratio, max(1.0, ratio / 1.1), ratio * 1.1, source)
+    yield "together", BoundedConstant(ratio, max(1.0, ratio / 1.1), ratio * 1.1, source)
     shorter = min(large.fastest_s, times["together"].fastest_s)
     saved = large.fastest_s + times["together"].fastest_s - times["beside"].fastest_s
     overlap = min(1.0, max(0.0, saved / shorter))
     source = "measured: an all-reduce beside products and sums"
-    yield "overlap", Constant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
+    yield "overlap", BoundedConstant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
 
 
 def _said(size: str, measured: CallSeconds, what: str = "all-reduce") -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.kernels import PassTime, pass_time
 from paratune.plan.machine import Machine, threads_of_rank
 from paratune.plan.profile import Profile, Weights
@@ -137,14 +137,14 @@ class _Case:
     figures: TimeInputs
 
 
-class _Asked(Mapping[str, Constant]):
+class _Asked(Mapping[str, BoundedConstant]):
     """The figures of a machine, with the names of those that were asked for: no others can shift a step."""
 
-    def __init__(self, by_name: Mapping[str, Constant]) -> None:
+    def __init__(self, by_name: Mapping[str, BoundedConstant]) -> None:
         self._by_name = by_name
         self.names: set[str] = set()
 
-    def __getitem__(self, name: str) -> Constant:
+    def __getitem__(self, name: str) -> BoundedConstant:
         self.names.add(name)
         return self._by_name[name]
 

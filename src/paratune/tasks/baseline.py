@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantAnswer:
     """One answer for all samples."""
 
     predicts: str
@@ -31,21 +31,21 @@ class Constant:
     """From the labels of a split, (N,), to the mean loss; infinite where a class occurs that training did not have."""
 
 
-def _majority(labels: Array, names: list[str]) -> Constant:
+def _majority(labels: Array, names: list[str]) -> ConstantAnswer:
     counts = np.bincount(labels, minlength=len(names))
     with np.errstate(divide="ignore"):
         shares = np.log(counts / counts.sum())
-    return Constant("majority class", names[int(counts.argmax())], shares, lambda of: float(-shares[of].mean()))
+    return ConstantAnswer("majority class", names[int(counts.argmax())], shares, lambda of: float(-shares[of].mean()))
 
 
-def _mean(labels: Array, names: list[str]) -> Constant:
+def _mean(labels: Array, names: list[str]) -> ConstantAnswer:
     mean = float(labels.mean(dtype=np.float64))
-    return Constant(
+    return ConstantAnswer(
         "training mean", mean, np.array([mean]), lambda of: float(np.square(of.astype(float) - mean).mean())
     )
 
 
-CONSTANTS: Final[dict[str, Callable[[Array, list[str]], Constant]]] = {
+CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
     "classification": _majority,
     "regression": _mean,
 }

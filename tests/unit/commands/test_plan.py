@@ -179,10 +179,10 @@ def test_runs_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_what_was_measured_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from paratune.plan import calibration
     from paratune.plan.calibration import Calibration
-    from paratune.plan.constants import Constant, Constants
+    from paratune.plan.constants import BoundedConstant, Constants
     from paratune.plan.machine import unmeasured
 
-    figures = {1: Constants({"adamw": Constant(1e9, 9e8, 1e9, "measured")})}
+    figures = {1: Constants({"adamw": BoundedConstant(1e9, 9e8, 1e9, "measured")})}
     found = Calibration(unmeasured(), figures, Path("kept.json"), 61.0)
     monkeypatch.setattr(calibration, "calibrate", lambda say: found)
     assert plan.without_config(calibrate=True, score=None, example="", as_json=True) == EXIT_OK
@@ -200,7 +200,7 @@ def test_runs_refine_the_figures_of_the_machine(
     from make_run import make_run
 
     from paratune.plan.calibration import store
-    from paratune.plan.constants import Constant, Constants
+    from paratune.plan.constants import BoundedConstant, Constants
     from paratune.plan.machine import this_machine, unmeasured
     from paratune.plan.time import TERMS
 
@@ -208,7 +208,10 @@ def test_runs_refine_the_figures_of_the_machine(
     with pytest.raises(ConfigError, match="has not been measured; first run paratune plan --calibrate"):
         plan.without_config(calibrate=True, score=[tmp_path], example="", as_json=False)
     names = ("forward", "backward", "optimizer", "communication", "pipeline", "run")
-    store(unmeasured().name, {1: Constants({f"factor.{name}": Constant(1.0, 0.7, 1.4, "assumed") for name in names})})
+    store(
+        unmeasured().name,
+        {1: Constants({f"factor.{name}": BoundedConstant(1.0, 0.7, 1.4, "assumed") for name in names})},
+    )
     prediction = {
         "machine": unmeasured().name,
         "is_calibrated": True,

@@ -12,7 +12,7 @@ from paratune.errors import ConfigError
 from paratune.plan import anchors, calibration, probe_links, probes
 from paratune.plan.calibration import calibration_file, keep_refined, refined_by, store, stored_constants
 from paratune.plan.clock import CallSeconds, HostCallClock, measure
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.machine import this_machine, unmeasured
 from paratune.plan.probes import curve_of, single
 from paratune.plan.target import ON_CPU, MeasuredDevice
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_was_measured_is_used_from_then_on() -> None:
     assert this_machine() == unmeasured()
-    constants = Constants({"adamw": Constant(2.0, 1.0, 3.0, "measured")})
+    constants = Constants({"adamw": BoundedConstant(2.0, 1.0, 3.0, "measured")})
     path = store(unmeasured().name, {1: constants, 4: constants})
     assert path == calibration_file(unmeasured().name)
     assert stored_constants(unmeasured().name) == {1: constants, 4: constants}
@@ -48,10 +48,10 @@ def test_what_was_measured_is_used_from_then_on() -> None:
 
 def test_refined_figures_stand_beside_those_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    constants = Constants({"adamw": Constant(2.0, 1.0, 3.0, "measured")})
+    constants = Constants({"adamw": BoundedConstant(2.0, 1.0, 3.0, "measured")})
     store(unmeasured().name, {1: constants, 8: constants})
     machine = this_machine()
-    refined = Constants({"adamw": Constant(4.0, 3.0, 5.0, "refined")})
+    refined = Constants({"adamw": BoundedConstant(4.0, 3.0, 5.0, "refined")})
     assert refined_by(machine.name) == []
     keep_refined(machine, {1: refined}, ["a"])
     assert stored_constants(machine.name) == {1: refined, 8: constants}
@@ -107,7 +107,7 @@ def test_anchors_turn_to_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anchors, "ANCHORS", small)
     rates = ("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random")
     names = (*rates, "gather", "scores", "scores_backward", "rows", "rows_backward")
-    known = {name: Constant(1e10, 1e10, 1e10, "test") for name in names}
+    known = {name: BoundedConstant(1e10, 1e10, 1e10, "test") for name in names}
     launches = dict(anchors.launch_figures(QUICK))
     assert set(launches) == {"launch.forward", "launch.backward"}
     found = dict(anchors.factor_figures(QUICK, Constants({**known, **launches})))
@@ -159,7 +159,7 @@ def test_two_processes_measure_what_is_between_them() -> None:
 
 
 def test_all_of_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = Constant(2e9, 1e9, 3e9, "measured", curve=((1.0, 1e9), (2.0, 2e9)))
+    figure = BoundedConstant(2e9, 1e9, 3e9, "measured", curve=((1.0, 1e9), (2.0, 2e9)))
     monkeypatch.setattr(probe_links, "link_figures", lambda device, threads: [("link", figure)])
     monkeypatch.setattr(probes, "kernel_figures", lambda target, arithmetics: [("elementwise", figure)])
     monkeypatch.setattr(anchors, "launch_figures", lambda target: [("launch.forward", figure)])

@@ -24,7 +24,7 @@ from paratune.config.strategy_sections import (
 )
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import Traits, traits_of
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
@@ -46,7 +46,7 @@ def bert_base(precision: str = "fp32", checkpointing: int | None = None) -> Prof
 
 
 def figures(**values: float) -> Constants:
-    names = {name.replace("__", "."): Constant(value, value, value, "test") for name, value in values.items()}
+    names = {name.replace("__", "."): BoundedConstant(value, value, value, "test") for name, value in values.items()}
     return Constants(names)
 
 
@@ -383,7 +383,7 @@ def test_the_interval_is_that_of_the_figures() -> None:
     sure = step_time(bert_base(), SINGLE, machine(), JOB)
     assert sure is not None
     assert sure.low_s == pytest.approx(sure.total_s) == pytest.approx(sure.high_s)
-    unsure = ROUND.replaced({"product.fp32": Constant(1e12, 0.5e12, 2e12, "test")})
+    unsure = ROUND.replaced({"product.fp32": BoundedConstant(1e12, 0.5e12, 2e12, "test")})
     found = step_time(bert_base(), SINGLE, machine(unsure), JOB)
     assert found is not None
     assert found.main_constants == ("product.fp32",)
