@@ -10,7 +10,7 @@ from paratune.config.metric_names import direction
 from paratune.verdicts.estimate import Estimate, paired, unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
-from paratune.verdicts.jackknife import Scored
+from paratune.verdicts.jackknife import JackknifeScore
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
 from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows, read_rows
@@ -75,15 +75,15 @@ def _estimate(
     return _of_rows(over_seeds_and_samples(first, second, is_paired=is_paired), first), None
 
 
-def _of_rows(estimate: Estimate, scored: Sequence[Scored]) -> Estimate:
+def _of_rows(estimate: Estimate, scored: Sequence[JackknifeScore]) -> Estimate:
     """Return an estimate that knows how many rows there are, also where it was found on blocks of them."""
     return replace(estimate, num_rows=scored[0].num_samples)
 
 
-def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Scored]]:
+def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[JackknifeScore]]:
     """Return the scores of both sides by seed, with how their samples bear on them; repeats of a seed are averaged."""
     reference: PredictionRows | None = None
-    found: list[list[Scored]] = [[], []]
+    found: list[list[JackknifeScore]] = [[], []]
     for side, scored in zip(sides, found, strict=True):
         for runs in side:
             of_seed = []
@@ -94,7 +94,7 @@ def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Sc
                     raise CannotTell(f"{plain(run.name)} and {plain(reference.run)} were scored on other rows")
                 of_seed.append(score_again(run, rows, split, metric))
             values = np.mean([one.pseudovalues for one in of_seed], axis=0)
-            scored.append(Scored(mean([one.score for one in of_seed]), values, of_seed[0].num_samples))
+            scored.append(JackknifeScore(mean([one.score for one in of_seed]), values, of_seed[0].num_samples))
     return found
 
 
