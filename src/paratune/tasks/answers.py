@@ -21,7 +21,7 @@ from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 from paratune.records.predictions import (
-    Scale,
+    NumberScale,
     joined_names,
     multi_label_columns,
     ordinal_columns,
@@ -143,7 +143,7 @@ class Ranks:
 class Number:
     """A number."""
 
-    scale: Scale | None = None
+    scale: NumberScale | None = None
     """On which it is reported."""
     problem_type: str = "regression"
 
@@ -174,8 +174,8 @@ def answer_of(task: SequenceTask) -> AnswerKind:
     return Classes(names) if isinstance(task, ClassificationTask) else Number(scale_of(task))
 
 
-def scale_of(task: Task) -> Scale | None:
+def scale_of(task: Task) -> NumberScale | None:
     """Return the scale on which a task reports its numbers; None where they are reported as they are."""
     if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
         return None
-    return Scale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))
+    return NumberScale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))

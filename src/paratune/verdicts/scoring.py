@@ -15,7 +15,7 @@ import numpy.typing as npt
 from paratune.base.text import plain
 from paratune.metrics import classification
 from paratune.metrics.regression import grades
-from paratune.records.predictions import Scale
+from paratune.records.predictions import NumberScale
 from paratune.verdicts.jackknife import MAX_CELLS, Floats, JackknifeScore, of_blocks, of_kinds, of_mean, of_sums
 from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows
 
@@ -148,11 +148,11 @@ def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     return of_sums(sums, _MOMENTS[metric])
 
 
-def _scale(run: ComparedRun) -> Scale | None:
+def _scale(run: ComparedRun) -> NumberScale | None:
     step, limits = run.get("run.config.task.round_to"), run.get("run.config.task.range")
     if step is None and limits is None:
         return None
-    return Scale(step, None if limits is None else (float(limits[0]), float(limits[1])))
+    return NumberScale(step, None if limits is None else (float(limits[0]), float(limits[1])))
 
 
 def _mse(sums: Floats) -> Floats:
