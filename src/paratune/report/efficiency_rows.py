@@ -17,7 +17,7 @@ _NAMES = {"noise_scale": "noise scale", "communication": "communication", "strag
 
 
 @dataclass(frozen=True)
-class Noise:
+class RunNoise:
     """The noise scale of a run, in samples."""
 
     value: float | None
@@ -57,7 +57,7 @@ def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator
     yield from _stragglers(runs)
 
 
-def noises_of(runs: Sequence[RunRecord]) -> list[Noise]:
+def noises_of(runs: Sequence[RunRecord]) -> list[RunNoise]:
     """Return the noise scale of each run, or that of the first run that knows it and trained the same thing."""
     known: dict[str, RunRecord] = {}
     for run in runs:
@@ -68,7 +68,7 @@ def noises_of(runs: Sequence[RunRecord]) -> list[Noise]:
     for run in runs:
         of = run if run.number(_NOISE) is not None else known.get(experiment_key(run) or "")
         value, error = (None, None) if of is None else (of.number(_NOISE), of.number(_NOISE_ERROR))
-        found.append(Noise(value, error, of))
+        found.append(RunNoise(value, error, of))
     return found
 
 
@@ -91,7 +91,7 @@ def why_unknown(runs: Sequence[RunRecord]) -> list[list[str]]:
     return found
 
 
-def _noise_row(runs: Sequence[RunRecord], noises: Sequence[Noise]) -> ReportRow:
+def _noise_row(runs: Sequence[RunRecord], noises: Sequence[RunNoise]) -> ReportRow:
     places = decimals([noise.value for noise in noises])
     values, texts, sources, borrowed = [], [], [], []
     for run, noise in zip(runs, noises, strict=True):
@@ -109,7 +109,7 @@ def _noise_row(runs: Sequence[RunRecord], noises: Sequence[Noise]) -> ReportRow:
     return replace(row, footnote=footnote)
 
 
-def _efficiency(run: RunRecord, noise: Noise, reference: RunRecord) -> float | None:
+def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float | None:
     size, of_reference = (one.number("run.batch.global_batch_size") for one in (run, reference))
     if not size or not of_reference:
         return None
