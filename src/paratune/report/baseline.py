@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.units import format_percent, percent_change
 from paratune.config.metric_names import direction
-from paratune.report.rows import Cell, ReportRow
+from paratune.report.rows import FigureCell, ReportRow
 
 LOWER_IS_BETTER = frozenset(
     {
@@ -101,7 +101,7 @@ def _change_rows(baseline: str, rows: Sequence[ReportRow]) -> Iterator[ChangeRow
         yield ChangeRow(row.key, row.group, row.label, base.text, tuple(changes))
 
 
-def _change(cell: Cell, base: float, sign: int) -> Change:
+def _change(cell: FigureCell, base: float, sign: int) -> Change:
     """Return the change of a figure; `sign` is 1 where more is better, -1 where less is."""
     if cell.value is None:
         return Change(cell.run, cell.text, None, rose=False, same=False, better=None)

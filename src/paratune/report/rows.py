@@ -12,7 +12,7 @@ Texts = Callable[[Sequence[Any]], list[str]]
 
 
 @dataclass(frozen=True)
-class Cell:
+class FigureCell:
     """A figure of one run."""
 
     run: str
@@ -36,7 +36,7 @@ class ReportRow:
     """Its name in CSV and JSON, with the unit last."""
     group: str
     label: str
-    cells: tuple[Cell, ...]
+    cells: tuple[FigureCell, ...]
     shown: bool
     """False for what only CSV and JSON hold."""
     metric: str | None = None
@@ -77,7 +77,9 @@ def make_row(
     written = [NOT_AVAILABLE if value is None else str(value) for value in values] if texts is None else texts
     sources = [source] * len(runs) if isinstance(source, str) else source
     cells = zip(runs, values, written, sources, strict=True)
-    return ReportRow(key, group, label, tuple(Cell(run.name, value, text, of) for run, value, text, of in cells), shown)
+    return ReportRow(
+        key, group, label, tuple(FigureCell(run.name, value, text, of) for run, value, text, of in cells), shown
+    )
 
 
 def number_row(

@@ -11,7 +11,7 @@ from paratune.report.device_rows import device_rows
 from paratune.report.efficiency_rows import efficiency_rows
 from paratune.report.prediction_rows import prediction_rows
 from paratune.report.read import RunRecord
-from paratune.report.rows import Cell, ReportRow, count_text, make_row, number_row, texts_of
+from paratune.report.rows import FigureCell, ReportRow, count_text, make_row, number_row, texts_of
 from paratune.report.score_rows import constant_rows, quality_rows
 from paratune.report.speed_rows import memory_rows, phases_rows, time_rows
 from paratune.report.targets import target_rows
@@ -109,7 +109,7 @@ def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
             yield row
 
 
-def _schedule(cell: Cell, run: RunRecord) -> Cell:
+def _schedule(cell: FigureCell, run: RunRecord) -> FigureCell:
     """Add to a schedule how many stages each rank has, where there are several."""
     chunks = run.get("run.strategy.traits.stages_per_rank")
     if cell.value != "interleaved" or chunks is None:
