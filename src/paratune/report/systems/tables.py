@@ -9,7 +9,7 @@ from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.efficiency import EFFICIENCY, GOODPUT, NOISE_SCALE, efficiency, goodput, noise_of
 from paratune.report.systems.measures import Amount, ReportMeasure
 from paratune.report.systems.model import Systems
-from paratune.report.systems.subjects import Family, Scaling
+from paratune.report.systems.subjects import Scaling, SubjectFamily
 from paratune.report.tabular import Table
 
 SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
@@ -94,12 +94,12 @@ def scaling_table(systems: Systems, found: Sequence[Scaling], key: str, title: s
     return build(systems, key, title, labels, members, figures, [base, *memory_notes(members)], first_of=first_of)
 
 
-def _first_of(families: Sequence[Family]) -> dict[str, Configuration]:
+def _first_of(families: Sequence[SubjectFamily]) -> dict[str, Configuration]:
     """Return the first member of each configuration's family, by its name."""
     return {one.label: family.members[0] for family in families for one in family.members}
 
 
-def _where(families: Sequence[Family]) -> list[Labels]:
+def _where(families: Sequence[SubjectFamily]) -> list[Labels]:
     """Return the column that tells families apart; none where there is one."""
     if len(families) == 1:
         return []
@@ -118,7 +118,7 @@ def _over_first(
     return Amount(measure, runs, ratio, len(runs), is_of_all=True)
 
 
-def family_table(systems: Systems, families: Sequence[Family], key: str, title: str) -> Table:
+def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
     """Return time, memory and quality against the values of a subject.
 
     Args:
@@ -140,7 +140,7 @@ def family_table(systems: Systems, families: Sequence[Family], key: str, title: 
     return build(systems, key, title, labels, members, figures, notes, first_of=_first_of(families))
 
 
-def _of_what(systems: Systems, families: Sequence[Family]) -> list[str]:
+def _of_what(systems: Systems, families: Sequence[SubjectFamily]) -> list[str]:
     """Return what is to be said where configurations are in no family of the subject."""
     num_left = len(systems.measured) - sum(len(family.members) for family in families)
     who = "1 configuration has" if num_left == 1 else f"{num_left} configurations have"

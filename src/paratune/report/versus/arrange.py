@@ -22,7 +22,7 @@ _OWN_TO_A_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
 
 
 @dataclass(frozen=True)
-class Family:
+class BaselineFamily:
     """Configurations that are held against one baseline."""
 
     title: str
@@ -36,7 +36,7 @@ class Family:
 class Arrangement:
     """All that is compared."""
 
-    families: tuple[Family, ...]
+    families: tuple[BaselineFamily, ...]
     runs: tuple[RunRecord, ...]
     unfinished: tuple[Unfinished, ...]
     certificates: tuple[Path, ...]
@@ -73,14 +73,16 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     found = read_runs([folder for folders in expanded.values() for folder in folders])
     if not is_grouped:
         groups = _by_configuration(found.runs)
-        return _arrangement(found, (Family("", tuple(groups), _baseline(groups, baseline)),))
+        return _arrangement(found, (BaselineFamily("", tuple(groups), _baseline(groups, baseline)),))
     named = _as_named(expanded, found)
     groups = _distinct([_label(runs) for runs in named.values()], list(named), list(named.values()))
     of = next((group.label for word, group in zip(named, groups, strict=True) if word == baseline), baseline)
-    return _arrangement(found, (Family("", tuple(groups), _baseline(groups, of)),))
+    return _arrangement(found, (BaselineFamily("", tuple(groups), _baseline(groups, of)),))
 
 
-def _arrangement(found: FoundRuns, families: tuple[Family, ...], allowed: frozenset[str] = frozenset()) -> Arrangement:
+def _arrangement(
+    found: FoundRuns, families: tuple[BaselineFamily, ...], allowed: frozenset[str] = frozenset()
+) -> Arrangement:
     comparable = tuple(family for family in families if len(family.groups) > 1)
     if not comparable:
         labels = [plain(group.label) for family in families for group in family.groups]
@@ -215,7 +217,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrange
 def _families(
     record: SweepRecord, axes: Sequence[Axis], compared: Sequence[Axis],
     runs: Sequence[tuple[RunRecord, CellRecord]], baseline: str | None,
-) -> Iterable[Family]:  # fmt: skip
+) -> Iterable[BaselineFamily]:  # fmt: skip
     """Yield the groups within each combination of the values that are not compared."""
     held = [axis for axis in axes if axis not in compared]
 
@@ -232,7 +234,7 @@ def _families(
             for label, of in groups.items()
         )
         named = [label for label, of in groups.items() if is_base(label, of[0][1])]
-        yield Family(title, members, named[0] if named else members[0].label)
+        yield BaselineFamily(title, members, named[0] if named else members[0].label)
 
 
 def _names_baseline(
