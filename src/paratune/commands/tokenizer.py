@@ -11,11 +11,11 @@ from paratune.commands.threads import respect_quota
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
 from paratune.tokenizer.compare import TokenizerFigures, compare, load_vocabulary
-from paratune.tokenizer.train import RECORD_FILE, Recipe, save_tokenizer, train_tokenizer
+from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 
 def train_command(
-    sources: Sequence[str], output: Path, recipe: Recipe, *, column: str, overwrite: bool, as_json: bool
+    sources: Sequence[str], output: Path, recipe: TokenizerRecipe, *, column: str, overwrite: bool, as_json: bool
 ) -> int:
     """Train a tokenizer on files and write its folder; return the exit code."""
     recipe.check()

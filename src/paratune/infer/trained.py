@@ -42,7 +42,7 @@ from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import recipe_of
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class TrainedModel:
     model: TaskModel
     tokenizer: Any
     task: Task
-    recipe: Recipe
+    recipe: TaskRecipe
     columns: Columns
     max_length: int
     truncation: Any

@@ -12,7 +12,7 @@ import numpy as np
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +52,7 @@ CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
 """From the labels of the training set and the names of the classes, by kind of task; other kinds have none."""
 
 
-def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
+def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
     """Return what summary.json has as `baseline`: the scores of the best constant answer, known from training alone.
 
     For classes it is the commonest one of the training set (of equally common ones the first), with the shares of the

@@ -24,7 +24,7 @@ Outputs = np.ndarray[Any, Any]
 Scores = dict[str, float | None]
 
 
-class Recipe(Protocol):
+class TaskRecipe(Protocol):
     """How a kind of task reads its data, makes its model, and says how good it is."""
 
     @property
@@ -78,7 +78,7 @@ class Recipe(Protocol):
         """Return a sentence for all in the data that somebody should know before training."""
         ...
 
-    def settled(self, validation: tuple[Split, Outputs] | None) -> "Recipe":
+    def settled(self, validation: tuple[Split, Outputs] | None) -> "TaskRecipe":
         """Return the recipe by which a trained model is applied: with what is chosen on its validation set.
 
         Args:
