@@ -50,7 +50,7 @@ class AnswerKind(Protocol):
     def scores(self, outputs: Array, labels: Array) -> Scores: ...
 
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        """As `protocol.Recipe.details`."""
+        """As `protocol.TaskRecipe.details`."""
         ...
 
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:

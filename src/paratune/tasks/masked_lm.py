@@ -29,7 +29,7 @@ from paratune.tasks.protocol import Outputs, Scores
 
 
 class MaskedLMRecipe:
-    """See `protocol.Recipe`."""
+    """See `protocol.TaskRecipe`."""
 
     def __init__(self, task: MaskedLMTask) -> None:
         self._task = task

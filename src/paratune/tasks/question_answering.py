@@ -49,7 +49,7 @@ PREDICTION_NAMES = ("prediction", "null_odds", "best_answer")
 
 
 class QuestionAnsweringRecipe:
-    """See `protocol.Recipe`."""
+    """See `protocol.TaskRecipe`."""
 
     def __init__(self, task: QuestionAnsweringTask) -> None:
         self._task = task

@@ -25,7 +25,7 @@ from paratune.tasks.protocol import Outputs, Scores
 
 
 class SequenceRecipe:
-    """See `protocol.Recipe`."""
+    """See `protocol.TaskRecipe`."""
 
     def __init__(self, task: SequenceTask) -> None:
         self._task = task
