@@ -163,8 +163,9 @@ def _subsection(option: Option, value: Any, path: str, found: Findings) -> dict[
         return _stand_in(option, path)
     if not option.by_kind:
         return _section(option.sections[0], value, path, path, found)
-    if value.get("kind") is None and option.default is not None:
-        value = {**value, "kind": option.default.kind}
+    default_kind = getattr(option.default, "kind", None)  # the default of a list of sections is a list
+    if value.get("kind") is None and default_kind is not None:
+        value = {**value, "kind": default_kind}
     section = _section_of_kind(option, value.get("kind"), path, found)
     return _section(section, value, path, value["kind"], found) if section else _stand_in(option, path)
 

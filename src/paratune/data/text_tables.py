@@ -284,11 +284,14 @@ def _numbered(values: list[Any]) -> Iterator[tuple[str, Any]]:
 def _column(values: list[Any], where: str) -> pa.Array:
     """Return a column as it is, or as strings where the values are of several types."""
     try:
-        return pa.array(values)
+        where.encode()  # the column's name is text as well
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            texts = [
+                item if item is None or isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+                for item in values
+            ]
+            return pa.array(texts, type=pa.string())
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}") from error
-    except (pa.ArrowException, OverflowError):
-        texts = [
-            item if item is None or isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in values
-        ]
-        return pa.array(texts, type=pa.string())

@@ -71,7 +71,11 @@ class BatchesAhead:
     """What `make` gives for each of some numbers, in their order; workers make it while this process works."""
 
     def __init__(self, make: Make, numbers: Sequence[int], workers: Workers) -> None:
-        """Start the workers, if there are any to be, and let them begin."""
+        """Start the workers, if there are any to be, and let them begin.
+
+        Raises:
+            LaunchError: The process that they are forked from died meanwhile.
+        """
         self._processes: list[BaseProcess] = []
         if workers.num_workers == 0 or not numbers:
             self._made: Iterator[Any] | None = map(make, numbers)
@@ -96,6 +100,12 @@ class BatchesAhead:
             atexit.register(self.close)
             try:
                 self._made = iter(loader)
+            except (EOFError, ConnectionError) as error:
+                raise LaunchError(
+                    f"the process from which {workers.num_workers} loader workers (data.num_workers) are forked died "
+                    f"while they were started ({type(error).__name__}); start again with --resume, and with "
+                    "data.num_workers: 0, where batches are made in the training process, should it happen again"
+                ) from error
             finally:
                 self._processes = sorted(set(multiprocessing.active_children()) - before, key=lambda one: one.name)
 

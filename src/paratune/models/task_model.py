@@ -107,9 +107,11 @@ class TaskModel(nn.Module):
         assert self.entry is not None
         assert batch.position_ids is not None
         self._attend_with(PACKED)
+        offset = self.entry.position_offset
+        position_ids_T = batch.position_ids + offset if offset else batch.position_ids
         inputs: dict[str, Any] = {
             "input_ids": batch.input_ids.unsqueeze(0),
-            "position_ids": (batch.position_ids + self.entry.position_offset).unsqueeze(0),
+            "position_ids": position_ids_T.unsqueeze(0),
         }
         if not self.row_readers:
             inputs |= {"cu_seqlens": batch.cu_seqlens, "max_seqlen": batch.max_seqlen}

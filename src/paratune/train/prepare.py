@@ -42,6 +42,7 @@ from paratune.models.limits import token_limit
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.packed import find_entry
+from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
 from paratune.precision import Precision, precision_policy
 from paratune.processes.launcher import has_own_gpu, is_srun, tasks_here
@@ -278,6 +279,8 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if not prepared.traits.equal_shapes:  # a pipeline counts the operations of PyTorch's own layers
         if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
+        if prepared.device.type == "cuda" and not config.train.compile:
+            fuse_residuals(model)
         find_entry(
             model,
             packs=config.batch.layout in ("auto", "packed"),

@@ -3,6 +3,7 @@
 import pickle
 import signal
 from dataclasses import fields
+from multiprocessing import forkserver
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,20 @@ def test_a_worker_that_dies_is_named():
     victim.kill()
     with pytest.raises(LaunchError, match=rf"loader worker 2 of 2 \(process {victim.pid}\) was killed by SIGKILL"):
         list(ahead)
+
+
+@pytest.mark.parametrize("error", [EOFError("unexpected EOF"), ConnectionResetError(104, "reset")])
+def test_a_server_that_dies_while_workers_start_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception):
+    """The server is killed between the request for a worker and its answer: the end of a pipe is read."""
+
+    def read_signed(_: int) -> int:
+        raise error
+
+    monkeypatch.setattr(forkserver, "read_signed", read_signed)
+    with pytest.raises(LaunchError) as raised:
+        BatchesAhead(MADE["padded"].step, range(3), Workers(2))
+    assert "data.num_workers" in str(raised.value)
+    assert type(error).__name__ in str(raised.value)
 
 
 def test_what_goes_wrong_in_a_worker_goes_wrong_here():

@@ -89,7 +89,11 @@ def test_the_settings_say_what_is_wrong_where(tmp_path, lines, said):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("servers: {kind: cdx}", "a list of mappings of options"), ("servers: [{kind: cdxx}]", "did you mean cdx?")],
+    [
+        ("servers: {kind: cdx}", "a list of mappings of options"),
+        ("servers: [{kind: cdxx}]", "did you mean cdx?"),
+        ("servers: [{urls: [a.pt]}]", "index.servers[0].kind is required"),
+    ],
 )
 def test_servers_are_a_list_of_known_kinds(tmp_path, text, said):
     path = tmp_path / "c.yaml"
