@@ -9,7 +9,7 @@ import pytest
 
 from paratune.config.sections import Columns
 from paratune.data.columns import AnswerSpan, Samples
-from paratune.data.questions import select_questions
+from paratune.data.questions import answered_only, select_questions
 from paratune.errors import DataError
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
@@ -152,6 +152,16 @@ def test_of_many_problems_three_are_shown():
 def test_a_question_without_an_answer_is_refused_where_all_must_have_one():
     data = table([gold("João"), {"text": [], "answer_start": []}])
     assert "1 with no answer, and task.unanswerable is false" in said(data, may_lack_answers=False)
+
+
+def test_questions_that_were_read_without_answers_are_refused_or_left_out():
+    answered = select(table([gold("1999")]))
+    assert answered_only(answered, "refuse", source="x.json") is answered
+    mixed = select(table([gold("1999"), {"text": [], "answer_start": []}, gold("1999")]))
+    with pytest.raises(DataError, match=r"x\.json: 1 of 3 .*row 1"):
+        answered_only(mixed, "refuse", source="x.json")
+    kept = answered_only(mixed, "drop", source="x.json")
+    assert (kept.ids, sum(kept.num_dropped.values())) == (["q0", "q2"], 1)
 
 
 def test_a_flag_must_be_true_or_false():
