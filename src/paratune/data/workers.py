@@ -104,7 +104,9 @@ class BatchesAhead:
                 raise LaunchError(
                     f"the process from which {workers.num_workers} loader workers (data.num_workers) are forked died "
                     f"while they were started ({type(error).__name__}); start again with --resume, and with "
-                    "data.num_workers: 0, where batches are made in the training process, should it happen again"
+                    "data.num_workers: 0, where batches are made in the training process, should it happen again",
+                    code="data.worker_died",
+                    num_workers=workers.num_workers,
                 ) from error
             finally:
                 self._processes = sorted(set(multiprocessing.active_children()) - before, key=lambda one: one.name)
@@ -126,7 +128,7 @@ class BatchesAhead:
             if (dead := self._dead()) is None:
                 raise
             self.close()
-            raise LaunchError(_death(*dead, len(self._processes))) from error
+            raise LaunchError(_death(*dead, len(self._processes)), code="data.worker_died") from error
         return made.batches() if isinstance(made, _Parcel) else made
 
     def close(self) -> None:

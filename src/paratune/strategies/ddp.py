@@ -79,7 +79,9 @@ class DDPStrategy:
                 raise
             raise ConfigError(
                 "strategy.find_unused_parameters: false, but this model has parameters that get no gradient; "
-                "set strategy.find_unused_parameters: true"
+                "set strategy.find_unused_parameters: true",
+                code="strategy.unused_parameters",
+                key="strategy.find_unused_parameters",
             ) from error
 
     def watch_gradients(self) -> GradientWatch:

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from architectures import CONFIGS, model_of, rows
-from paratune.packing import pack
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.bert.modeling_bert import BertConfig, BertOutput
 
+from paratune.batch.packing import pack
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.packed import find_entry
 from paratune.models.residual import fuse_residuals
