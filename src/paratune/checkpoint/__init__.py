@@ -65,6 +65,7 @@ def save(
         CheckpointError: The disk is full or not writable; nothing is left behind, earlier checkpoints stay.
     """
     if not is_writer:
+        # Making a tensor whole is collective: a rank that does not write takes part in every one.
         for _ in tensors:
             pass
         return 0
@@ -86,7 +87,7 @@ class UnreadableError(CheckpointError):
     """A file is there and cannot be read just now: it may be whole."""
 
 
-class Reader:
+class CheckpointReader:
     """A whole checkpoint, open for reading; tensors are read when asked for."""
 
     def __init__(self, folder: Path) -> None:
@@ -235,6 +236,7 @@ def _shards(tensors: Iterable[tuple[str, Tensor | None]]) -> Iterator[dict[str, 
     num_bytes = 0
     for key, tensor in tensors:
         assert tensor is not None, "the writer is rank 0, which gets whole tensors"
+        # safetensors refuses views with other strides, such as transposed weights.
         shard[key] = tensor.contiguous()
         num_bytes += tensor.numel() * tensor.element_size()
         if num_bytes >= SHARD_BYTES:

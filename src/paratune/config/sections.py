@@ -19,12 +19,12 @@ from paratune.config.section import (
     Share,
     Text,
 )
-from paratune.config.strategy_sections import SingleStrategy, Strategy
+from paratune.config.strategy_sections import SingleOptions, Strategy
 from paratune.config.task_sections import Task
 from paratune.config.tracker_sections import Trackers
 
 
-class Run(Section):
+class RunOptions(Section):
     """Where the record of the run goes, and its seed."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -67,7 +67,7 @@ def text_columns(columns: Columns) -> list[str]:
     return named_columns(columns.text) + named_columns(columns.text_pair)
 
 
-class Split(Section):
+class SplitOptions(Section):
     """Parts that are cut from the training file because they have no file of their own."""
 
     validation: Part | None = None
@@ -94,7 +94,7 @@ class MaxRows(Section):
     """Of the test set."""
 
 
-class Figures(Section):
+class FigureOptions(Section):
     """Pictures of the data, which `paratune data CONFIG --figures FOLDER` draws; no training looks at it."""
 
     by: Text | None = None
@@ -126,7 +126,7 @@ class Data(Section):
     A label column in them is not looked at."""
     columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
-    split: Split | None = None
+    split: SplitOptions | None = None
     """Parts to cut from `train`."""
     max_rows: MaxRows = Field(default_factory=MaxRows)
     """Take a part of the rows, for a try."""
@@ -140,7 +140,7 @@ class Data(Section):
     """At which end a text that is too long is cut; that of the tokenizer when not given. Saved with the tokenizer."""
     hub_revision: Text | None = None
     """Commit, tag or branch of a data set on the hub."""
-    figures: Figures = Field(default_factory=Figures)
+    figures: FigureOptions = Field(default_factory=FigureOptions)
     """Pictures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes of each rank that make batches ahead of time, as in PyTorch's DataLoader; 0 makes them in the training
@@ -151,7 +151,7 @@ class Data(Section):
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
 
 
-class Model(Section):
+class ModelOptions(Section):
     """The pre-trained model and its tokenizer."""
 
     name: Text
@@ -259,7 +259,7 @@ class Checkpoint(Section):
     """Whole checkpoints that stay; older ones are deleted."""
 
 
-class Measure(Section):
+class MeasureOptions(Section):
     """What is measured and logged."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 5
@@ -286,13 +286,13 @@ class Measure(Section):
 class Config(Section):
     """A run: one file."""
 
-    run: Run = Field(default_factory=Run)
+    run: RunOptions = Field(default_factory=RunOptions)
     """Where the record goes, and the seed."""
     task: Task
     """What is learned."""
     data: Data
     """From which files and columns."""
-    model: Model
+    model: ModelOptions
     """Starting from which model."""
     train: Train
     """The optimization."""
@@ -302,13 +302,13 @@ class Config(Section):
     """Evaluation during training."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """Safety against interruption."""
-    strategy: Strategy = Field(default_factory=lambda: SingleStrategy(kind="single"))
+    strategy: Strategy = Field(default_factory=lambda: SingleOptions(kind="single"))
     """How the work is spread over devices."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
     """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU when there is one."""
-    measure: Measure = Field(default_factory=Measure)
+    measure: MeasureOptions = Field(default_factory=MeasureOptions)
     """Measuring and logging."""
     trackers: Trackers = Field(default_factory=Trackers)
     """Trackers that are told the figures."""

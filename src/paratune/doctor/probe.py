@@ -23,7 +23,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import traits_of
 from paratune.doctor.batch_script import read_called
-from paratune.doctor.finding import Machine
+from paratune.doctor.finding import MachineFacts
 from paratune.doctor.processes import resolve
 from paratune.doctor.setup import Probes, Start
 from paratune.doctor.storage import probe_write
@@ -35,7 +35,9 @@ READ_BYTES = 8 * MIB
 """Of a data file, to learn how fast it is read."""
 
 
-def gather(machine: Machine, start: Start, data_files: Sequence[Path], damaged_checkpoint: str | None = None) -> Probes:
+def gather(
+    machine: MachineFacts, start: Start, data_files: Sequence[Path], damaged_checkpoint: str | None = None
+) -> Probes:
     """Ask everything that `Probes` holds.
 
     Args:
@@ -147,7 +149,7 @@ def parse_capabilities(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\d+\.\d\s*", line))
 
 
-def _of_torch(machine: Machine) -> dict[str, Any]:
+def _of_torch(machine: MachineFacts) -> dict[str, Any]:
     if machine.node["gpus"] is None:
         return {}
     import torch
@@ -208,7 +210,7 @@ def _batch_script(environ: Mapping[str, str]) -> str | None:
     return text if text and text.startswith("#!") else None
 
 
-def _tools(machine: Machine) -> dict[str, str]:
+def _tools(machine: MachineFacts) -> dict[str, str]:
     found = {name: path for name in PROGRAMS if (path := shutil.which(name)) is not None}
     # As torch.utils.cpp_extension finds them.
     if (compiler := shutil.which(machine.environ.get("CXX") or "c++")) is not None:

@@ -23,7 +23,7 @@ from paratune.base import atomic
 from paratune.errors import EXIT_HUNG, coded
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse, current
-from paratune.hangs.verdict import WAITING, Verdict, judge
+from paratune.hangs.verdict import WAITING, HangVerdict, judge
 from paratune.hangs.work import BUSY_SHARE, SIGN_BYTES, WorkMeter, read_work
 from paratune.processes.place import note_exit_code
 from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
@@ -181,6 +181,7 @@ class Watchdog:
         now = time.monotonic()
         away_s = now - self._looked
         self._looked = now
+        # The clock runs on while a job is suspended (SIGSTOP, scontrol suspend), and that would look like a hang.
         if away_s > SILENT_POLLS * self._poll_s:
             lost_s = away_s - self._poll_s
             self._began += lost_s
@@ -314,7 +315,7 @@ class Watchdog:
             f"rank {self._rank} (process {beat.pid} on {beat.host}; last at {beat.where()}) gets no answer from the "
             f"disk of {self._folder.parent}: look at the file server and the mount"
         )
-        verdict = Verdict("disk", (self._rank,), text)
+        verdict = HangVerdict("disk", (self._rank,), text)
         with suppress(OSError):
             os.write(2, f"\n{message(verdict, {self._rank: beat}, self._timeout_s, None)}\n".encode())
         with suppress(Exception):  # no stderr that has a descriptor
@@ -368,7 +369,7 @@ class Watchdog:
                 write_json(folder / VERDICT_FILE, _record(verdict, beats, self._timeout_s))
 
 
-def message(verdict: Verdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
+def message(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
     """Return what is said at the end of a run that stands still."""
     lines = [f"no rank has got on for {timeout_s:g} s (run.hang_timeout_s): {verdict.text}."]
     for rank in sorted(beats):
@@ -380,7 +381,7 @@ def message(verdict: Verdict, beats: dict[int, Beat], timeout_s: float, folder: 
     return "\n".join(lines)
 
 
-def _record(verdict: Verdict, beats: dict[int, Beat], timeout_s: float) -> dict[str, Any]:
+def _record(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "time": round(time.time(), 3),

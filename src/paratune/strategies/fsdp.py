@@ -75,10 +75,12 @@ class Zero3Strategy:
         }
         if self._cpu_offload:
             options["offload_policy"] = CPUOffloadPolicy()
+        # From the inside out: a unit takes the parameters that no unit inside it has taken.
         for block in blocks:
             fully_shard(block, **options)
         # What is in no block - embeddings and head - is one more unit.
         fully_shard(self._model, **options)
+        # Only now: fully_shard has replaced the parameters by DTensors, which an earlier optimizer would not hold.
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:

@@ -39,6 +39,7 @@ def open_process_group(place: Place, device: torch.device) -> None:
     meeting: Meeting | None = None
     try:
         if place.world_size == 1:
+            # No port has to be free, and no host name has to resolve, for a process that meets nobody.
             arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
         elif RENDEZVOUS_VARIABLE in os.environ:
             arguments["init_method"] = os.environ[RENDEZVOUS_VARIABLE]

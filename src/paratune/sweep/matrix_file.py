@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
-from paratune.config.problems import Place, Problem
+from paratune.config.problems import Problem, SourceLocation
 from paratune.config.section import LONGEST_S
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_tree
@@ -31,7 +31,7 @@ class MatrixFile:
         keys = (key,)
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        self.problems.append(Problem(message, keys, self.places.get(key, Place(self.label, 1)), code=code))
+        self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
 
     def text(self, found: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default where there is none or it is something else."""

@@ -53,7 +53,7 @@ from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 log = logging.getLogger(__name__)
 ALWAYS_ALLOWED = 1000
@@ -72,7 +72,7 @@ class Prepared:
     """The class of the strategy."""
     traits: Traits
     """What is true of it under its options."""
-    recipe: Recipe
+    recipe: TaskRecipe
     """What is particular to the kind of task."""
     tokenizer: Any
     max_length: int
@@ -162,7 +162,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
 
 
 def _load(
-    config: Config, recipe: Recipe, tokenizer: Any, max_length: int, stop: StopRequest, display: Display
+    config: Config, recipe: TaskRecipe, tokenizer: Any, max_length: int, stop: StopRequest, display: Display
 ) -> dict[str, Split]:
     with display.bar("tokenize", 1) as bar:
         how = Tokenizing(
@@ -367,7 +367,7 @@ def collator_of(prepared: Prepared, split: str, batch_layout: BatchLayout) -> Co
     return PackedCollator(made, rounds=batch_layout.rounds) if batch_layout.kind == "packed" else made
 
 
-def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: Container[str]) -> None:
+def _say_what_was_read(splits: dict[str, Split], recipe: TaskRecipe, *, unlabelled: Container[str]) -> None:
     for split in splits.values():
         log.info(
             "%s: %d rows%s%s%s, %d tokens, %d truncated",

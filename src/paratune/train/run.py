@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from paratune import hardware, records
-from paratune.config.advice import Job, advice
+from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import run_path
@@ -287,7 +287,7 @@ class _Run:
 
     def _advice(self, model: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         prepared = self._prepared
-        job = Job(
+        job = JobSizes(
             num_parameters=model["num_parameters"],
             num_trainable=model["num_trainable"],
             bytes_per_value=prepared.precision.param_dtype.itemsize,

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.site import Site, read_site
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "sbatch"
 SITES = sorted((ROOT / "configs" / "sites").glob("*.yaml"))
 FOLDER, DIRECTORY = Path("/home/me/work/runs/sst2/slurm"), Path("/home/me/work")
-RUN = Run("sst2", FOLDER / "config.yaml")
+RUN = ArrayRun("sst2", FOLDER / "config.yaml")
 
 
-def job(site: Site, **changed: object) -> Job:
-    return Job(**{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed})
+def job(site: Site, **changed: object) -> BatchJob:
+    return BatchJob(
+        **{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed}
+    )
 
 
 JOBS = {
@@ -29,8 +31,10 @@ JOBS = {
         is_array=True,
         max_at_once=2,
         runs=(
-            Run("a", DIRECTORY / "runs/table6/configs/a.yaml", {"NCCL_DEBUG": "$(x) 'y'", "OMP_NUM_THREADS": None}),
-            Run("b c", DIRECTORY / "runs/table6/configs/b c.yaml"),
+            ArrayRun(
+                "a", DIRECTORY / "runs/table6/configs/a.yaml", {"NCCL_DEBUG": "$(x) 'y'", "OMP_NUM_THREADS": None}
+            ),
+            ArrayRun("b c", DIRECTORY / "runs/table6/configs/b c.yaml"),
         ),
     ),
 }
@@ -53,7 +57,7 @@ def test_bash_reads_it(name: str):
 
 def test_hostile_names_stay_words(tmp_path: Path):
     bad = 'x\'; touch hacked; echo "$(touch hacked)" `touch hacked` #'
-    run = Run("a", tmp_path / f"{bad}.yaml", {"A": bad})
+    run = ArrayRun("a", tmp_path / f"{bad}.yaml", {"A": bad})
     text = script_text(
         job(
             Site(venv=bad.replace("$(touch hacked)", ""), environment={"B": "a;b `c`"}),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from patience import PATIENCE_S
 
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.site import Container, Site
 from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
 
@@ -32,7 +32,7 @@ def words_of(here: Path, site: Site) -> list[str]:
     folder = here / "slurm"
     folder.mkdir()
     script = here / "job.sh"
-    script.write_text(script_text(Job("a", site, (Run("a", here / "it's $c.yaml"),), folder, here)))
+    script.write_text(script_text(BatchJob("a", site, (ArrayRun("a", here / "it's $c.yaml"),), folder, here)))
     environ = {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "HERE": str(here),
@@ -85,7 +85,7 @@ def test_a_container_gets_its_options_as_words(tmp_path: Path):
 def test_a_container_sees_the_run_and_its_temporary_files(tmp_path: Path):
     site = Site(container=Container(image="a.sif"), scratch=str(tmp_path / "disk"))
     folder = Path("/elsewhere/runs/a/slurm")
-    job = Job("a", site, (Run("a", folder / "config.yaml"),), folder, tmp_path)
+    job = BatchJob("a", site, (ArrayRun("a", folder / "config.yaml"),), folder, tmp_path)
     line = next(line for line in script_text(job).splitlines() if "apptainer exec" in line)
     assert '--bind "$PWD" --pwd "$PWD" --bind "$TMPDIR" --bind /elsewhere/runs/a' in line
 

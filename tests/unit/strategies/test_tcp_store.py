@@ -82,7 +82,7 @@ def test_where_rank_0_listens(monkeypatch, caplog, is_one_machine, addresses, bo
     port = free_port()
     answers = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
     monkeypatch.setattr(tcp_store.socket, "getaddrinfo", lambda *_, **__: answers)
-    monkeypatch.setattr(tcp_store.log, "warning", lambda text, *values: said.append(values))
+    monkeypatch.setattr(tcp_store.log, "warning", lambda text, *values, **_: said.append(values))
     said: list[tuple[str, str]] = []
     with listen(meeting("node1", is_one_machine=is_one_machine, port=port)) as server:
         assert server.getsockname()[0] == bound

@@ -50,7 +50,7 @@ class TooLarge(DataError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ArchiveResponse:
     """What an archive answered."""
 
     status: int
@@ -99,7 +99,7 @@ class Client:
         max_bytes: int,
         headers: Mapping[str, str] | None = None,
         into: BinaryIO | None = None,
-    ) -> Answer:
+    ) -> ArchiveResponse:
         """Send a request and return the answer, whatever its status, but for those that are to be tried again.
 
         Args:
@@ -127,7 +127,7 @@ class Client:
                 problem = f"{'no connection' if is_out else type(error).__name__}: {error}"
             else:
                 if status not in TRY_AGAIN or MEMENTO in received:
-                    return Answer(status, received, body.content())
+                    return ArchiveResponse(status, received, body.content())
                 problem, is_out = f"HTTP {status}", status == 429
                 self._hold(status, received, wait_s)
             number += 1
