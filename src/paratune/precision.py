@@ -137,7 +137,8 @@ def _refuse_on_cpu(name: str) -> None:
     if name == "fp16":
         raise ConfigError(
             "precision: fp16 is 4 to 300 times slower than fp32 on a CPU, which has no units for it "
-            "(docs/precision.md#on-a-cpu); use precision: fp32, or bf16 where the CPU has avx512_bf16 or amx_bf16"
+            "(docs/explanation/precision.md#on-a-cpu); use precision: fp32, "
+            "or bf16 where the CPU has avx512_bf16 or amx_bf16"
         )
 
 
@@ -146,7 +147,7 @@ def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
         return None
     return (
         "precision: bf16 will be slower than fp32 on this CPU: it has neither avx512_bf16 nor amx_bf16 "
-        "(docs/precision.md#on-a-cpu)"
+        "(docs/explanation/precision.md#on-a-cpu)"
     )
 
 

@@ -118,7 +118,7 @@ class DeepSpeedStrategy(Section):
 
 
 class OutsideStrategy(Section):
-    """A class of your own, named in full; see docs/strategies.md."""
+    """A class of your own, named in full; see docs/explanation/strategies.md."""
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     """package.module:Class."""

@@ -16,7 +16,7 @@ class ClassificationTask(Section):
     """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
     glue: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"] | None = None
     """Task of GLUE that this is, in any language: gives the kind, labels and columns that are not said; see
-    docs/glue.md."""
+    docs/howto/glue.md."""
 
 
 class MultiLabelTask(Section):
@@ -51,7 +51,7 @@ class RegressionTask(Section):
     """Set the bias of a new head to the mean of the training targets: targets far from 0 are then not what the first
     steps are spent on. A head that is trained already has its bias, and is refused."""
     glue: Literal["stsb"] | None = None
-    """Task of GLUE that this is, in any language: gives the kind and columns that are not said; see docs/glue.md."""
+    """Task of GLUE, in any language: sets `kind` and the columns that the file does not set; see docs/howto/glue.md."""
     round_to: PositiveFloat | None = None
     """Step of the scale on which scores are reported, such as 0.5 for half bands: prediction files get the rounded
     value beside the raw one, and agreement and kappa are those of the rounded values."""

@@ -69,7 +69,7 @@ class Trackio(Section):
 
 
 class Trackers(Section):
-    """Trackers that are told the figures of the run; none may hold it up (see docs/trackers.md)."""
+    """Trackers that are told the figures of the run; none may hold it up (see docs/howto/trackers.md)."""
 
     tensorboard: TensorBoard | None = None
     """TensorBoard (extra: tensorboard)."""

@@ -19,7 +19,7 @@ from paratune.doctor.setup import ModelFacts, Setup, has_bf16
 from paratune.units import format_bytes
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
-"""Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
+"""Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
 BYTES_PER_PARAMETER = {"fp64": 32}
 """Weights, gradients and both moments of AdamW; 16 in all other precisions, which keep fp32 states."""
 
@@ -147,7 +147,7 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
         what = f"models of the type {kind} have been reported to overflow in fp16"
         why = "The loss is not a number from some step on, or the model silently learns nothing."
         line = "precision: bf16" if can_bf16 else "precision: fp32"
-        yield Finding("fp16_model", "problem", what, why, "docs/precision.md has the reports", where, line)
+        yield Finding("fp16_model", "problem", what, why, "docs/explanation/precision.md has the reports", where, line)
     if precision != "bf16":
         return
     old = [gpu["name"] for gpu in setup.gpus if has_bf16(gpu) is False]

@@ -1,6 +1,6 @@
 """The gradient noise scale of a run: every so many steps, the squared norms of the micro-batches' gradients.
 
-docs/measuring.md says what it means; `paratune.efficiency` has the formulas.
+docs/explanation/measuring.md says what it means; `paratune.efficiency` has the formulas.
 """
 
 import math
@@ -76,7 +76,8 @@ class NoiseMeter:
     def _why_not(self) -> str | None:
         watch = getattr(self._strategy, "watch_gradients", None)
         if watch is None:
-            return f"strategy.kind: {self._strategy.traits.kind} has no watch_gradients (see docs/strategies.md)"
+            kind = self._strategy.traits.kind
+            return f"strategy.kind: {kind} has no watch_gradients (see docs/explanation/strategies.md)"
         try:
             watch()
         except NotImplementedError as error:

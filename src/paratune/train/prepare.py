@@ -174,12 +174,14 @@ def check_options(strategy_type: Any, config: Config) -> None:
     """
     kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
     if not isinstance(strategy_type, type) or not isinstance(traits, Traits):
-        raise ConfigError(f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/strategies.md)")
+        raise ConfigError(
+            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)"
+        )
     own = dict.fromkeys(("device", "precision", "rank", "world_size"))
     try:
         inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **own})
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"strategy.options of {kind}: {error} (see docs/strategies.md)") from error
+        raise ConfigError(f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)") from error
 
 
 def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
@@ -259,7 +261,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
     if prepared.precision.scales_loss and getattr(strategy, "loss_scale", None) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
-            "none (see docs/strategies.md); use precision: bf16 or fp32"
+            "none (see docs/explanation/strategies.md); use precision: bf16 or fp32"
         )
     return strategy
 
@@ -289,7 +291,7 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if config.train.compile:
         compile_blocks(model)
         if prepared.place.rank == 0 and prepared.device.type == "cpu":
-            log.warning("train.compile: on a CPU steps were slower with it than without (docs/batches.md)")
+            log.warning("train.compile: on a CPU steps were slower with it than without (docs/explanation/batches.md)")
     if config.train.activation_checkpointing is not None:
         checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):

@@ -13,7 +13,7 @@ from paratune.config.yaml_tree import read_tree
 from paratune.errors import ConfigError
 
 TASKS = list(kinds(options_of(Config)["task"]))
-DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
+DOC = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 
 
 def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
@@ -49,7 +49,7 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
 
 def test_the_schema_accepts_every_file_in_configs_and_the_files_to_start_from():
     schema = json_schema()
-    files = (DOC.parents[1] / "configs").rglob("*.yaml")
+    files = (DOC.parents[2] / "configs").rglob("*.yaml")
     texts = [path.read_text() for path in files if path.parent.name not in ("corpus", "sites")]
     configurations = [text for text in texts if "\naxes:" not in text]  # no matrices of runs
     for text in [*configurations, *map(init_text, TASKS)]:
