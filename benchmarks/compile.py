@@ -115,7 +115,7 @@ def _batch(num_rows: int, longest: int, *, seed: int) -> Any:
     import torch
 
     from paratune.batch import Batch
-    from paratune.packing import pack
+    from paratune.batch.packing import pack
 
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(64, longest + 1, (num_rows,), generator=generator)

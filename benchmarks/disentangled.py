@@ -16,7 +16,7 @@ import torch
 from machine import machine_lines
 
 from paratune.batch import Batch
-from paratune.packing import pack
+from paratune.batch.packing import pack
 
 SIDES = ("padded", "bucketed", "packed")
 MEDIAN, SIGMA, LONGEST = 233, 0.78, 512

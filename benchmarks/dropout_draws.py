@@ -20,11 +20,11 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.engine.optim import seed_step
 from paratune.models.dropout import MaskSource, use_cheap_dropout
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.packing import pack
 
 P = 0.1
 ENTRIES = 1 << 16

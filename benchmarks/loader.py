@@ -30,7 +30,7 @@ from paratune.data.loader import PackedCollator, TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.stop import StopRequest
 from paratune.hardware import usable_cores
-from paratune.place import Place
+from paratune.processes.place import Place
 from paratune.train.prepare import prepare
 
 CASES: dict[str, dict[str, Any]] = {

@@ -46,8 +46,8 @@ from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest
 from paratune.models.load import Head, load_model, load_tokenizer
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import Place
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.records import EventLog
 from paratune.strategies.single import SingleStrategy
 

@@ -31,15 +31,15 @@ from transformers import AutoModelForSequenceClassification, BertForSequenceClas
 """The second name makes transformers import the class; the first alone is a stand-in for all of them."""
 TRAIN = """
 import contextlib
-import paratune.imports
-held_back = paratune.imports.without_collections
+import paratune.base.imports
+held_back = paratune.base.imports.without_collections
 @contextlib.contextmanager
 def without_collections():
     with held_back():
         yield
     if "paratune.train.run" in sys.modules:
         sys.modules["paratune.train.run"].run_loop = lambda loop, progress: report()
-paratune.imports.without_collections = without_collections
+paratune.base.imports.without_collections = without_collections
 from paratune.cli import main
 main()
 """

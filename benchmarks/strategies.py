@@ -27,12 +27,12 @@ from typing import Any
 import yaml
 from machine import machine_lines
 
+from paratune.base.units import format_bytes
 from paratune.config.traits import traits_of
 from paratune.hardware import resident_memory_bytes
-from paratune.place import RENDEZVOUS_VARIABLE
+from paratune.processes.place import RENDEZVOUS_VARIABLE
 from paratune.records import read_json
 from paratune.strategies import STRATEGIES
-from paratune.units import format_bytes
 
 PHASES = ("get_batch", "forward", "backward", "optimizer", "other")
 PRELOADED = [

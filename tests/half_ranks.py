@@ -23,8 +23,8 @@ from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.packed import find_entry
 from paratune.models.task_model import find_blocks
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 from paratune.train.certify import silence

@@ -30,10 +30,10 @@ from paratune.config.traits import traits_of
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.plan.setup import Setup
 from paratune.plan.trace import Trace
 from paratune.precision import POLICIES, Precision
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import fsdp, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 

@@ -30,8 +30,8 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.compile import compile_blocks
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 

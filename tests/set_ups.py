@@ -31,7 +31,7 @@ from paratune.doctor.checkup import judge
 from paratune.doctor.finding import Finding, Machine
 from paratune.doctor.setup import Probes, Start
 from paratune.errors import ConfigError
-from paratune.run_folder import state_of
+from paratune.records.run_folder import state_of
 
 GPU = {"name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30, "capability": "8.0", "link": "NV12"}
 T4 = {"name": "Tesla T4", "memory_bytes": 16 * 2**30, "capability": "7.5", "link": None}

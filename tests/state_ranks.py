@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor
 from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks, freeze_encoder
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES, Precision
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import fsdp, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 

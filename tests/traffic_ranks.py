@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks, freeze_encoder
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.records import RUN_FILE, SUMMARY_FILE, events_file
-from paratune.run_folder import LOCK_FILE
+from paratune.records.run_folder import LOCK_FILE
 
 NOW = 1_700_000_000.0
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack, round_up
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.packing import pack, round_up
 
 from .setting import Check, Figures, Setting, hold, largest_difference
 

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+from paratune.batch.packing import round_up
 from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
-from paratune.packing import round_up
 from paratune.plan.memory import peak_of_rank
 from paratune.plan.profile import Shape, profile
 from paratune.plan.setup import Setup

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paratune.devices import find_device
+from paratune.hardware.devices import find_device
 from paratune.models.attention import cuda
 
 from .peer import step_marks, train_with_trainer

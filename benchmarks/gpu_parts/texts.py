@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from paratune.batch import Batch
-from paratune.packing import pack, round_up
+from paratune.batch.packing import pack, round_up
 
 from .setting import Setting
 

@@ -18,7 +18,7 @@ from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import HostClock
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
 from paratune.strategies.pipeline.strategy import PipelineStrategy
 from paratune.strategies.process_group import close_process_group, open_process_group

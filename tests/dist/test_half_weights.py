@@ -1,6 +1,6 @@
 """Passes over weights of 16 bits: the same experiment as float64 but for rounding, on any number of ranks.
 
-Bounds are those of the certificate (`paratune.certificate.TOLERANCES`): 32 roundings of bf16 for gradients, 8 for losses.
+Bounds are those of the certificate (`paratune.records.certificate.TOLERANCES`): 32 roundings of bf16 for gradients, 8 for losses.
 """
 
 import json
@@ -14,7 +14,7 @@ import torch.multiprocessing
 from half_ranks import BF16, Job, engines, jobs, one_rank, references, resumed
 from safetensors.torch import load_file
 
-from paratune.certificate import TOLERANCES
+from paratune.records.certificate import TOLERANCES
 from paratune.train.certify import FLOORS, relative_difference
 
 pytestmark = pytest.mark.slow

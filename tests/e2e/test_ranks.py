@@ -21,7 +21,7 @@ from patience import PATIENCE_S, wait_for
 
 import paratune
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
-from paratune.place import RENDEZVOUS_VARIABLE
+from paratune.processes.place import RENDEZVOUS_VARIABLE
 from paratune.records import read_json
 
 TRAIN = ("-m", "paratune", "train", "c.yaml")

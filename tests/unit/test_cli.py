@@ -13,9 +13,9 @@ import pytest
 from patience import PATIENCE_S
 
 from paratune import cli, errors
+from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.cli.usage import EXAMPLES
 from paratune.config.load import load_config
-from paratune.stop_signals import STOP_SIGNALS
 from paratune.sweep.asked import invalid
 from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix

@@ -5,9 +5,9 @@
 5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
-2  batch, packing, precision, stages, working_linear, working_weights torch
-1  config, devices, records, hardware no torch at import; beside them, resting on them: place, console, ...
-0  atomic, errors, imports, text, ...   standard library only
+2  batch, precision, stages            torch
+1  config, records, hardware           no torch at import; above them: console, demo, hangs, hub, processes
+0  base, errors                        standard library only
 side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, tokenizer, watch (and
 plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
 """
@@ -25,26 +25,11 @@ from patience import PATIENCE_S
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
-FLOOR_0 = {"atomic", "errors", "imports", "stop_signals", "text", "units"}
-FLOOR_1 = {"config", "devices", "efficiency", "records", "hardware"}
-BESIDE_1 = {
-    *(
-        "certificate",
-        "console",
-        "demo",
-        "elastic",
-        "environment",
-        "extensions",
-        "hangs",
-        "hub",
-        "launcher",
-        "place",
-        "predictions",
-    ),
-    *("run_folder", "sweep_record"),
-}
+FLOOR_0 = {"base", "errors"}
+FLOOR_1 = {"config", "records", "hardware"}
+BESIDE_1 = {"console", "demo", "hangs", "hub", "processes"}
 LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
-FLOOR_2 = {"batch", "packing", "precision", "stages", "working_linear", "working_weights"}
+FLOOR_2 = {"batch", "precision", "stages"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {
@@ -58,12 +43,10 @@ ALLOWED: dict[str, Set[str]] = {
     **dict.fromkeys(FLOOR_0, frozenset()),
     **dict.fromkeys(FLOOR_1, FLOOR_0),
     **dict.fromkeys(BESIDE_1, FLOOR_0 | FLOOR_1),
-    "elastic": FLOOR_0 | FLOOR_1 | {"run_folder"},
-    "place": FLOOR_0 | FLOOR_1 | {"launcher"},
-    "hangs": FLOOR_0 | FLOOR_1 | {"place"},
+    "records": FLOOR_0 | {"config", "hardware"},
+    "hangs": FLOOR_0 | FLOOR_1 | {"processes"},
     **dict.fromkeys(FLOOR_2, LOW),
-    **dict.fromkeys(("packing", "stages"), LOW | {"batch"}),
-    "working_weights": LOW | {"precision", "working_linear"},
+    "stages": LOW | {"batch"},
     **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),
     **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
     "tasks": LOW | FLOOR_2 | FLOOR_3,
@@ -166,11 +149,11 @@ def test_there_is_something_to_read():
 TREE = {
     "__init__.py": "__version__ = '0'",
     "errors.py": "import json",
-    "units.py": "",
+    "base/units.py": "",
     "records.py": "from paratune.errors import ParatuneError",
     "hardware.py": "def gpus():\n    import torch",
     "config/__init__.py": "",
-    "config/load.py": "from paratune.config.sections import Config\nfrom paratune import units",
+    "config/load.py": "from paratune.config.sections import Config\nfrom paratune.base import units",
     "config/sections.py": "",
     "batch.py": "import torch\nfrom paratune.config.sections import Config",
     "data/__init__.py": "from paratune.batch import Batch",
@@ -202,7 +185,7 @@ def test_a_sound_house_passes(tmp_path):
     ("name", "source", "said"),
     [
         ("errors.py", "import numpy", "errors.py:1: errors imports numpy; floor 0"),
-        ("units.py", "from paratune.errors import X", "units may not import errors"),
+        ("base/units.py", "from paratune.errors import X", "base may not import errors"),
         ("config/load.py", "\n\nimport paratune.records", "config/load.py:3: config may not import records"),
         ("config/load.py", "from paratune import batch", "config may not import batch"),
         ("config/load.py", "from .. import records", "config may not import records"),
@@ -270,3 +253,7 @@ def test_light_modules_leave_torch_alone():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_top_level_holds_packages_only():
+    assert sorted(path.name for path in PACKAGE.glob("*.py")) == ["__init__.py", "__main__.py"]

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
+from paratune.base.units import MIB, format_bytes
 from paratune.bundle.manifest import MANIFEST, Manifest, Packed, parse_manifest
 from paratune.errors import DataError
-from paratune.units import MIB, format_bytes
 
 BLOCK = tarfile.BLOCKSIZE
 MAX_MANIFEST_BYTES = 64 * MIB

@@ -52,7 +52,7 @@ def _show_stacks_of_a_crash() -> None:
 
 def _let_the_launcher_speak_first(error: ParatuneError) -> None:
     """Wait, when a rank was lost, until what started this process has seen which one and of what."""
-    from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+    from paratune.processes.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
 
     if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
         time.sleep(4 * LAUNCHER_POLL_S)
@@ -70,7 +70,7 @@ def _leave_trackers_behind(code: int) -> None:
 def _note_exit_code(code: int) -> None:
     """Tell the batch script of `paratune launch` what this process ends with."""
     if "PARATUNE_EXIT_CODES" in os.environ:
-        from paratune.place import note_exit_code
+        from paratune.processes.place import note_exit_code
 
         note_exit_code(code)
 
@@ -89,7 +89,7 @@ def main() -> None:
         if (lost := getattr(sys.stdout, "error", None)) is not None:
             raise OSError(lost.errno, lost.strerror)
     except ParatuneError as error:
-        from paratune.text import plain_lines
+        from paratune.base.text import plain_lines
 
         _let_the_launcher_speak_first(error)
         # A header or a label of a file may be part of the message, and must not act in the terminal.
@@ -112,7 +112,7 @@ def main() -> None:
     except Exception:
         _note_exit_code(EXIT_FAILED)  # with a traceback
         raise
-    from paratune.stop_signals import STOP_SIGNALS
+    from paratune.base.stop_signals import STOP_SIGNALS
 
     for number in STOP_SIGNALS:
         # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.

@@ -24,7 +24,7 @@ def report(
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
-    from paratune.imports import collector_off
+    from paratune.base.imports import collector_off
 
     with collector_off():
         from paratune.commands.report import report_command
@@ -70,7 +70,7 @@ def compare(
     RUNS are run folders, which are grouped by configuration over seeds and repeats; or groups, each a quoted pattern
     ("runs/a_seed*") or a comma-separated list; or the folder of one matrix.
     """
-    from paratune.imports import collector_off
+    from paratune.base.imports import collector_off
 
     with collector_off():
         from paratune.commands.compare import compare_command

@@ -14,7 +14,7 @@ from typing import Any
 
 from paratune.cluster.slurm import ENDED, Queued, known
 from paratune.errors import CheckpointError, LaunchError
-from paratune.run_folder import SLURM_FOLDER
+from paratune.records.run_folder import SLURM_FOLDER
 
 JOBS_FILE = "jobs.jsonl"
 REQUEUED = "requeued"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from paratune.cluster.shell import directive, quoted
 from paratune.cluster.site import Container, Site, processes_per_node
-from paratune.launcher import FIRST_PORT, NUM_PORTS
-from paratune.place import EXIT_CODES_VARIABLE
+from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
+from paratune.processes.place import EXIT_CODES_VARIABLE
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 

@@ -13,7 +13,7 @@ from paratune.config.problems import Place, Problem, failure
 from paratune.config.section import Positive, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
-from paratune.environment import why_not_to_set
+from paratune.hardware.environment import why_not_to_set
 
 Count = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$")]

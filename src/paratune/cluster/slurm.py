@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.errors import ConfigError, LaunchError, MissingDependency
-from paratune.text import plain
 
 TIMEOUT_S = 120.0
 """How long a controller that is busy may take to answer."""

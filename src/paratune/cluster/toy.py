@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.errors import LaunchError, MissingDependency
-from paratune.text import plain
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
 """The programs that are needed, and the Debian package of each."""

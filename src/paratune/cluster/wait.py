@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 
+from paratune.base.text import plain
 from paratune.cluster.jobs import Status, Submitted, status
 from paratune.cluster.slurm import queue
-from paratune.text import plain
 
 FIRST_S = 1.0
 LAST_S = 10.0

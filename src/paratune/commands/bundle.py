@@ -12,6 +12,8 @@ from typing import Any
 import yaml
 
 from paratune import hardware, hub
+from paratune.base.text import plain
+from paratune.base.units import format_bytes
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
 from paratune.bundle.manifest import Manifest, why_no_name
 from paratune.config.load import LoadedConfig, load_config
@@ -21,8 +23,6 @@ from paratune.console import Display, print_json, set_up_logging, stdout_for_res
 from paratune.data.sources import sources_of
 from paratune.doctor.model_files import safetensors_line
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.text import plain
-from paratune.units import format_bytes
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paratune import certificate, records
-from paratune.certificate import TOLERANCES, TRAINED_TOLERANCES, Finding, Trained
+from paratune import records
+from paratune.base.text import plain
 from paratune.config.batch_size import resolve_batch
 from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
@@ -32,9 +32,10 @@ from paratune.errors import (
     Stopped,
 )
 from paratune.launch.local import launch
-from paratune.place import check_world_size, place_from_environment
-from paratune.run_folder import trained_fingerprint
-from paratune.text import plain
+from paratune.processes.place import check_world_size, place_from_environment
+from paratune.records import certificate
+from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, Finding, Trained
+from paratune.records.run_folder import trained_fingerprint
 
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
 EXIT_CODES = {"holds": EXIT_OK, "differs": EXIT_DIFFERS, "incomplete": EXIT_FAILED}

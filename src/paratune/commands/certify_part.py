@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from paratune.base.imports import without_collections
 from paratune.console import stdout_for_results
-from paratune.imports import without_collections
 
 
 def main(path: Path) -> int:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.config.load import load_config, show_text
 from paratune.config.own_code import own_code
 from paratune.config.schema import init_text, json_schema
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
-from paratune.text import plain
 
 
 def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:

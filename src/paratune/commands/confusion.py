@@ -7,8 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from paratune.text import plain
-from paratune.units import format_number, format_share
+from paratune.base.text import plain
+from paratune.base.units import format_number, format_share
 
 _GAP = 2
 _LEAST_NAME = 12

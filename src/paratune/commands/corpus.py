@@ -9,6 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from paratune.base.text import plain
 from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import AT_HOME, spread_of
 from paratune.commands.corpus_progress import ProgressPage
@@ -26,7 +27,6 @@ from paratune.corpus.spread import Spread
 from paratune.corpus.stage import STAGE_FILE, clear_discarded, discard, spread_by
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
-from paratune.text import plain
 
 log = logging.getLogger(__name__)
 

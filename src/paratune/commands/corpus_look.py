@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.text import Text
 
+from paratune.base.text import plain, plain_lines
 from paratune.console import print_json, print_result
 from paratune.corpus.made import naming_damage
 from paratune.corpus.settings import read_settings
@@ -16,7 +17,6 @@ from paratune.errors import EXIT_OK, CheckpointError, ConfigError
 from paratune.report.corpus_tables import corpus_tables
 from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import shorten
-from paratune.text import plain, plain_lines
 
 _SHOWN = 1000
 """Characters of a text in a terminal."""

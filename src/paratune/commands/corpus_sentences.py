@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from paratune.base.imports import without_collections
 from paratune.console import Display
 from paratune.corpus.sentences.run import Brought, run_sentences
 from paratune.corpus.sentences.score import Scorer
 from paratune.corpus.settings import Corpus
-from paratune.imports import without_collections
 from paratune.report.perplexity import perplexity_page
 
 

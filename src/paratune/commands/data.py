@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.commands.data_figures import check_kind, data_view
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 from paratune.report.data_figures import pictures
 from paratune.report.data_page import PAGE, check_figures_folder, write_pictures
-from paratune.text import plain
 
 
 def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures: Path | None = None) -> int:

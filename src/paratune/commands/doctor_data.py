@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from paratune.base.units import GIB, format_bytes
 from paratune.config.sections import Config, Data, named_columns
 from paratune.config.sources import local_path, split_of
 from paratune.config.task_sections import (
@@ -29,7 +30,6 @@ from paratune.data.read import read_table
 from paratune.data.sources import Selector, selector_of, sources_of
 from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
 from paratune.errors import DataError, ParatuneError, did_you_mean
-from paratune.units import GIB, format_bytes
 
 MAX_BYTES = GIB
 """Of all files together; more would take longer than a minute to read."""

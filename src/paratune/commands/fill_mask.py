@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from paratune.base.imports import without_collections
+from paratune.base.text import plain
 from paratune.commands.threads import respect_quota
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK
-from paratune.imports import without_collections
-from paratune.text import plain
 
 
 def fill_mask_command(target: str, texts: Sequence[str], *, top_k: int, device: str, as_json: bool) -> int:

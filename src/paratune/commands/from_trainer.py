@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.config.trainer import Conversion, check_text, convert, read_settings
 from paratune.config.trainer.conversion import FILL_IN
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
-from paratune.text import plain
 
 
 def from_trainer_command(path: Path, options: Mapping[str, Any], output: Path | None, *, as_json: bool) -> int:

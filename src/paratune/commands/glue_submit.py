@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.config.glue import GLUE
 from paratune.console import print_json
 from paratune.errors import EXIT_DATA, EXIT_OK, ConfigError, DataError, did_you_mean
 from paratune.submission.archive import check_archive, write_archive
 from paratune.submission.runs import of_run
 from paratune.submission.tables import TABLES, Finding, Predicted, check, write
-from paratune.text import plain
 
 
 def glue_submit_command(

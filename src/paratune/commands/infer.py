@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from paratune.base.imports import without_collections
+from paratune.base.text import plain
+from paratune.base.units import format_number, format_share
 from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.imports import without_collections
-from paratune.predictions import SUFFIXES, write_table
 from paratune.records import write_json
-from paratune.text import plain
-from paratune.units import format_number, format_share
+from paratune.records.predictions import SUFFIXES, write_table
 
 log = logging.getLogger(__name__)
 

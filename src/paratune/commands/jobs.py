@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.cluster import jobs
 from paratune.cluster.slurm import ENDED, cancel, check_job_id, known, queue
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, LaunchError
-from paratune.text import plain
 
 NUM_SHOWN = 20
 """Jobs that are over and shown all the same: the last ones."""

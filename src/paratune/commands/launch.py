@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.cluster import jobs
 from paratune.cluster.script import Job, Run, script_text
 from paratune.cluster.shell import why_no_sbatch_path
@@ -19,9 +20,9 @@ from paratune.config.sections import run_path
 from paratune.config.yaml_tree import read_tree
 from paratune.console import print_json
 from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError
-from paratune.place import global_batch_size
+from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
-from paratune.run_folder import SLURM_FOLDER, check_same_run, check_usable
+from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
 from paratune.sweep.asked import invalid, none_possible, only
 from paratune.sweep.cells import cells_of, missing_files
 from paratune.sweep.environment import for_a_run
@@ -29,7 +30,6 @@ from paratune.sweep.listing import write_listed
 from paratune.sweep.matrix import read_matrix
 from paratune.sweep.plan import Step, check_unchanged, plan_of
 from paratune.sweep.run import config_of, take
-from paratune.text import plain
 
 SCRIPT = "job.sh"
 CONFIG = "config.yaml"

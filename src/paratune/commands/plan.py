@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.base.text import plain
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, did_you_mean
-from paratune.text import plain
 
 log = logging.getLogger(__name__)
 
@@ -309,7 +309,7 @@ def _read_lengths(loaded: LoadedConfig) -> "Lengths":
 
 
 def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
-    from paratune.units import format_bytes
+    from paratune.base.units import format_bytes
 
     lengths, config = job.lengths, job.config
     rows = "rows" if job.num_samples is None else f"{job.num_samples:,} rows"

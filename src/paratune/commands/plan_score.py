@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from paratune.base.text import plain
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError
-from paratune.text import plain
 
 if TYPE_CHECKING:
     from paratune.plan.constants import Constants
@@ -48,7 +48,7 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
 
 def runs_of(folder: Path) -> list[Path]:
     """Return the runs that a folder stands for: itself, or those of a matrix."""
-    from paratune.sweep_record import RUNS_FOLDER, holds_sweep
+    from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 
     if not holds_sweep(folder):
         return [folder]

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from paratune import records
+from paratune.base.text import plain
+from paratune.base.units import format_number
 from paratune.commands.infer import apply, check_batch_size, check_output
 from paratune.commands.threads import respect_quota
 from paratune.config.task_sections import ClassificationTask
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.predictions import write_table
-from paratune.text import plain
-from paratune.units import format_number
+from paratune.records.predictions import write_table
 
 log = logging.getLogger(__name__)
 

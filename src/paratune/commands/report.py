@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.config.targets import parse_target
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, ConfigError
+from paratune.records.sweep import holds_sweep
 from paratune.report import holds_report, make, terminal_table
 from paratune.report.canvas import can_draw
 from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
 from paratune.report.sweep.export import as_dict
-from paratune.sweep_record import holds_sweep
-from paratune.text import plain
 
 
 def report_command(

@@ -8,12 +8,15 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from paratune.base.text import plain
+from paratune.base.units import format_duration
 from paratune.commands.sweep_plan import counts, show_invalid, show_list, show_plan
 from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
 from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, LaunchError, Stopped
 from paratune.launch.one import OneByOne
-from paratune.launcher import why_no_sweep
+from paratune.processes.launcher import why_no_sweep
 from paratune.records import SUMMARY_FILE, read_json
+from paratune.records.sweep import REPORT_FOLDER, CellRecord, SweepRecord, run_folder_of, write_sweep
 from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
 from paratune.report.sweep.export import as_dict
 from paratune.sweep.asked import invalid, none_possible, only
@@ -23,9 +26,6 @@ from paratune.sweep.matrix import Matrix, all_probes, read_matrix
 from paratune.sweep.plan import Plan, Step, check_unchanged, plan_of
 from paratune.sweep.run import Start, exit_code, run_step, take
 from paratune.sweep.warmup import warm_ups
-from paratune.sweep_record import REPORT_FOLDER, CellRecord, SweepRecord, run_folder_of, write_sweep
-from paratune.text import plain
-from paratune.units import format_duration
 
 log = logging.getLogger(__name__)
 

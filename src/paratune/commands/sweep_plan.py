@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
+from paratune.base.units import counted
 from paratune.console import print_json, print_result
 from paratune.sweep.asked import names_of
 from paratune.sweep.cell import Cell
 from paratune.sweep.listing import listed
 from paratune.sweep.matrix import Matrix
 from paratune.sweep.plan import IN_USE, Plan, Step
-from paratune.text import plain
-from paratune.units import counted
 
 
 def counts(plan: Plan, asked: set[str]) -> str:

@@ -5,13 +5,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
+from paratune.base.units import format_number, format_share
 from paratune.commands.threads import respect_quota
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.text import plain
 from paratune.tokenizer.compare import Figures, compare, load_vocabulary
 from paratune.tokenizer.train import RECORD_FILE, Recipe, save_tokenizer, train_tokenizer
-from paratune.units import format_number, format_share
 
 
 def train_command(

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
+from paratune.base.text import plain
 from paratune.cluster import toy
 from paratune.console import print_json
 from paratune.errors import EXIT_FAILED, EXIT_OK
-from paratune.text import plain
 
 Action = Literal["start", "stop", "status"]
 

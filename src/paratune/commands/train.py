@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.imports import without_collections
+from paratune.base.text import plain
 from paratune.commands.threads import respect_quota
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.elastic import mode_of_start, torchrun_of
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
-from paratune.imports import without_collections
 from paratune.launch.smaller import launch_until_it_fits
-from paratune.launcher import idle_tasks, launcher, why_wrong
-from paratune.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
+from paratune.processes.elastic import mode_of_start, torchrun_of
+from paratune.processes.launcher import idle_tasks, launcher, why_wrong
+from paratune.processes.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, is_finished, read_json
-from paratune.run_folder import Mode, check_same_run, check_usable
-from paratune.text import plain
+from paratune.records.run_folder import Mode, check_same_run, check_usable
 
 
 def train_command(

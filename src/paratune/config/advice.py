@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.units import format_bytes, format_duration
 from paratune.config.batch_size import divisors
 from paratune.config.traits import Traits
-from paratune.units import format_bytes, format_duration
 
 ROOMY = 4
 """Model states that fit so many times leave three quarters of the memory to activations: memory is not short."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paratune.units import MIB
+from paratune.base.units import MIB
 
 BUCKET_CAP_MB = 100.0
 """Of weights in fp32, where nothing is set: DeepSpeed's 5e8 numbers are 2 GB, more than a BERT-base has gradients."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paratune.base.units import format_bytes
 from paratune.config.traits import Traits
-from paratune.units import format_bytes
 
 
 @dataclass(frozen=True)

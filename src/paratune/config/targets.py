@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
+from paratune.base.text import plain
 from paratune.config.metric_names import METRICS, direction
 from paratune.errors import ConfigError
-from paratune.text import plain
 
 _WRITTEN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.base.text import plain
 from paratune.corpus.shard import dropped_file, part_file
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, finished_record
 from paratune.errors import CheckpointError, ParatuneError
-from paratune.text import plain
 
 PATTERNS = ("[0-9]_*", "[0-9]_*/[0-9]_*", "1_index/read", "6_store/documents", "6_store/sentences")
 """Where stages and steps are that keep and drop rows; other folders are what a stage works with."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 
 WINDOW_S = 60.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.corpus.stage import parts
 from paratune.errors import CheckpointError
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.corpus.rows import DROPPED_SCHEMA, Lost
 from paratune.errors import CheckpointError
 from paratune.records import file_sha256, write_json

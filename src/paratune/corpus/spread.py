@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.corpus.shard import counts_file
 from paratune.corpus.stage import Stage, make_shard
 from paratune.errors import DataError, LaunchError, MissingDependency, require
-from paratune.text import plain
 
 FOLDER = "executor"
 POLL_S = 2.0

@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.atomic import delete_remains
+from paratune.base.atomic import delete_remains
 from paratune.console import Display
 from paratune.corpus.shard import counts_file, part_file, write_shard
 from paratune.errors import CheckpointError, DataError

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paratune.base.text import listing
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
 from paratune.data.labels import encode, first_rows, is_missing
 from paratune.data.text_tables import NESTED_AT
 from paratune.errors import DataError, did_you_mean
-from paratune.text import listing
 
 Missing = Literal["refuse", "drop"]
 IntArray = npt.NDArray[np.int64]

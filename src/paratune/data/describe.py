@@ -13,6 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from paratune.base.text import plain
+from paratune.base.units import format_number, format_share
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassTask, Task, class_names
 from paratune.data.columns import dropped_text
@@ -20,8 +22,6 @@ from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, unknown_warnings
 from paratune.data.windows import describe_questions
-from paratune.text import plain
-from paratune.units import format_number, format_share
 
 IntArray = npt.NDArray[np.int64]
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}

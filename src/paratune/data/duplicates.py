@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.base.units import format_share
 from paratune.data.columns import Samples
 from paratune.errors import CheckpointError
-from paratune.predictions import write_table
-from paratune.units import format_share
+from paratune.records.predictions import write_table
 
 Key = tuple[str, str]
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from paratune.base.units import format_share
 from paratune.config.sections import Columns, Data
 from paratune.config.task_sections import Task, class_names
 from paratune.data.columns import HELD_OUT, LabelArray, Missing, Samples, select
@@ -28,7 +29,6 @@ from paratune.data.splits import cut
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import WARNED_UNKNOWN_SHARE, Tokenizing, hash_texts, tokenize
 from paratune.errors import DataError
-from paratune.units import format_share
 
 SPLITS = ("train", "validation", "test")
 

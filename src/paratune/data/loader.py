@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack, round_up
 from paratune.data.columns import LabelArray
 from paratune.data.order import deal, epoch_order, steps_per_epoch
 from paratune.data.token_store import TokenStore
-from paratune.packing import pack, round_up
 
 IntArray = npt.NDArray[np.int64]
 _FILLER_LENGTH = 8

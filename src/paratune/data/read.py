@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune import hub
+from paratune.base.text import listing
+from paratune.base.units import GIB, MIB, format_bytes
 from paratune.config.sources import local_path, split_of
 from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
-from paratune.text import listing
-from paratune.units import GIB, MIB, format_bytes
 
 DEMO = {"sentences": "sentences.csv"}
 """Embedded data sets by name: `demo:sentences`."""

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from paratune.base.text import listing
 from paratune.data.squad import is_squad, squad_table
 from paratune.errors import DataError
-from paratune.text import listing
 
 NESTED_AT = "nested_at"
 """See `parse_json`."""

@@ -25,10 +25,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from paratune.atomic import sync
+from paratune.base.atomic import sync
+from paratune.base.units import format_bytes
 from paratune.errors import CheckpointError, DataError
 from paratune.records import file_sha256, read_json, write_json
-from paratune.units import format_bytes
 
 FORMAT_VERSION = 3
 TokenArray = npt.NDArray[np.integer[Any]]

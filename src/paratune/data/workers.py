@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.batch import Batch
 from paratune.errors import LaunchError
-from paratune.stop_signals import STOP_SIGNALS
 
 Make = Callable[[int], list[Batch]]
 """Makes the batches of a step, or of whatever is counted; with workers it is pickled, through a pipe."""

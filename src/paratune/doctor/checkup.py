@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
+from paratune.base.text import plain
 from paratune.console import print_json
 from paratune.doctor import (
     configuration,
@@ -24,7 +25,6 @@ from paratune.doctor import (
 from paratune.doctor.finding import HERE, Check, Finding, Machine
 from paratune.doctor.setup import Setup, SetupCheck
 from paratune.errors import EXIT_FAILED, EXIT_OK
-from paratune.text import plain
 
 CHECKS: tuple[Check, ...] = (
     installation.check_packages,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paratune import hardware
+from paratune.base.units import GIB, MIB, format_bytes, format_number
 from paratune.doctor.finding import Finding, Machine
-from paratune.units import GIB, MIB, format_bytes, format_number
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 UNSET = "unset OMP_NUM_THREADS"

@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Iterator
 
+from paratune.base.units import format_share
 from paratune.doctor.configuration import batch_size, same_rows
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import DataFacts, Setup, SourceError, SplitFacts
-from paratune.units import format_share
 
 SHARE_NOTED, SHARE_ALARMING = 0.05, 0.5
 """Of samples that are cut off: from the first on it is said, from the second on most of what is read is not whole."""

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from paratune.doctor.finding import Finding, Machine
-from paratune.extensions import extensions_folder, find_locks, inductor_folder, is_compiled, torn_libraries
+from paratune.hardware.extensions import extensions_folder, find_locks, inductor_folder, is_compiled, torn_libraries
 
 MAX_NAMED = 3
 """Files that are deleted one by one."""

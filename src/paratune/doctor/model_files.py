@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from paratune.base.units import format_bytes
 from paratune.config.strategy_sections import (
     DeepSpeedStrategy,
     HSDPStrategy,
@@ -16,7 +17,6 @@ from paratune.config.strategy_sections import (
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
 from paratune.doctor.setup import ModelFacts, Setup, has_bf16
-from paratune.units import format_bytes
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
 """Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
+from paratune.base.units import MIB
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.tracker_sections import PACKAGES
@@ -26,9 +27,8 @@ from paratune.doctor.finding import Machine
 from paratune.doctor.processes import resolve
 from paratune.doctor.setup import Probes, Start
 from paratune.doctor.storage import probe_write
-from paratune.extensions import extensions_folder, is_compiled
-from paratune.run_folder import state_of
-from paratune.units import MIB
+from paratune.hardware.extensions import extensions_folder, is_compiled
+from paratune.records.run_folder import state_of
 
 PROGRAMS = ("srun", "sbatch", "g++", "ninja")
 READ_BYTES = 8 * MIB

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from paratune.base.units import format_bytes, format_duration, format_number
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.setup import Setup
-from paratune.units import format_bytes, format_duration, format_number
 
 STATE_BYTES = 12
 """Of each parameter in a checkpoint: the weight and both moments of AdamW in fp32; twice that in fp64."""

@@ -11,8 +11,8 @@ from typing import Any
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.devices import DEVICES
 from paratune.doctor.finding import Finding, Machine
+from paratune.hardware.devices import DEVICES
 
 
 @dataclass(frozen=True)

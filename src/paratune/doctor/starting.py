@@ -11,8 +11,8 @@ from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
 from paratune.doctor.setup import Setup
 from paratune.errors import ConfigError
-from paratune.launcher import has_own_gpu
-from paratune.place import global_batch_size
+from paratune.processes.launcher import has_own_gpu
+from paratune.processes.place import global_batch_size
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 LOCAL_FILESYSTEMS = frozenset({"btrfs", "ext3", "ext4", "overlay", "xfs", "zfs"})

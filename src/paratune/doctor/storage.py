@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
+from paratune.base.units import GIB, MIB, format_bytes, format_number
 from paratune.doctor.finding import HERE, Finding, Level, Machine
-from paratune.units import GIB, MIB, format_bytes, format_number
 
 MIN_FREE_BYTES = GIB
 """The embedded example needs it: 22.7e6 parameters x 12 bytes = 0.27 GB a checkpoint, of which two stay while a

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from paratune.base.units import format_bytes
 from paratune.config.strategy_sections import DeepSpeedStrategy
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import Setup
 from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
 from paratune.hardware import gpu_links
-from paratune.units import format_bytes
 
 BUSY_SHARE = 0.1
 """Of a GPU's memory that others may hold without a word."""

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paratune.base.units import MIB
 from paratune.batch import Batch, BatchModel
 from paratune.strategies.protocol import Layout, ReduceOp
-from paratune.units import MIB
 
 FLUSH_BATCHES: Final = 100
 """Batches after which outputs come to the host: so far it may be ahead of the device."""

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from paratune import hardware
+from paratune.base.units import format_bytes
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
 from paratune.engine.memory import is_out_of_memory
 from paratune.engine.recorder import check_loss_scale
 from paratune.precision import Precision
 from paratune.strategies.protocol import Strategy
-from paratune.units import format_bytes
 
 CPU_SHARE = 0.8
 """Of the memory that is available on a host: what is left keeps it out of swap and away from the OOM killer."""

@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from paratune import hardware
+from paratune.base.units import format_bytes
 from paratune.errors import ParatuneError
-from paratune.units import format_bytes
 
 _SIGNS = (
     "DefaultCPUAllocator: can't allocate memory",

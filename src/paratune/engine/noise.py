@@ -1,6 +1,6 @@
 """The gradient noise scale of a run: every so many steps, the squared norms of the micro-batches' gradients.
 
-docs/explanation/measuring.md says what it means; `paratune.efficiency` has the formulas.
+docs/explanation/measuring.md says what it means; `paratune.records.efficiency` has the formulas.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.efficiency import GradientSums, noise_estimates
+from paratune.records.efficiency import GradientSums, noise_estimates
 from paratune.strategies.protocol import Strategy
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch.profiler import profile
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.metrics.intervals import Interval, intersection, length, union
 from paratune.records import profile_file
 

@@ -16,7 +16,7 @@ import torch
 
 from paratune import hardware
 from paratune.errors import MissingDependency, require
-from paratune.place import Place, local_world_size
+from paratune.processes.place import Place, local_world_size
 
 T = TypeVar("T")
 EnergySource = Literal["nvml counter", "nvml power", "rapl"]

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from paratune.elastic import note_stop
+from paratune.base.stop_signals import ENDED_BY_TORCHRUN, STOP_SIGNALS, handled_signals
 from paratune.errors import EXIT_STOPPED, Stopped
-from paratune.place import note_exit_code
-from paratune.stop_signals import ENDED_BY_TORCHRUN, STOP_SIGNALS, handled_signals
+from paratune.processes.elastic import note_stop
+from paratune.processes.place import note_exit_code
 
 if TYPE_CHECKING:
     from torch import Tensor

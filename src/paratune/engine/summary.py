@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.traits import Traits
-from paratune.efficiency import noise_summary
 from paratune.engine.loop import Progress
 from paratune.engine.operators import profile_summary
 from paratune.engine.profiling import communication
@@ -14,6 +13,7 @@ from paratune.metrics.stragglers import stragglers
 from paratune.metrics.throughput import rates, wall_s
 from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
+from paratune.records.efficiency import noise_summary
 
 
 def summarise(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.hangs.pulse import Pulse
 
 NUM_COLLECTIVES = 8

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from paratune.base.units import format_duration
 from paratune.hangs.beat import Beat
-from paratune.units import format_duration
 
 Cause = Literal[
     "stopped", "gone", "disk", "silent", "absent", "tokenizing", "loader", "checkpoint", "behind", "mismatch", "network"

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paratune import atomic
+from paratune.base import atomic
 from paratune.errors import EXIT_HUNG
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.verdict import Verdict, judge
-from paratune.place import note_exit_code
+from paratune.processes.place import note_exit_code
 from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from paratune.predictions import softmax
+from paratune.records.predictions import softmax
 
 KEPT = "kept"
 FATES: Final[dict[str, str]] = {

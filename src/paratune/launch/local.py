@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paratune.base.stop_signals import STOP_SIGNALS, handled_signals
+from paratune.base.text import plain_lines
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.hardware import usable_cores
-from paratune.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
-from paratune.stop_signals import STOP_SIGNALS, handled_signals
-from paratune.text import plain_lines
+from paratune.processes.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
 
 POLL_S = LAUNCHER_POLL_S
 GRACE_S = 5.0

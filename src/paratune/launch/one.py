@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from paratune.base.stop_signals import handled_signals
 from paratune.errors import EXIT_TIMED_OUT, LaunchError
 from paratune.launch.local import PROGRAM, end_with_the_parent
-from paratune.stop_signals import handled_signals
 
 GRACE_S = 60.0
 """Seconds that a run which took too long has to save a checkpoint."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
-from paratune.predictions import predicted_sets
+from paratune.records.predictions import predicted_sets
 
 Array = npt.NDArray[Any]
 NAMES = (

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from paratune.metrics.regression import regression_scores
 from paratune.metrics.values import all_none, known
-from paratune.predictions import predicted_ranks
+from paratune.records.predictions import predicted_ranks
 
 NAMES = ("accuracy", "mae", "within_one", "qwk", "spearman")
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
-from paratune.predictions import Scale
+from paratune.records.predictions import Scale
 
 NAMES = ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement")
 MAX_GRADES = 1000

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import listing
 from paratune.errors import CheckpointError
 from paratune.records import file_sha256, read_json
-from paratune.text import listing
 
 TASK_FILE = "paratune.json"
 """Beside the model: task, columns, token limit and the files, so that `evaluate` and `predict` need only the folder."""

@@ -27,7 +27,7 @@ class OneDnnLinear(nn.Linear):
     """`nn.Linear` whose float32 products on the CPU are oneDNN's, but for small ones; under autocast PyTorch's own."""
 
     is_plain_under_autocast: ClassVar = True
-    """Says to `paratune.working_weights` that nothing is lost there by computing it otherwise."""
+    """Says to `paratune.precision.working_weights` that nothing is lost there by computing it otherwise."""
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.weight

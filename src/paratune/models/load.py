@@ -15,9 +15,9 @@ from typing import Any, Literal
 import torch
 
 from paratune import hub
+from paratune.base.imports import without_collections
 from paratune.config.sections import Model
 from paratune.errors import ConfigError, MissingDependency, did_you_mean
-from paratune.imports import without_collections
 from paratune.models.files import check_files
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel, in_body, is_pooler

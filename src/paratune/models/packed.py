@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.last_layer import shorten_last_layer
 from paratune.models.task_model import Entry, TaskModel, find_blocks
-from paratune.packing import pack
 
 _log = logging.getLogger(__name__)
 _LENGTHS: Final = (5, 11, 8)

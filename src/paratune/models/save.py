@@ -10,7 +10,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from paratune.atomic import replace_folder
+from paratune.base.atomic import replace_folder
 from paratune.errors import CheckpointError
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.task_model import TaskModel

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.packing import unpack
+from paratune.batch.packing import unpack
 
 
 def span_logits(found: Any, batch: Batch) -> Tensor:

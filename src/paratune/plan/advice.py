@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from paratune.base.units import format_bytes, format_duration, format_share
 from paratune.plan.enumerate import ALL
 from paratune.plan.predict import Prediction, Span, devices
 from paratune.plan.time import BOUND_OF
-from paratune.units import format_bytes, format_duration, format_share
 
 ALIKE = 0.1
 """Times that differ by less are taken for the same, and the simpler strategy is advised."""

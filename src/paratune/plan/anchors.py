@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.config.task_sections import ClassificationTask
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.packing import pack
 from paratune.plan.clock import REPEATS, Call, Measured, captured, measure_host, measure_wall
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.kernels import pass_time

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune import hardware, records
+from paratune.base.units import format_number
 from paratune.errors import ConfigError
 from paratune.plan.constants import KINDS, Constant, Constants
 from paratune.plan.machine import Machine, calibrated, unmeasured
-from paratune.units import format_number
 
 if TYPE_CHECKING:
     from paratune.plan.target import Target

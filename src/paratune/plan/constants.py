@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from paratune.devices import ARITHMETICS
+from paratune.hardware.devices import ARITHMETICS
 
 KINDS: Mapping[str, str] = {
     **{f"product.{each}": f"FLOP/s of matrix products in {each}" for each in ARITHMETICS},

@@ -19,11 +19,11 @@ from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout
-from paratune.place import check_world_size
 from paratune.plan.job import Job
 from paratune.plan.machine import Machine
 from paratune.plan.setup import Setup
 from paratune.precision import POLICIES, Precision
+from paratune.processes.place import check_world_size
 
 USUAL = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
 """Strategies that are planned when none are named, beside the configuration's own."""

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from paratune.base.text import plain
+from paratune.base.units import GIB, KIB, MIB, format_bytes, format_duration
 from paratune.config.targets import Target, parse_target
 from paratune.errors import ConfigError
 from paratune.plan.advice import span_text
 from paratune.plan.predict import Prediction, Span
-from paratune.text import plain
-from paratune.units import GIB, KIB, MIB, format_bytes, format_duration
 
 _FORM = '--goal "f1>=0.88 within 2h under 24GB"'
 _PARTS = re.compile(r"\b(within|under|for)\b")

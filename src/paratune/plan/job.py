@@ -6,6 +6,7 @@ No weights are read, and of the data only how long its rows are.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paratune.batch.packing import rounded_size
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.sections import BatchSize, Config
 from paratune.config.task_sections import MaskedLMTask, Task
@@ -14,7 +15,6 @@ from paratune.data.order import steps_per_epoch
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import find_entry
 from paratune.models.task_model import Entry
-from paratune.packing import rounded_size
 from paratune.plan.build import build_model
 from paratune.plan.lengths import Lengths, bucketed_length, padded_length
 from paratune.plan.profile import Shape

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paratune import hardware
-from paratune.devices import DEVICES, Device, find_device
 from paratune.errors import ConfigError, did_you_mean
+from paratune.hardware.devices import DEVICES, Device, find_device
 from paratune.plan.constants import Constants
 from paratune.plan.machine_file import read_machine
 from paratune.plan.uncalibrated import constants_of

@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from paratune.base.units import GIB
 from paratune.config.layers import read_text
 from paratune.config.options import Option, options_of
 from paratune.config.problems import Problem, failure
 from paratune.config.section import NonNegative, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import Tree, read_tree
-from paratune.devices import ARITHMETICS, DEVICES, Device, find_device
 from paratune.errors import did_you_mean
-from paratune.units import GIB
+from paratune.hardware.devices import ARITHMETICS, DEVICES, Device, find_device
 
 _GIGA, _TERA = 1e9, 1e12
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from paratune.base.units import MIB
 from paratune.plan.engines import ENGINES, GRADIENTS, Course, View, replicated
 from paratune.plan.profile import Profile
 from paratune.plan.setup import Setup
@@ -11,7 +12,6 @@ from paratune.plan.stage_memory import stage_terms
 from paratune.plan.states import States, ranks_that_differ, states_of_rank
 from paratune.plan.timeline import Delta, fullest, rounded
 from paratune.plan.trace import CUDA_ROUNDING
-from paratune.units import MIB
 
 When = Literal["forward", "backward", "optimizer"]
 CONTEXT_BYTES = 500 * MIB

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.units import format_bytes
 from paratune.plan.enumerate import Option, resized
 from paratune.plan.job import Job
 from paratune.plan.machine import Machine
@@ -15,7 +16,6 @@ from paratune.plan.memory import Memory, peak
 from paratune.plan.profile import Profile, Shape
 from paratune.plan.setup import Setup
 from paratune.plan.time import Figures, StepTime, step_time, why_no_time
-from paratune.units import format_bytes
 
 
 @dataclass(frozen=True)

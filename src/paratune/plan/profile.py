@@ -29,7 +29,7 @@ from paratune.plan.shims import Kernels, PackedAttention
 from paratune.plan.timeline import Timeline
 from paratune.plan.trace import CUDA_ROUNDING, Phase, Saved, Trace
 from paratune.precision import Precision
-from paratune.working_weights import WorkingWeights, make_working_weights
+from paratune.precision.working_weights import WorkingWeights, make_working_weights
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Profile:
     """What a block hands on to the next."""
     timeline: Timeline = field(default_factory=Timeline, repr=False)
     working_bytes: int = 0
-    """Of copies of weights in the dtype of autocast, which are there all along; see `paratune.working_weights`."""
+    """Bytes of the permanent copies of weights in the dtype of autocast (`paratune.precision.working_weights`)."""
     why_approximate: str | None = None
     """Why this is a formula's and not a trace's: what the model says when it runs on the meta device."""
     division: Division | None = None

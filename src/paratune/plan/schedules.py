@@ -7,6 +7,7 @@ micro-batches, `v` stages on a rank.
 import math
 from collections.abc import Callable
 
+from paratune.base.units import MIB
 from paratune.config.strategy_sections import (
     DDPStrategy,
     DeepSpeedStrategy,
@@ -30,7 +31,6 @@ from paratune.plan.work import (
     optimizer_s,
     update_passes,
 )
-from paratune.units import MIB
 
 
 def spread(work: Work) -> Spread:

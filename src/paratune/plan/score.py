@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paratune.units import NOT_AVAILABLE, format_bytes, format_percent, format_share
+from paratune.base.units import NOT_AVAILABLE, format_bytes, format_percent, format_share
 
 NOT_ALLOCATED = ("context", "fragmentation")
 """Terms of memory that PyTorch's count of allocated bytes has no part in."""

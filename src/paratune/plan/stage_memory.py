@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from paratune.base.units import MIB
 from paratune.config.strategy_sections import PipelineStrategy
 from paratune.config.traits import Traits
 from paratune.plan.engines import COMMUNICATION, GRADIENTS, View
 from paratune.plan.timeline import Delta
 from paratune.stages.cut import Span
-from paratune.units import MIB
 
 BUCKET_BYTES = 25 * MIB
 """Of the messages in which gradients travel between replicas, as `strategies.pipeline.strategy` has them."""

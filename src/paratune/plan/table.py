@@ -10,11 +10,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from paratune.base.text import plain, plain_lines
+from paratune.base.units import NOT_AVAILABLE, format_bytes
 from paratune.plan.advice import span_text
 from paratune.plan.enumerate import Impossible
 from paratune.plan.predict import Prediction, Span
-from paratune.text import plain, plain_lines
-from paratune.units import NOT_AVAILABLE, format_bytes
 
 _GAP = 2
 _NAME_SHARE = 3

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPStrategy, DeepSpeedStrategy, PipelineStrategy, Zero1Strategy
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.setup import Setup
 from paratune.plan.states import deepspeed_limits, padded, shard_size, stage_parameters
-from paratune.units import MIB
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ training time, so that those remain a test.
 
 from collections.abc import Mapping
 
-from paratune.devices import ARITHMETICS, Device
+from paratune.hardware.devices import ARITHMETICS, Device
 from paratune.plan.constants import Constant, Constants
 
 _PRODUCT = {

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.units import format_percent, percent_change
 from paratune.config.metric_names import direction
 from paratune.report.rows import Cell, Row
-from paratune.units import format_percent, percent_change
 
 LOWER_IS_BETTER = frozenset(
     {

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paratune import certificate, records
-from paratune.certificate import Finding, cells
+from paratune import records
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
+from paratune.records import certificate
+from paratune.records.certificate import Finding, cells
+from paratune.records.run_folder import trained_fingerprint
 from paratune.report.read import RunRecord
-from paratune.run_folder import trained_fingerprint
-from paratune.text import plain
 
 
 @dataclass(frozen=True)

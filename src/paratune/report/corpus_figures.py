@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE, format_number
 from paratune.report.canvas import MUTED, RUN_COLOURS, Drawing, Key
 from paratune.report.text import shorten
-from paratune.units import NOT_AVAILABLE, format_number
 
 _KEPT, _DROPPED = RUN_COLOURS[0], MUTED
 _MOST_HOSTS = 20

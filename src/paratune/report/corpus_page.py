@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune import __version__
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, counted, format_duration
 from paratune.report.corpus_figures import corpus_figures
 from paratune.report.corpus_tables import corpus_tables, reasons_table
 from paratune.report.page import page, section
@@ -13,8 +15,6 @@ from paratune.report.table_files import markdown_table
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, join, markdown, shorten, tag
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE, counted, format_duration
 
 SHOWN = 700
 """Characters of a text that is shown."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, format_number, format_share
 from paratune.report.tabular import Column, Entry, Table
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE, format_number, format_share
 
 GROUPS = {
     "by_language": ("Languages", "Language"),

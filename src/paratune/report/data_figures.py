@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paratune.base.units import format_share
 from paratune.report.canvas import INK, MUTED, RUN_COLOURS, WIDTH, Draw, Drawing
 from paratune.report.text import shorten
 from paratune.report.word_cloud import MAX_WORDS, count_words, place_words
-from paratune.units import format_share
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from paratune import __version__
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json
 from paratune.report.canvas import Drawing, figure_files, page_figure
 from paratune.report.page import page
 from paratune.report.text import Html, tag
-from paratune.text import plain
 
 GENERATOR = "paratune data"
 LIST, PAGE = "figures.json", "index.html"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paratune.base.units import format_number, format_share
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, make_row, number_row, numbers, texts_of
-from paratune.units import format_number, format_share
 
 GROUP = "Devices"
 KINDS = {

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from paratune.base.text import plain
 from paratune.errors import ConfigError, did_you_mean
 from paratune.report.compare import Difference, compare, decides_what_is_trained
 from paratune.report.machine import machine_of
 from paratune.report.read import RunRecord
-from paratune.text import plain
 from paratune.verdicts import Differs
 
 ALLOW: Mapping[str, tuple[str, ...]] = {

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from paratune.efficiency import statistical_efficiency
+from paratune.base.units import NOT_AVAILABLE, format_share
+from paratune.records.efficiency import statistical_efficiency
 from paratune.report.compare import experiment_key
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, decimals, make_row, number_row, numbers, texts_of
-from paratune.units import NOT_AVAILABLE, format_share
 
 GROUP = "Efficiency"
 _NOISE, _NOISE_ERROR = "summary.noise_scale.value", "summary.noise_scale.standard_error"

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, format_bytes
 from paratune.records import ALL_PHASES
 from paratune.report.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, Drawing, Key
 from paratune.report.model import rank_memory
@@ -13,8 +15,6 @@ from paratune.report.read import Curve, RunRecord
 from paratune.report.rows import byte_unit, decimals
 from paratune.report.speed_rows import MEMORY_KINDS, PHASE_NAMES, step_parts_ms
 from paratune.report.text import shorten, some_names
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE, format_bytes
 
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
 PHASE_COLOURS = {

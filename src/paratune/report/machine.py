@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
 from paratune.report.compare import Difference
 from paratune.report.read import RunRecord
 from paratune.report.table import ARROW
-from paratune.units import GIB, NOT_AVAILABLE, format_bytes
 
 NO_SUCH_SETTING = "no such setting"
 _NAMES = {"hostname": "host", "cpu_model": "CPU", "cpu_flags": "CPU flags", "ram_bytes": "memory", "gpus": "GPUs"}

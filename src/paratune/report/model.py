@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.config.targets import Target
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
@@ -16,7 +17,6 @@ from paratune.report.efficiency_rows import why_unknown
 from paratune.report.read import Found, RunRecord, Unfinished
 from paratune.report.rows import Row
 from paratune.report.table import ARROW, build_rows
-from paratune.text import plain
 
 GENERATOR = "paratune report"
 REPORT_SCHEMA_VERSION = 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from paratune.base.units import format_share
 from paratune.report import canvas
 from paratune.report.canvas import Drawing, Key, css_colour, page_figure
 from paratune.report.contents import Contents
@@ -10,7 +11,6 @@ from paratune.report.page_tables import line_key
 from paratune.report.read import RunRecord
 from paratune.report.tabular_page import scroll, table_html
 from paratune.report.text import Html, join, tag
-from paratune.units import format_share
 
 
 def loss(found: Contents) -> Html:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune import __version__
+from paratune.base.text import plain
 from paratune.report import canvas
 from paratune.report.canvas import Drawing, figure_style, place_drawing
 from paratune.report.letters import Letters, broken, put_letters, width
 from paratune.report.paper_tables import Grid, grids, note_of_rest
 from paratune.report.tabular import Table
-from paratune.text import plain
 
 WIDTH, HEIGHT = 8.27, 11.69
 ROOM = canvas.WIDTH

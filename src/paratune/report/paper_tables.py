@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE
 from paratune.report.letters import Letters, broken, width
 from paratune.report.table_files import FOLDER
 from paratune.report.tabular import Table
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE
 
 _SIZES = (8.0, 7.5, 7.0, 6.5)
 """Points, the first that fits."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune import __version__
+from paratune.base.units import format_number, format_share
 from paratune.report.page import page
 from paratune.report.text import Html, join, tag
-from paratune.units import format_number, format_share
 
 _SCORERS = {"ngram": "an n-gram model", "mlm": "a masked language model (pseudo-perplexity)"}
 _WIDTH, _HEIGHT = 760, 300

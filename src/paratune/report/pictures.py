@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.records import predictions_file
 from paratune.report import figures
 from paratune.report.canvas import Drawing
 from paratune.report.model import Report, rank_memory, split_shown
 from paratune.report.read import RunRecord
-from paratune.text import plain
 
 Predictions = tuple[str, Any, Any]
 """Split, labels and predictions, (N,) float64 each."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, make_row, numbers
 from paratune.report.speed_rows import step_parts_ms
-from paratune.units import NOT_AVAILABLE, format_percent, percent_change
 
 GROUP = "Plan"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE, format_number, format_share
 from paratune.report.read import RunRecord
 from paratune.report.rows import numbers
 from paratune.report.tabular import Column, Entry, Table
-from paratune.units import NOT_AVAILABLE, format_number, format_share
 
 _SOURCE = "summary.profile"
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from paratune import certificate, records
+from paratune import records
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
-from paratune.text import plain
+from paratune.records import certificate
 
 
 @dataclass(frozen=True)

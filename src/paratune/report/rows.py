@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.units import GIB, KIB, MIB, NOT_AVAILABLE
 from paratune.report.read import RunRecord
-from paratune.units import GIB, KIB, MIB, NOT_AVAILABLE
 
 Texts = Callable[[Sequence[Any]], list[str]]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from paratune.certificate import COLUMNS
+from paratune.base.units import NOT_AVAILABLE, format_share
 from paratune.records import ALL_PHASES, predictions_file
+from paratune.records.certificate import COLUMNS
 from paratune.report.baseline import Against
 from paratune.report.certificates import Certificate
 from paratune.report.machine import hardware_facts, setting_text, software_facts
@@ -20,7 +21,6 @@ from paratune.report.rows import Row, byte_unit, decimals, numbers
 from paratune.report.speed_rows import PHASE_NAMES
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.text import some_names
-from paratune.units import NOT_AVAILABLE, format_share
 
 MAX_RUNS = 24
 """More runs than this stand below each other, and only the first have figures and tables of their own."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, make_row, number_row, texts_of
-from paratune.units import NOT_AVAILABLE, format_percent, percent_change
 
 _CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 """Of what a constant answer scores, the figures that say something; of no answer, exact match and F1 are the same."""

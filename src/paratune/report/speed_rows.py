@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from paratune.base.units import NOT_AVAILABLE, format_duration, format_share
 from paratune.records import ALL_PHASES
 from paratune.report.read import RunRecord
 from paratune.report.rows import Row, byte_unit, count_text, decimals, make_row, number_row, numbers, texts_of
-from paratune.units import NOT_AVAILABLE, format_duration, format_share
 from paratune.verdicts import Run
 
 PHASE_NAMES = {

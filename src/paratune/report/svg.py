@@ -8,8 +8,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
+from paratune.base.text import plain
 from paratune.report.text import Html
-from paratune.text import plain
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"

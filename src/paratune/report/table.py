@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import Target
 from paratune.report.certificates import Certificate, certified
 from paratune.report.device_rows import device_rows
@@ -14,7 +15,6 @@ from paratune.report.rows import Cell, Row, count_text, make_row, number_row, te
 from paratune.report.score_rows import constant_rows, quality_rows
 from paratune.report.speed_rows import memory_rows, phases_rows, time_rows
 from paratune.report.targets import target_rows
-from paratune.units import NOT_AVAILABLE
 
 ARROW = " → "
 """Between what a run began with and what it was gone on with."""

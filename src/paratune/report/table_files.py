@@ -12,11 +12,11 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE
 from paratune.report.model import GENERATOR
 from paratune.report.tabular import Entry, Table
 from paratune.report.text import csv_text, latex, markdown
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE
 
 FOLDER = "tables"
 _SPREAD = re.compile(r"([−-]?[\d,]*\.?\d+) ± ([\d,]*\.?\d+)(?: \((\d+) of (\d+)\))?")

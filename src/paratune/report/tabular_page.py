@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.text import Html, join, tag
-from paratune.units import NOT_AVAILABLE
 
 _SIDES = {True: "better", False: "worse"}
 _WIDE = 9

@@ -9,8 +9,8 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from paratune.base.text import plain
 from paratune.report.tabular import Table
-from paratune.text import plain
 
 _GAP = 2
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune import records
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, format_duration, format_number
 from paratune.config.targets import Target
 from paratune.errors import ConfigError
 from paratune.report.read import RunRecord, number_in
 from paratune.report.rows import Row, make_row
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE, format_duration, format_number
 
 GROUP = "Time to quality"
 

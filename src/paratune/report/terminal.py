@@ -7,6 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from paratune.base.text import plain
 from paratune.report.baseline import Against
 from paratune.report.model import Report
 from paratune.report.profile_tables import has_profile, profile_tables
@@ -15,7 +16,6 @@ from paratune.report.run_tables import MAX_RUNS, every_run
 from paratune.report.tabular import Table as TableOfReport
 from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import shorten, shorten_all
-from paratune.text import plain
 
 _NAME_WIDTH = 28
 _GAP = 2

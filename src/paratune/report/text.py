@@ -1,4 +1,4 @@
-"""Text from a record made fit to show: `paratune.text.plain`, and each output format's own escapes.
+"""Text from a record made fit to show: `paratune.base.text.plain`, and each output format's own escapes.
 
 Labels, run names, columns and paths come from files that anyone may have written. Nothing of them may act: not as
 markup in a page, not as a formula in a spreadsheet, not as a colour code in a terminal.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Any
 
-from paratune.text import plain
+from paratune.base.text import plain
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paratune.atomic import sync, temporary_path
+from paratune.base.atomic import sync, temporary_path
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records import read_json
 from paratune.report.model import GENERATOR
-from paratune.text import plain
 
 MARKER = "report.json"
 """Its presence, with our name in it, says that the report files of a folder are ours to replace."""

@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from paratune.errors import LaunchError
-from paratune.extensions import BuildLock, extensions_folder, find_locks, is_compiled
+from paratune.hardware.extensions import BuildLock, extensions_folder, find_locks, is_compiled
 from paratune.strategies.process_group import reduce_over_ranks
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paratune.errors import LaunchError
-from paratune.launcher import is_srun, srun_meeting
-from paratune.place import RENDEZVOUS_VARIABLE, Place
+from paratune.processes.launcher import is_srun, srun_meeting
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.agent_store import agent_store, store_of_this_start
 from paratune.strategies.protocol import ReduceOp
 

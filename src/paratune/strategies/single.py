@@ -10,11 +10,11 @@ from torch.optim import Optimizer
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
+from paratune.precision.working_weights import WorkingWeights, make_working_weights
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
-from paratune.working_weights import WorkingWeights, make_working_weights
 
 
 class SingleStrategy:

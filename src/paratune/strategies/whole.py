@@ -15,9 +15,9 @@ from torch.optim import AdamW, Optimizer
 
 from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
+from paratune.precision.working_weights import WorkingWeights
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
-from paratune.working_weights import WorkingWeights
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW and LAMB keep for each parameter; ranks without them know the names from here."""

@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
+from paratune.base.units import MIB
 from paratune.errors import DataError
 from paratune.submission.tables import TABLES, Finding, check
-from paratune.units import MIB
 
 MAX_BYTES = 64 * MIB
 """Most bytes of a table; that of QQP, the largest, has 4 MiB."""

@@ -14,11 +14,11 @@ from paratune.config.plain import one_line
 from paratune.config.problems import overlap
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_scalar
+from paratune.records.sweep import Axis
 from paratune.sweep.environment import ENV
 from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import short
 from paratune.sweep.values import Value, read_listed, read_named
-from paratune.sweep_record import Axis
 
 SEED = "run.seed"
 SEEDS = frozenset({SEED, "data.split.seed"})

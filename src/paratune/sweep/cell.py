@@ -7,7 +7,7 @@ from paratune.config.glue import headline_metrics
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.sweep_record import Kind, run_fingerprint
+from paratune.records.sweep import Kind, run_fingerprint
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from paratune.config.problems import Place, Problem, overlap
 from paratune.config.sources import local_path, split_of
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError
+from paratune.records.sweep import RUNS_FOLDER
 from paratune.sweep.axes import OURS
 from paratune.sweep.cell import Cell
 from paratune.sweep.choices import check_choices
@@ -26,7 +27,6 @@ from paratune.sweep.possible import why_not_here, why_nowhere
 from paratune.sweep.probe import Probe, as_probe
 from paratune.sweep.switch import without_what_is_switched
 from paratune.sweep.values import Value
-from paratune.sweep_record import RUNS_FOLDER
 
 MAX_CELLS = 10_000
 _MAX_NAME = 120

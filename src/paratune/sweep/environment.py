@@ -5,7 +5,7 @@ from typing import Any
 
 from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
-from paratune.environment import RECORD_VARIABLE, record_words, why_not_to_set
+from paratune.hardware.environment import RECORD_VARIABLE, record_words, why_not_to_set
 from paratune.sweep.matrix_file import MatrixFile
 
 ENV = "env"

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paratune.records.sweep import LOGS_FOLDER, SweepRecord, run_folder_of, write_sweep
 from paratune.sweep.environment import for_a_run
 from paratune.sweep.plan import Step
 from paratune.sweep.run import config_of, words_of, write_cell
-from paratune.sweep_record import LOGS_FOLDER, SweepRecord, run_folder_of, write_sweep
 
 PROGRAM = "paratune"
 

@@ -9,6 +9,7 @@ from paratune.config.layers import EXTENDS, Layer
 from paratune.config.problems import failure, overlap
 from paratune.config.validate import describe_value
 from paratune.errors import did_you_mean
+from paratune.records.sweep import NAME
 from paratune.sweep.axes import AxisOfValues, find_value, read_axes
 from paratune.sweep.environment import ENV, read_environment
 from paratune.sweep.matrix_file import MatrixFile
@@ -16,7 +17,6 @@ from paratune.sweep.names import show, slug
 from paratune.sweep.order import ORDERS, Order
 from paratune.sweep.probe import PROBE, Probe, read_probe
 from paratune.sweep.values import NPROC
-from paratune.sweep_record import NAME
 
 KEYS = {
     "name": "name of the matrix and of its folder; the file's name when not given",

@@ -8,14 +8,10 @@ from typing import Any
 
 from paratune import records
 from paratune.config.plain import one_line
-from paratune.environment import UNSET
 from paratune.errors import CheckpointError
-from paratune.run_folder import is_in_use
-from paratune.sweep.cell import Cell
-from paratune.sweep.environment import ENV
-from paratune.sweep.matrix import Matrix
-from paratune.sweep.order import in_order
-from paratune.sweep_record import (
+from paratune.hardware.environment import UNSET
+from paratune.records.run_folder import is_in_use
+from paratune.records.sweep import (
     SWEEP_FILE,
     CellRecord,
     SweepRecord,
@@ -25,6 +21,10 @@ from paratune.sweep_record import (
     read_sweep,
     run_folder_of,
 )
+from paratune.sweep.cell import Cell
+from paratune.sweep.environment import ENV
+from paratune.sweep.matrix import Matrix
+from paratune.sweep.order import in_order
 
 IN_USE = "still trained by another process"
 

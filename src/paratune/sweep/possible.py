@@ -19,7 +19,7 @@ from paratune.config.strategy_sections import HSDPStrategy, PipelineStrategy, st
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits, traits_of
 from paratune.errors import ConfigError
-from paratune.place import global_batch_size
+from paratune.processes.place import global_batch_size
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")

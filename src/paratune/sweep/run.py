@@ -8,14 +8,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from paratune import atomic, records
+from paratune import records
+from paratune.base import atomic
+from paratune.base.text import plain
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
-from paratune.run_folder import LOOK_S, is_in_use
-from paratune.sweep.cell import Cell
-from paratune.sweep.environment import for_a_run
-from paratune.sweep.plan import IN_USE, Step, now
-from paratune.sweep_record import (
+from paratune.records.run_folder import LOOK_S, is_in_use
+from paratune.records.sweep import (
     CONFIGS_FOLDER,
     LOGS_FOLDER,
     CellRecord,
@@ -23,7 +22,9 @@ from paratune.sweep_record import (
     run_folder_of,
     write_sweep,
 )
-from paratune.text import plain
+from paratune.sweep.cell import Cell
+from paratune.sweep.environment import for_a_run
+from paratune.sweep.plan import IN_USE, Step, now
 
 LOCK_FILE = ".lock"
 WAIT_S = 120.0

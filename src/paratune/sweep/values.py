@@ -7,12 +7,12 @@ from typing import Any, Literal
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.validate import describe_value
-from paratune.environment import UNSET
+from paratune.hardware.environment import UNSET
+from paratune.records.sweep import NAME
 from paratune.sweep.environment import ENV, Environment, read_environment, read_variable, variable_of
 from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug, value_name
 from paratune.sweep.probe import PROBE, Probe, read_probe
-from paratune.sweep_record import NAME
 
 NPROC = "nproc"
 """Processes of each run; also a setting of an axis, or an axis by itself."""

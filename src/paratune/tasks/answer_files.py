@@ -11,8 +11,8 @@ from typing import Any
 from paratune.data.labels import first_rows
 from paratune.data.load import Split
 from paratune.metrics.squad import RawScores, with_threshold
-from paratune.predictions import write_predictions
 from paratune.records import write_json
+from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs
 from paratune.tasks.spans import Answers, nbest_lists
 

@@ -20,7 +20,7 @@ from paratune.metrics.classification import classification_scores, confusion
 from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
-from paratune.predictions import (
+from paratune.records.predictions import (
     Scale,
     joined_names,
     multi_label_columns,

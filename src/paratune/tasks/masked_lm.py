@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from paratune.base.units import format_share
 from paratune.config.sections import Columns, Data, Model
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import Missing, Samples, select
@@ -23,9 +24,8 @@ from paratune.metrics.masked_lm import masked_lm_scores
 from paratune.models.load import Head, load_model
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
-from paratune.predictions import write_predictions
+from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores
-from paratune.units import format_share
 
 
 class MaskedLMRecipe:

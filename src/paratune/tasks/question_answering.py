@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paratune.base.units import format_share
 from paratune.config.sections import Columns, Data, Model
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
@@ -40,7 +41,6 @@ from paratune.precision import Precision
 from paratune.tasks.answer_files import question_ids, why_no_ids, write_answers
 from paratune.tasks.protocol import Outputs, Scores
 from paratune.tasks.spans import Answers, best_answers
-from paratune.units import format_share
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from paratune.data.tokens import Tokenizing
 from paratune.models.load import Head, load_model
 from paratune.models.task_model import TaskModel, set_output_bias
 from paratune.precision import Precision
-from paratune.predictions import prediction_names, write_predictions
+from paratune.records.predictions import prediction_names, write_predictions
 from paratune.tasks.answers import SequenceTask, answer_of, scale_of
 from paratune.tasks.protocol import Outputs, Scores
 

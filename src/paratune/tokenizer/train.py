@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paratune import records
-from paratune.atomic import replace_folder
+from paratune.base.atomic import replace_folder
 from paratune.errors import CheckpointError, ConfigError
 
 Kind = Literal["wordpiece", "bpe", "unigram"]

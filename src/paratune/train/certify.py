@@ -17,18 +17,18 @@ from torch import Tensor, nn
 
 from paratune import hardware, records
 from paratune.batch import Batch
-from paratune.certificate import error_file, rank_file
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.console import Display, set_up_logging
 from paratune.data.load import split_records
-from paratune.devices import has_fast_fp64
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_OK, ConfigError, ParatuneError, Stopped
+from paratune.hardware.devices import has_fast_fp64
 from paratune.models.load import load_config, say_what_is_new
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import Place, place_from_environment
+from paratune.processes.place import Place, place_from_environment
+from paratune.records.certificate import error_file, rank_file
 from paratune.strategies.protocol import Strategy
 from paratune.train.gradients import FLOORS, Differences, compare_gradients
 from paratune.train.meet import met

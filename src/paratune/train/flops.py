@@ -9,7 +9,7 @@ import numpy as np
 
 from paratune import records
 from paratune.data.loader import TrainBatches
-from paratune.devices import Device, find_device
+from paratune.hardware.devices import Device, find_device
 from paratune.metrics.throughput import is_measured
 from paratune.models.flops import ModelWork, count_work, without_data
 from paratune.models.task_model import TaskModel

@@ -8,7 +8,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from paratune.certificate import SMALLEST_TENSOR
+from paratune.records.certificate import SMALLEST_TENSOR
 
 FLOORS = {"fp64": 1e-6, "fp32": 1e-2, "tf32": 1e-2, "fp16": 1e-2, "bf16": 0.3}
 """The least by which a difference of gradients is divided, as a share of the largest entry of all, by precision. Some

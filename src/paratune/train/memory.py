@@ -23,13 +23,13 @@ from paratune.config.remedies import Shortage, remedies
 from paratune.config.strategy_sections import strategy_options
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
-from paratune.elastic import note_micro_batch, noted_micro_batch, will_restart
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory
 from paratune.hangs.pulse import Pulse
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
+from paratune.processes.elastic import note_micro_batch, noted_micro_batch, will_restart
+from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
 from paratune.train.prepare import Prepared
 from paratune.train.record import memory_setup
 

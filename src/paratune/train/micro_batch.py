@@ -14,7 +14,7 @@ from paratune.data.loader import longest_batches
 from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import find_blocks
-from paratune.place import local_world_size
+from paratune.processes.place import local_world_size
 from paratune.strategies.protocol import Strategy
 from paratune.train.memory import MemoryGuard, limit_from_environment, recorded_size
 from paratune.train.prepare import Prepared, batch_layout_of, collator_of, initial_model, make_strategy

@@ -10,7 +10,6 @@ from typing import Any
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
-from paratune.place import local_world_size
 from paratune.plan.constants import Constants
 from paratune.plan.enumerate import Option
 from paratune.plan.job import Job
@@ -19,6 +18,7 @@ from paratune.plan.machine import Machine, this_machine
 from paratune.plan.predict import Prediction, Predictor
 from paratune.plan.profiles import Profiles
 from paratune.plan.setup import Setup
+from paratune.processes.place import local_world_size
 from paratune.train.prepare import Prepared, batch_layout_of
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,6 @@ from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
 from paratune.hangs.verdict import WAITING
-from paratune.launcher import has_own_gpu, is_srun, tasks_here
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
@@ -44,8 +43,9 @@ from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
-from paratune.place import Place, check_world_size
 from paratune.precision import Precision, precision_policy
+from paratune.processes.launcher import has_own_gpu, is_srun, tasks_here
+from paratune.processes.place import Place, check_world_size
 from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy
 from paratune.tasks import recipe_of

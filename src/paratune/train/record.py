@@ -17,11 +17,11 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
-from paratune.elastic import torchrun_of
-from paratune.environment import recorded_environment, unset_variables
-from paratune.launcher import job_facts, launcher
+from paratune.hardware.environment import recorded_environment, unset_variables
 from paratune.models.batch_layout import BatchLayout
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
+from paratune.processes.elastic import torchrun_of
+from paratune.processes.launcher import job_facts, launcher
 from paratune.strategies.protocol import Strategy
 from paratune.train.prepare import Prepared
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from paratune import checkpoint, records
-from paratune.elastic import torchrun_of
 from paratune.engine.loop import Progress
-from paratune.launcher import job_facts
+from paratune.processes.elastic import torchrun_of
+from paratune.processes.launcher import job_facts
 from paratune.strategies.protocol import Strategy
 
 log = logging.getLogger(__name__)

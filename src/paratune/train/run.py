@@ -40,8 +40,8 @@ from paratune.metrics.scores import is_better
 from paratune.models.batch_layout import BatchLayout
 from paratune.models.load import say_what_is_new
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import local_world_size, place_from_environment
-from paratune.run_folder import Mode, check_same_run, take
+from paratune.processes.place import local_world_size, place_from_environment
+from paratune.records.run_folder import Mode, check_same_run, take
 from paratune.trackers.protocol import About
 from paratune.trackers.session import TrackerSession, check_installed
 from paratune.train.evaluations import SplitEvaluations

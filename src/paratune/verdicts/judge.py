@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.text import plain
 from paratune.verdicts.finding import Finding, Measured, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paratune.efficiency import statistical_efficiency
-from paratune.text import plain
-from paratune.units import counted
+from paratune.base.text import plain
+from paratune.base.units import counted
+from paratune.records.efficiency import statistical_efficiency
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.rows import Run
 

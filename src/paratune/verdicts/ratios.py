@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from paratune.text import plain
+from paratune.base.text import plain
 from paratune.verdicts.estimate import paired, unpaired
 from paratune.verdicts.finding import Finding, Measured, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one

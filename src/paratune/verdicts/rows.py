@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from paratune.base.text import plain
 from paratune.records import predictions_file
-from paratune.text import plain
 
 
 class Run(Protocol):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from paratune.base.text import plain
 from paratune.config.metric_names import direction
-from paratune.text import plain
 from paratune.verdicts.estimate import Estimate, paired, unpaired
 from paratune.verdicts.finding import Finding, Measured, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paratune.base.text import plain
 from paratune.metrics import classification
 from paratune.metrics.regression import grades
-from paratune.predictions import Scale
-from paratune.text import plain
+from paratune.records.predictions import Scale
 from paratune.verdicts.jackknife import MAX_CELLS, Floats, Scored, of_blocks, of_kinds, of_mean, of_sums
 from paratune.verdicts.rows import CannotTell, Rows, Run
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE
 from paratune.verdicts.finding import Finding
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.planning import MOST_RUNS

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, RUN_FILE, SUMMARY_FILE, events_file
-from paratune.run_folder import LOCK_FILE
-from paratune.sweep_record import SWEEP_FILE
-from paratune.text import plain
+from paratune.records.run_folder import LOCK_FILE
+from paratune.records.sweep import SWEEP_FILE
 
 MAX_DEPTH = 6
 """How many folders deep runs are looked for."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, SUMMARY_FILE, events_file, read_json
-from paratune.run_folder import LOCK_FILE, is_in_use
+from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.watch.history import RankHistory, phase_shares, rank_views, rates
 from paratune.watch.state import RunView, State, mapping, number, whole
 from paratune.watch.tail import EventTail

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from paratune.text import plain
-from paratune.units import counted, format_bytes, format_duration, format_number, format_share
+from paratune.base.text import plain
+from paratune.base.units import counted, format_bytes, format_duration, format_number, format_share
 from paratune.watch.board import BoardView
 from paratune.watch.state import RUNNING, CellView, RankView, RunView, SweepView
 

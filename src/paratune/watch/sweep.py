@@ -10,8 +10,8 @@ from typing import Any
 
 from paratune.errors import CheckpointError
 from paratune.records import is_finished
-from paratune.run_folder import is_in_use
-from paratune.sweep_record import LOGS_FOLDER, SWEEP_FILE, CellRecord, SweepRecord, read_sweep, run_folder_of
+from paratune.records.run_folder import is_in_use
+from paratune.records.sweep import LOGS_FOLDER, SWEEP_FILE, CellRecord, SweepRecord, read_sweep, run_folder_of
 from paratune.watch.run import JsonFile, RunWatch
 from paratune.watch.state import CellView, RunView, State, SweepView
 

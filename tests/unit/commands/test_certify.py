@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from paratune.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
 from paratune.commands import certify
 from paratune.commands.certify import _show, _trained_precision, certify_command
 from paratune.config.candidates import Candidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, LaunchError
+from paratune.records.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import torch
 from patience import PATIENCE_S
 from tiny_data import tiny_collator, tiny_masking
 
+from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.batch import Batch
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.workers import BatchesAhead, Workers, _Parcel
 from paratune.errors import LaunchError
-from paratune.stop_signals import STOP_SIGNALS
 
 
 def train_batches(collator: Any, **options: Any) -> TrainBatches:

@@ -12,9 +12,9 @@ from looping import Bench, single
 
 from paratune.batch import Batch
 from paratune.config.sections import Train
-from paratune.efficiency import noise_summary
 from paratune.engine.noise import NoiseMeter, noise_event
 from paratune.engine.optim import OptimizerFactory
+from paratune.records.efficiency import noise_summary
 from paratune.strategies.single import SingleStrategy
 
 

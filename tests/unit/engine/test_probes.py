@@ -14,7 +14,7 @@ import torch
 from paratune.engine import probes
 from paratune.engine.probes import CpuProbe, NvmlProbe, RaplCounter, make_probe, rapl_domains
 from paratune.errors import MissingDependency
-from paratune.place import Place
+from paratune.processes.place import Place
 
 UUID = "4f2b1d3c-0000-1111-2222-333344445555"
 

@@ -13,10 +13,10 @@ from exact import row_steps
 from looping import Bench, single
 from patience import PATIENCE_S
 
+from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.batch import Batch
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_STOPPED, Stopped
-from paratune.stop_signals import STOP_SIGNALS
 from paratune.strategies.protocol import Layout
 
 

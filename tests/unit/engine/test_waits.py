@@ -15,12 +15,12 @@ from torch import Tensor
 from waits import attend_as_on_a_gpu, watched_for_waits
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack, round_up
 from paratune.engine import loop
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.packing import pack, round_up
-from paratune.place import Place
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 

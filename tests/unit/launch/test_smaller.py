@@ -8,7 +8,7 @@ import pytest
 
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_OUT_OF_MEMORY
 from paratune.launch.smaller import launch_until_it_fits
-from paratune.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE
+from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE
 
 
 class Processes:

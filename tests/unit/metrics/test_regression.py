@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from paratune.metrics.regression import NAMES, grade_step, quadratic_weighted_kappa, regression_scores
-from paratune.predictions import Scale
+from paratune.records.predictions import Scale
 
 
 def test_errors_by_hand():

@@ -3,12 +3,12 @@ import torch
 from torch import nn
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.errors import ConfigError
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.compile import compile_blocks
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.packing import pack
 
 
 @pytest.fixture(autouse=True)

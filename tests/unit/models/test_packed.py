@@ -19,11 +19,11 @@ from tiny_data import tiny_masking
 from torch import nn
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack, round_up
 from paratune.models import packed
 from paratune.models.attention import cpu
 from paratune.models.packed import find_entry
 from paratune.models.task_model import Entry, TaskModel
-from paratune.packing import pack, round_up
 
 OTHERS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
     "mpnet": lambda: transformers.MPNetConfig(**SIZES),

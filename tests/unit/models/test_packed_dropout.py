@@ -13,11 +13,11 @@ from architectures import CONFIGS, PAIRS, model_of, rows
 from torch import Tensor
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.models import last_layer
 from paratune.models.attention import cpu
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.packing import pack
 
 LENGTHS = [5, 1, 40, 12, 200]
 """The last is longer than `cpu.SHORT`."""

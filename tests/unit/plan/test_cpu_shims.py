@@ -6,11 +6,11 @@ import transformers
 from transformers import AutoConfig
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.config.task_sections import ClassificationTask
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.packed import find_entry
 from paratune.models.task_model import Entry, TaskModel
-from paratune.packing import pack
 from paratune.plan.profile import Shape, profile
 from paratune.plan.trace import Saved
 from paratune.precision import POLICIES

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from paratune.base.units import GIB
 from paratune.errors import ConfigError
 from paratune.plan.machine import calibrated, machine_of, threads_of_rank
 from paratune.plan.uncalibrated import constants_of
-from paratune.units import GIB
 
 
 def test_a_listed_device_has_the_figures_of_its_sheet() -> None:

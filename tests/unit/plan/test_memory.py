@@ -9,7 +9,6 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
-from paratune import working_linear
 from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
@@ -23,8 +22,8 @@ from paratune.plan.setup import Setup
 from paratune.plan.shims import Kernels
 from paratune.plan.stage_memory import in_flight
 from paratune.plan.timeline import Delta, Timeline, fullest
-from paratune.precision import POLICIES
-from paratune.working_weights import WorkingWeights
+from paratune.precision import POLICIES, working_linear
+from paratune.precision.working_weights import WorkingWeights
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
 ROWS, LENGTH = 4, 32

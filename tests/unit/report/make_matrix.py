@@ -9,7 +9,7 @@ from typing import Any
 
 from make_run import make_run
 
-from paratune.sweep_record import Axis, CellRecord, SweepRecord, run_folder_of, write_sweep
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, run_folder_of, write_sweep
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2"}, is_seed=True, keys=("run.seed",))
 NPROC = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from paratune.run_folder import trained_fingerprint
+from paratune.records.run_folder import trained_fingerprint
 
 PHASE_TEXTS = {
     "single": {

@@ -9,8 +9,8 @@ from exact import RowModel, row_batch
 from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.errors import ConfigError
-from paratune.place import Place
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.process_group import close_process_group, open_process_group
 

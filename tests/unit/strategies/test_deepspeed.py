@@ -24,8 +24,8 @@ from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.errors import ConfigError, LaunchError, MissingDependency, NotFiniteError
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.place import Place
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies.deepspeed import DeepSpeedStrategy
 from paratune.strategies.deepspeed_scale import EngineScale

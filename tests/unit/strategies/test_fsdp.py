@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor
 from paratune.config.sections import Train
 from paratune.config.traits import TRAITS, traits_of
 from paratune.engine.optim import OptimizerFactory
-from paratune.place import Place
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.strategies import fsdp
 from paratune.strategies.process_group import close_process_group, open_process_group
 

@@ -16,8 +16,8 @@ from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import TaskModel
-from paratune.place import Place
 from paratune.precision import POLICIES, Precision
+from paratune.processes.place import Place
 from paratune.strategies import loss_scale, strategy_class, whole
 from paratune.strategies.loss_scale import LossScaler, make_scaler, overflow_of
 from paratune.strategies.process_group import close_process_group, open_process_group

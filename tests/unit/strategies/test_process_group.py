@@ -10,8 +10,8 @@ from tiny import tiny_model
 
 from paratune.errors import LaunchError
 from paratune.models.task_model import TaskModel
-from paratune.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import process_group
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.process_group import close_process_group, open_process_group, reduce_over_ranks

@@ -5,12 +5,12 @@ import shlex
 from pathlib import Path
 
 from paratune.config.load import load_config
+from paratune.records.sweep import read_sweep
 from paratune.report.sweep.outcomes import read_outcomes
 from paratune.sweep.cells import cells_of
 from paratune.sweep.listing import listed, shell_line, write_listed
 from paratune.sweep.matrix import read_matrix
 from paratune.sweep.plan import plan_of
-from paratune.sweep_record import read_sweep
 
 FIRST = "learning_rate-0.0001_seed-41"
 

@@ -11,11 +11,11 @@ from filelock import FileLock
 
 from paratune.commands.sweep_plan import show_plan
 from paratune.errors import CheckpointError
-from paratune.run_folder import LOCK_FILE
+from paratune.records.run_folder import LOCK_FILE
+from paratune.records.sweep import SWEEP_FILE, read_sweep, run_folder_of, write_sweep
 from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
 from paratune.sweep.plan import Plan, check_unchanged, plan_of
-from paratune.sweep_record import SWEEP_FILE, read_sweep, run_folder_of, write_sweep
 
 FIRST = "learning_rate-0.0001_seed-41"
 

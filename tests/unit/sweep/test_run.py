@@ -10,13 +10,13 @@ from filelock import FileLock
 
 from paratune.config.load import load_config
 from paratune.errors import CheckpointError
-from paratune.run_folder import LOCK_FILE
+from paratune.records.run_folder import LOCK_FILE
+from paratune.records.sweep import CellRecord, read_sweep, run_folder_of, write_sweep
 from paratune.sweep import run
 from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
 from paratune.sweep.plan import plan_of
 from paratune.sweep.run import exit_code, run_step, take
-from paratune.sweep_record import CellRecord, read_sweep, run_folder_of, write_sweep
 
 FOLDER = Path("runs/m")
 LATE = "it took longer than timeout_s of the matrix, and was ended"

@@ -14,8 +14,8 @@ from paratune.config.load import load_config
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError
 from paratune.models.task_model import TaskModel
-from paratune.place import Place
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.train import certify
 from paratune.train.certify import Job, silence, take_part, tensor_hashes
 from paratune.train.gradients import Differences, compare_gradients, relative_difference

@@ -13,7 +13,7 @@ from patience import PATIENCE_S
 from torch import Tensor
 
 from paratune.errors import LaunchError
-from paratune.place import Place
+from paratune.processes.place import Place
 from paratune.train import meet
 
 

@@ -14,7 +14,7 @@ from paratune import hardware, records
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import load_config
 from paratune.engine.loop import Progress
-from paratune.environment import RECORD_VARIABLE
+from paratune.hardware.environment import RECORD_VARIABLE
 from paratune.models.batch_layout import BatchLayout
 from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy

@@ -10,7 +10,7 @@ from tiny import tiny_model
 from paratune.config.load import load_config
 from paratune.engine import loop
 from paratune.engine.stop import StopRequest
-from paratune.place import Place
+from paratune.processes.place import Place
 from paratune.train import certify
 from paratune.train.run import train
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paratune.predictions import write_predictions
+from paratune.records.predictions import write_predictions
 
 CLASSES = ("negative", "positive")
 

@@ -11,7 +11,7 @@ from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
-from paratune.predictions import joined_names, predicted_ranks, predicted_sets
+from paratune.records.predictions import joined_names, predicted_ranks, predicted_sets
 from paratune.verdicts.rows import CannotTell, Rows
 from paratune.verdicts.scoring import score_again
 

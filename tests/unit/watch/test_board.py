@@ -13,7 +13,7 @@ from rich.console import Console
 from watched import event, finish, held, log, step, training
 
 from paratune.errors import CheckpointError
-from paratune.sweep_record import Axis, CellRecord, State, SweepRecord, read_sweep, run_folder_of, write_sweep
+from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, read_sweep, run_folder_of, write_sweep
 from paratune.watch import board as module
 from paratune.watch.board import Board, BoardView
 from paratune.watch.run import RunWatch

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.config.plain import one_line, yaml_lines
-from paratune.text import plain
 
 _SECTIONS = (
     *("run", "task", "data", "model", "train", "batch", "evaluate", "checkpoint", "strategy", "precision", "device"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.errors import CheckpointError
 
 ROOTS_FILE = "roots.bin"

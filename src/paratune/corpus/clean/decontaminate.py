@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.console import Display
 from paratune.corpus.clean.evaluation_sets import read_texts
 from paratune.corpus.clean.lines import CUT_SCHEMA, cut_file

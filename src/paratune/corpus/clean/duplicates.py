@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.console import Display
 from paratune.corpus.clean.clusters import ROOTS_FILE, read_roots, write_roots
 from paratune.corpus.clean.settings import Duplicates, Near

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.console import Display
 from paratune.corpus.clean.settings import Lines
 from paratune.corpus.clean.step import Document, lost, read_documents, with_text

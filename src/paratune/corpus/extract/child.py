@@ -18,11 +18,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from paratune.base.text import plain
 from paratune.corpus.extract.document import extract, finish
 from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
 from paratune.corpus.extract.frames import read_frame, write_frame
 from paratune.corpus.extract.office import warm_up
-from paratune.text import plain
 
 MAX_FILE_BYTES = 1 << 20
 """Most that it may write to any file: its messages to stderr are kept in one."""

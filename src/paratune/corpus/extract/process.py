@@ -19,11 +19,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from paratune.base.text import plain
 from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.settings import Extract
 from paratune.errors import LaunchError
-from paratune.text import plain
 
 COMMAND = ("-P", "-m", "paratune.corpus.extract.child")
 """What Python is started with; -P, so that no file in the working directory is taken for a library."""

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.errors import CheckpointError
 
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paratune.atomic import write_text
+from paratune.base.atomic import write_text
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.clean.step import read_documents

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.atomic import delete_remains, replace_file
+from paratune.base.atomic import delete_remains, replace_file
+from paratune.base.text import plain
 from paratune.corpus.made import Made
 from paratune.errors import DataError, require
-from paratune.text import plain
 
 FILE = "corpus.duckdb"
 MEMORY = "512MiB"

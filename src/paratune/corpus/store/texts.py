@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from paratune.atomic import replace_folder
+from paratune.base.atomic import replace_folder
 from paratune.corpus.shard import Table
 from paratune.corpus.store.tables import SPLITS, rows_of
 

@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from paratune import __version__
+from paratune.base.text import plain
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError
-from paratune.text import plain
 
 log = logging.getLogger(__name__)
 

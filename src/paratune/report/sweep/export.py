@@ -5,6 +5,7 @@ import io
 from dataclasses import asdict
 from typing import Any
 
+from paratune.base.units import counted
 from paratune.report.export import json_text
 from paratune.report.model import GENERATOR
 from paratune.report.sweep.content import sections_of
@@ -12,7 +13,6 @@ from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, Sw
 from paratune.report.sweep.tables import score_columns
 from paratune.report.table_files import markdown_table
 from paratune.report.text import csv_text, markdown
-from paratune.units import counted
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
 

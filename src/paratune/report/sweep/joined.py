@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
+from paratune.records.sweep import Axis, SweepRecord
 from paratune.report.sweep.outcomes import SweepReport, groups_of, read_outcomes
 from paratune.report.systems.configurations import MATRIX
-from paratune.sweep_record import Axis, SweepRecord
-from paratune.text import plain
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from paratune import records
+from paratune.base.units import counted
 from paratune.config.metric_names import direction
 from paratune.config.targets import Target
 from paratune.errors import CheckpointError
+from paratune.records.sweep import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.report.read import read_whole
 from paratune.report.section import Section
 from paratune.report.systems.model import Systems
-from paratune.sweep_record import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
-from paratune.units import counted
 from paratune.verdicts import Verdict
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from paratune import __version__
+from paratune.base.units import counted
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
 from paratune.report.section import Section
@@ -12,7 +13,6 @@ from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, join, tag
-from paratune.units import counted
 
 
 def to_html(report: SweepReport) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
 from paratune.report.systems.configurations import label_of
 from paratune.report.tabular import Entry, Table, table_of_texts
-from paratune.units import NOT_AVAILABLE, counted
 
 
 def missing(report: SweepReport) -> Iterator[Table]:

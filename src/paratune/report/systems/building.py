@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
 from paratune.report.rows import count_text
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import Amount, Measure
@@ -11,7 +12,6 @@ from paratune.report.systems.model import Systems
 from paratune.report.systems.sameness import Notes, notes_of
 from paratune.report.systems.writing import amount_text, scale_of
 from paratune.report.tabular import Column, Entry, Table
-from paratune.units import NOT_AVAILABLE, counted, format_percent, percent_change
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; of rates, all samples over all of their time."
 ONE_RUN = "One run a line: the spread over runs is n/a; more seeds or repeats give one."

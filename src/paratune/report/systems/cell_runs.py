@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paratune import records
+from paratune.base.text import plain
 from paratune.errors import CheckpointError
+from paratune.records.sweep import CellRecord
 from paratune.report.read import RunRecord, read_record
 from paratune.report.systems.measures import check_numbers
-from paratune.sweep_record import CellRecord
-from paratune.text import plain
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from paratune.config.differences import flatten
+from paratune.records.sweep import Axis, SweepRecord
 from paratune.report.read import RunRecord
 from paratune.report.systems.cell_runs import CellRun
-from paratune.sweep_record import Axis, SweepRecord
 
 NPROC, PROBE, ENV, MATRIX = "nproc", "probe", "env", "matrix"
 """What an axis may be of that is no option of a configuration: processes, what is timed alone, variables, and of

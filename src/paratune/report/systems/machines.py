@@ -4,11 +4,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE, format_bytes
 from paratune.report.machine import machine_of, software_facts, written
 from paratune.report.read import RunRecord
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table
-from paratune.units import NOT_AVAILABLE, format_bytes
 
 _STORAGE = ("kind", "filesystem")
 _MAX_HOSTS = 6

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paratune.records.sweep import SweepRecord, run_folder_of
 from paratune.report.machine import machine_of
 from paratune.report.systems.cell_runs import CellRun, read_cell_runs
 from paratune.report.systems.configurations import Configuration, configurations_of
 from paratune.report.systems.measures import Amount, Measure, amount
 from paratune.report.systems.sameness import what_differs
-from paratune.sweep_record import SweepRecord, run_folder_of
 from paratune.verdicts import Differs
 
 _Found = TypeVar("_Found")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.config.metric_names import direction
 from paratune.report.canvas import MUTED, RUN_COLOURS, Drawing, Key
 from paratune.report.rows import byte_unit
@@ -14,7 +15,6 @@ from paratune.report.systems.labels import drawn, figure_labels, height_of_bars,
 from paratune.report.systems.measures import Amount
 from paratune.report.systems.model import Systems
 from paratune.report.systems.writing import amount_text, scale_of
-from paratune.units import NOT_AVAILABLE, counted
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
 _FAINT = 0.35

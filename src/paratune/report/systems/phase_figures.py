@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.records import ALL_PHASES
 from paratune.report.canvas import ON_PHASE, Drawing, Key
 from paratune.report.figures import PHASE_COLOURS
@@ -14,7 +15,6 @@ from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.labels import drawn, figure_labels, height_of_bars, sentences
 from paratune.report.systems.model import Systems
 from paratune.report.systems.subjects import Family
-from paratune.units import NOT_AVAILABLE
 
 LEGEND = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
 _MAX_NUMBERED = 24

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.environment import UNSET
+from paratune.base.units import NOT_AVAILABLE
+from paratune.hardware.environment import UNSET
 from paratune.report.systems.configurations import ENV, NPROC, Configuration
-from paratune.units import NOT_AVAILABLE
 
 _OFFLOAD = ("offload", "cpu_adam")
 KIND = "strategy.kind"

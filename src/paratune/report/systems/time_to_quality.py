@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import Target
 from paratune.errors import CheckpointError
 from paratune.report.read import RunRecord
@@ -12,8 +14,6 @@ from paratune.report.systems.measures import Amount, Measure, score
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table
 from paratune.report.targets import Evaluated, Reached, check_known, look_at
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE
 
 Found = Mapping[str, Evaluated]
 """By the run's name."""

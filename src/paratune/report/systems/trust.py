@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paratune.certificate import COLUMNS
+from paratune.records.certificate import COLUMNS
 from paratune.report.certificates import find_certificates
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table

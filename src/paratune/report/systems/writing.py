@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.report.rows import byte_unit, decimals
 from paratune.report.systems.measures import Amount, Measure
-from paratune.units import NOT_AVAILABLE
 
 _SECONDS = ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0))
 """From which largest value on seconds are written in which unit."""

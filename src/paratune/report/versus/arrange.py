@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.records import RUN_FILE
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
 from paratune.report.compare import config_differences, configuration_key
 from paratune.report.differing import allowed_by_axes
 from paratune.report.machine import machine_of
 from paratune.report.read import Found, RunRecord, Unfinished, read_runs
 from paratune.report.systems.configurations import label_of
-from paratune.sweep_record import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
-from paratune.text import plain
 from paratune.verdicts import Group
 
 _OWN_TO_A_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.differing import differs_of
 from paratune.report.read import RunRecord, Unfinished
 from paratune.report.versus.arrange import Family, arrange
 from paratune.report.versus.figures import FigureRow, figure_rows
-from paratune.text import plain
 from paratune.verdicts import Group, Margin, Verdict, judge
 
 GENERATOR = "paratune compare"

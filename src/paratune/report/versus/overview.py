@@ -3,10 +3,10 @@
 from rich.table import Table
 from rich.text import Text
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.report.text import shorten
 from paratune.report.versus.figures import FigureRow
 from paratune.report.versus.make import Compared
-from paratune.units import NOT_AVAILABLE
 from paratune.verdicts import Finding
 from paratune.verdicts.words import change_words, is_in_points, label_of, signed_interval_words
 

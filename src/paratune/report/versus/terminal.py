@@ -8,13 +8,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE
 from paratune.report.rows import byte_unit, numbers
 from paratune.report.text import shorten_all
 from paratune.report.versus.figures import FigureRow
 from paratune.report.versus.make import Compared, Comparison
 from paratune.report.versus.overview import overview
-from paratune.text import plain
-from paratune.units import NOT_AVAILABLE
 from paratune.verdicts import Finding, Verdict
 from paratune.verdicts.words import change_words, count_words, head_of, parts_of, signed_interval_words
 

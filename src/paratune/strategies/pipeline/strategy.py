@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.optim import Optimizer
 
+from paratune.base.units import MIB
 from paratune.batch import Batch
 from paratune.config.check_strategy import check_stages
 from paratune.config.traits import TRAITS, Traits, traits_of
@@ -30,7 +31,6 @@ from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
-from paratune.units import MIB
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _BUCKET_BYTES = 25 * MIB

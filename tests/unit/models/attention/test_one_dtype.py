@@ -6,10 +6,10 @@ from architectures import CONFIGS, model_of, rows
 from fake_cuda import moved, on_fake_cuda
 from torch import nn
 
+from paratune.batch.packing import pack
 from paratune.models.attention import cuda
 from paratune.models.attention.register import packed_attention
 from paratune.models.packed import find_entry
-from paratune.packing import pack
 
 NOT_ON_A_GPU = ("deberta-v2", "deberta-v3")
 """Their batches are bucketed there."""

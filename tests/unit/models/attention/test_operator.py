@@ -8,11 +8,11 @@ import torch
 from architectures import CONFIGS, model_of, rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from paratune.batch.packing import pack
 from paratune.models.attention import cpu, cuda, kernels, operator
 from paratune.models.attention.kernels import Rows
 from paratune.models.packed import find_entry
 from paratune.models.task_model import find_blocks
-from paratune.packing import pack
 
 operator.define()
 LENGTHS = (5, 1, 40, 12)

@@ -10,9 +10,9 @@ from make_matrix import NPROC, STRATEGY, Made, make_matrix
 
 from paratune.commands.report import report_command
 from paratune.errors import CheckpointError, ConfigError
+from paratune.records.sweep import Axis
 from paratune.report.sweep import make_sweep
 from paratune.report.systems.phase_figures import phase_drawings
-from paratune.sweep_record import Axis
 
 
 def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:

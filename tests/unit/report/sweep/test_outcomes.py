@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from paratune.errors import CheckpointError
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, read_sweep, run_folder_of, write_sweep
 from paratune.report.sweep import make_sweep, terminal_sweep
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import subject
 from paratune.report.sweep.outcomes import Figure, SweepReport, read_outcomes
 from paratune.report.sweep.tables import candidates, chosen, mean_text, missing
 from paratune.report.sweep.terminal import by_reason
-from paratune.sweep_record import Axis, CellRecord, SweepRecord, read_sweep, run_folder_of, write_sweep
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
 RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})

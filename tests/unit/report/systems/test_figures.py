@@ -9,6 +9,7 @@ import pytest
 from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import GIB
 
+from paratune.records.sweep import Axis, read_sweep
 from paratune.report.canvas import Drawing, figure_style, page_figure
 from paratune.report.page_figures import figure
 from paratune.report.sweep import make_sweep
@@ -19,7 +20,6 @@ from paratune.report.systems.overview_figures import pareto, pareto_points, time
 from paratune.report.systems.phase_figures import phase_drawings
 from paratune.report.systems.scaling_figures import scaling_drawings, speed_ups
 from paratune.report.systems.subjects import _value_name, scalings
-from paratune.sweep_record import Axis, read_sweep
 
 RATE = Axis("train.learning_rate", "rate", {"a": "a", "b": "b", "c": "c"}, keys=("train.learning_rate",))
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from make_matrix import SEED, STRATEGY, Made, make_matrix
 
+from paratune.records.sweep import Axis, read_sweep
 from paratune.report.systems.judging import judged, verdict_table
 from paratune.report.systems.model import Systems, build_systems
-from paratune.sweep_record import Axis, read_sweep
 
 
 def systems_of(folder: Path) -> Systems:

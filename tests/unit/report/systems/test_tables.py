@@ -10,6 +10,7 @@ import pytest
 from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import GIB
 
+from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.report.sweep import make_sweep
 from paratune.report.sweep.content import sections_of
 from paratune.report.systems import efficiency as module
@@ -24,7 +25,6 @@ from paratune.report.systems.tables import (
     subject_tables,
 )
 from paratune.report.tabular import Entry, Table
-from paratune.sweep_record import Axis, CellRecord, read_sweep
 
 PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
 WORKERS = Axis("data.workers", "workers", {"workers-0": "0", "workers-2": "2"}, keys=("data.workers",))

@@ -11,9 +11,9 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 from paratune.commands.report import report_command
 from paratune.config.targets import parse_target
 from paratune.errors import ConfigError
+from paratune.records.sweep import CellRecord, run_folder_of
 from paratune.report.sweep import make_sweep
 from paratune.report.tabular import Table
-from paratune.sweep_record import CellRecord, run_folder_of
 
 SCORES = {"ddp_seed-1": 0.9, "ddp_seed-2": 0.7, "zero3_seed-1": 0.6, "zero3_seed-2": 0.75}
 """F1 at step 4; at step 2 it is 0.5. A step takes a second, an evaluation half of one."""

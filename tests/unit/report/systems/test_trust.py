@@ -6,10 +6,10 @@ from pathlib import Path
 from make_matrix import STRATEGY, Made, make_matrix
 from make_run import GIB, make_certificate
 
+from paratune.records.sweep import read_sweep
 from paratune.report.systems.machines import machine_tables
 from paratune.report.systems.model import build_systems
 from paratune.report.systems.trust import certificate_table
-from paratune.sweep_record import read_sweep
 
 
 def test_certificates_beside_runs_are_shown_with_the_runs_they_are_of(tmp_path: Path):

@@ -2,8 +2,8 @@ import pytest
 from make_run import make_certificate, make_run
 
 from paratune.errors import CheckpointError, ConfigError
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, write_sweep
 from paratune.report.versus.arrange import arrange
-from paratune.sweep_record import Axis, CellRecord, SweepRecord, write_sweep
 
 
 def make_runs(folder, kinds=("single", "ddp"), seeds=(1, 2, 3)):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from paratune.atomic import replace_file
+from paratune.base.atomic import replace_file
 from paratune.corpus.clean.variety.features import NUM_BITS, features
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json

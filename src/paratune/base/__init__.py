@@ -1,0 +1,1 @@
+"""What everything rests on, with the standard library alone: files written whole, signals, text, units, imports."""

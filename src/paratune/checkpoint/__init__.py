@@ -1,0 +1,258 @@
+"""Checkpoints: whole or absent, hashed, nothing pickled, the same for every strategy and world size.
+
+    checkpoints/step_000200/
+      manifest.json              step, size and SHA-256 of the other files, and its own, which file holds which tensor;
+                                 written last
+      progress.json              what the loop has to know to go on
+      tensors.00000.safetensors  weights and optimizer states, whole, by name
+      ...
+
+A checkpoint is written aside and renamed when it is complete. Random states are not in it: sample order and dropout
+are functions of (seed, step).
+
+Floor 4: knows neither models nor strategies; tensors come and go by name.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from paratune.base.atomic import delete_remains, replace_folder
+from paratune.base.units import GIB, format_bytes
+from paratune.errors import CheckpointError
+from paratune.records import file_sha256, read_json, write_json
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+PROGRESS = "progress.json"
+SHARD_BYTES = GIB
+"""Tensors are written once this many bytes have come together, so that a model is never held twice in memory."""
+
+
+def step_folder(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"step_{step:06d}"
+
+
+def save(
+    folder: Path, tensors: Iterable[tuple[str, Tensor | None]], progress: Any, *, step: int, is_writer: bool
+) -> int:
+    """Write a checkpoint. Every rank calls it and runs through `tensors`; one of them writes.
+
+    Args:
+        folder: Where it will stand; replaced when it exists.
+        tensors: Keys with whole CPU tensors on the writer, None elsewhere.
+        progress: JSON-able state of the loop.
+        step: Optimizer steps taken.
+        is_writer: Whether this rank writes.
+
+    Returns:
+        Bytes written; 0 on other ranks.
+
+    Raises:
+        CheckpointError: The disk is full or not writable; nothing is left behind, earlier checkpoints stay.
+    """
+    if not is_writer:
+        for _ in tensors:
+            pass
+        return 0
+    remaining = iter(tensors)
+    try:
+        with _disk_errors(folder), replace_folder(folder) as temporary:
+            index = _write_shards(temporary, remaining)
+            write_json(temporary / PROGRESS, progress)
+            num_bytes = _write_manifest(temporary, index, step)
+    except BaseException:
+        for _ in remaining:  # the other ranks are in the middle of gathering; they must not be left waiting
+            pass
+        raise
+    return num_bytes
+
+
+class UnreadableError(CheckpointError):
+    """A file is there and cannot be read just now: it may be whole."""
+
+
+class Reader:
+    """A whole checkpoint, open for reading; tensors are read when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        manifest = _read_manifest(folder)
+        self.folder = folder
+        self.step: int = manifest["step"]
+        self.progress: Any = read_json(folder / PROGRESS)
+        self._file_of: dict[str, str] = manifest["tensors"]
+        self._open: dict[str, Any] = {}
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the names of the tensors that start with `prefix`."""
+        return [key for key in self._file_of if key.startswith(prefix)]
+
+    def read(self, key: str) -> Tensor:
+        """Return one tensor on the CPU.
+
+        Raises:
+            KeyError: There is no such tensor.
+        """
+        name = self._file_of[key]
+        if name not in self._open:
+            self._open[name] = safe_open(self.folder / name, framework="pt")
+        tensor: Tensor = self._open[name].get_tensor(key)
+        return tensor
+
+
+def verify(folder: Path) -> None:
+    """Check sizes and hashes of a checkpoint.
+
+    Raises:
+        CheckpointError: Something is missing, cut short or changed; the message names it.
+    """
+    for name, expected in _read_manifest(folder)["files"].items():
+        path = folder / name
+        try:
+            size, digest = path.stat().st_size, file_sha256(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise CheckpointError(f"{folder} is damaged: {name} is missing") from error
+        except OSError as error:
+            raise UnreadableError(f"{folder} cannot be used: {name} cannot be read ({error.strerror})") from error
+        if size != expected["num_bytes"]:
+            raise CheckpointError(f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}")
+        if digest != expected["sha256"]:
+            raise CheckpointError(f"{folder} is damaged: {name} does not match its SHA-256")
+
+
+def find_newest(checkpoints: Path) -> Path | None:
+    """Return the newest whole checkpoint; damaged ones are named in the log and passed over.
+
+    Raises:
+        CheckpointError: There are checkpoints, but none of them is whole.
+    """
+    folders = list_checkpoints(checkpoints)
+    for folder in reversed(folders):
+        try:
+            verify(folder)
+        except CheckpointError as error:
+            log.warning("%s; looking at the one before", error)
+            continue
+        return folder
+    if folders:
+        raise CheckpointError(
+            f"{checkpoints}: none of the {len(folders)} checkpoints is whole; start anew with --overwrite"
+        )
+    return None
+
+
+def list_checkpoints(checkpoints: Path) -> list[Path]:
+    """Return the checkpoint folders in the order of their steps, without looking into them."""
+    found = [path for path in checkpoints.glob("step_*") if path.is_dir() and path.name[5:].isdigit()]
+    return sorted(found, key=_step_of)
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Return the loop's state in a checkpoint; empty when it is damaged."""
+    try:
+        progress = read_json(folder / PROGRESS)
+    except CheckpointError:
+        return {}
+    return progress if isinstance(progress, dict) else {}
+
+
+def prune(checkpoints: Path, keep: int, *, step: int) -> None:
+    """Delete what a run that has just saved `step` needs no more.
+
+    That is all but the newest `keep` checkpoints up to `step`; those beyond it, which were passed over as damaged when
+    the run was gone on with, and would count as the newest; and what interrupted writes left.
+
+    Args:
+        checkpoints: Folder of the checkpoints.
+        keep: How many stay, at least 1.
+        step: Of the newest one.
+    """
+    folders = list_checkpoints(checkpoints)
+    beyond = [folder for folder in folders if _step_of(folder) > step]
+    for folder in [*folders[: len(folders) - len(beyond)][:-keep], *beyond]:
+        # The manifest goes first, so that a half-deleted checkpoint is never taken for a whole one.
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    delete_remains(checkpoints)
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step_"))
+
+
+def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
+    """Write tensors to files of about `SHARD_BYTES`; return which file holds which."""
+    index: dict[str, str] = {}
+    for number, shard in enumerate(_shards(tensors)):
+        name = f"tensors.{number:05d}.safetensors"
+        save_file(shard, folder / name)
+        index.update(dict.fromkeys(shard, name))
+    return index
+
+
+def _shards(tensors: Iterable[tuple[str, Tensor | None]]) -> Iterator[dict[str, Tensor]]:
+    shard: dict[str, Tensor] = {}
+    num_bytes = 0
+    for key, tensor in tensors:
+        assert tensor is not None, "the writer is rank 0, which gets whole tensors"
+        shard[key] = tensor.contiguous()
+        num_bytes += tensor.numel() * tensor.element_size()
+        if num_bytes >= SHARD_BYTES:
+            yield shard
+            shard, num_bytes = {}, 0
+    if shard:
+        yield shard
+
+
+def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
+    files = {
+        path.name: {"sha256": file_sha256(path), "num_bytes": path.stat().st_size} for path in sorted(folder.iterdir())
+    }
+    manifest = {"format_version": FORMAT_VERSION, "step": step, "files": files, "tensors": index}
+    write_json(folder / MANIFEST, {**manifest, "sha256": _digest(manifest)})
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict):
+        raise CheckpointError(f"{folder} is damaged: {MANIFEST} holds no manifest")
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}")
+    if manifest.pop("sha256", None) != _digest(manifest):
+        raise CheckpointError(f"{folder} is damaged: {MANIFEST} does not match its own SHA-256")
+    return manifest
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn the system's errors, and safetensors' own for a full disk, into ones that say what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+        free = format_bytes(shutil.disk_usage(folder.parent).free) if folder.parent.exists() else "nothing"
+        why = f"the disk is full ({free} free); make room" if full else f"{error}; make it writable"
+        raise CheckpointError(
+            f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are untouched; "
+            "--resume goes on from the newest"
+        ) from error

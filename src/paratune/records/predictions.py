@@ -1,0 +1,203 @@
+"""Prediction files: what a model said of each row, as a table that reports and people read.
+
+Floor 1: no torch.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from paratune.base.atomic import replace_file
+from paratune.errors import DataError
+from paratune.records import predictions_file
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale on which predicted numbers are reported."""
+
+    step: float | None = None
+    """Values are brought to its multiples; None leaves them."""
+    limits: tuple[float, float] | None = None
+    """Lowest and highest value, multiples of `step` where there is one; None does not limit."""
+
+    def reported(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return numbers as they are reported, float64: into the limits, then to the nearest step, a tie upwards."""
+        found = np.asarray(values, dtype=np.float64)
+        if self.limits is not None:
+            found = np.clip(found, *self.limits)
+        if self.step is not None:
+            # 3 * 0.1 is 0.30000000000000004: what a person reads has no more than 10 decimals.
+            found = np.round(np.floor(found / self.step + 0.5) * self.step, 10)
+        return found
+
+
+def prediction_names(names: list[str], *, by_name: bool = False, scale: Scale | None = None) -> list[str]:
+    """Return what the columns of `prediction_columns` are called."""
+    scores = [f"score_{name if by_name else index}" for index, name in enumerate(names)]
+    return ["prediction", *(["reported"] if scale else []), *scores]
+
+
+def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the probabilities of (N, C) logits, in their dtype."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares: np.ndarray[Any, Any] = shifted / shifted.sum(axis=1, keepdims=True)
+    return shares
+
+
+def prediction_columns(
+    outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, scale: Scale | None = None
+) -> dict[str, Any]:
+    """Return the columns that say what was predicted.
+
+    Args:
+        outputs: (N, C) logits, or (N, 1) predicted numbers.
+        names: Class names in the order of their ids; empty for regression.
+        by_name: Call scores `score_<class name>`.
+        scale: On which numbers are reported; None where they are reported as they are.
+
+    Returns:
+        `prediction`: the class name, or the number as the model gave it; `reported`: the number on the scale, where
+        there is one; for classes `score_<class id>`: softmax probabilities, float32.
+    """
+    if not names:
+        raw = outputs[:, 0].astype(np.float64)
+        return {"prediction": raw, **({"reported": scale.reported(raw)} if scale else {})}
+    shares = softmax(outputs)
+    predicted = [names[index] for index in outputs.argmax(axis=1)]
+    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))
+
+
+def probabilities(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the logistic function of logits of any shape, without overflow."""
+    shares: np.ndarray[Any, Any] = 0.5 * (1 + np.tanh(logits / 2))
+    return shares
+
+
+def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray[Any, Any]:
+    """Return which classes are predicted, (N, C) booleans: those whose probability is at least `threshold`."""
+    found: np.ndarray[Any, Any] = probabilities(logits.astype(np.float64)) >= threshold
+    return found
+
+
+def multi_label_columns(
+    logits: np.ndarray[Any, Any], names: list[str], *, threshold: float, separator: str, by_name: bool = False
+) -> dict[str, Any]:
+    """Return the columns that say which classes were predicted.
+
+    Args:
+        logits: (N, C).
+        names: Of the classes.
+        threshold: As in `predicted_sets`.
+        separator: Stands between the predicted names of a row.
+        by_name: Call scores `score_<class name>`.
+
+    Returns:
+        `prediction`: the names, an empty text where there is none; `score_<class id>`: each class's own probability.
+    """
+    columns = joined_names(predicted_sets(logits, threshold), names, separator), *probabilities(logits).T
+    return dict(zip(prediction_names(names, by_name=by_name), columns, strict=True))
+
+
+def joined_names(sets: np.ndarray[Any, Any], names: list[str], separator: str) -> list[str]:
+    """Return the names of the classes of each row, (N, C) with 1 for those it has, in one text."""
+    return [separator.join(names[index] for index in np.flatnonzero(row)) for row in sets]
+
+
+def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the class id that C - 1 answers to "is it above class k?" amount to: how many of them are yes.
+
+    Args:
+        logits: (N, C - 1); above 0 is a probability above one half.
+
+    Source: Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016, equation 3.
+    """
+    ranks: np.ndarray[Any, Any] = (logits > 0).sum(axis=1)
+    return ranks
+
+
+def ordinal_columns(logits: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
+    """Return the columns that say which class was predicted.
+
+    The probability of a class is that of being above the one before less that of being above itself (Frank and Hall,
+    ECML 2001). Where the answers contradict each other - above the third but not above the second - the later one is
+    brought down to the earlier one first, so that no class has less than none and all sum to 1.
+
+    Args:
+        logits: (N, C - 1).
+        names: Of the C classes.
+        by_name: Call scores `score_<class name>`.
+    """
+    above = np.minimum.accumulate(probabilities(logits), axis=1)
+    edges = np.concatenate([np.ones_like(above[:, :1]), above, np.zeros_like(above[:, :1])], axis=1)
+    predicted = [names[rank] for rank in predicted_ranks(logits)]
+    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *-np.diff(edges, axis=1).T], strict=True))
+
+
+def write_predictions(
+    folder: Path,
+    split: str,
+    *,
+    rows: np.ndarray[Any, Any],
+    ids: list[Any] | None,
+    columns: dict[str, Any],
+    sources: list[str] | None = None,
+) -> None:
+    """Write `predictions.<split>.parquet` of a run.
+
+    Args:
+        folder: The run.
+        split: Its name.
+        rows: (N,) row numbers in the source, from 0.
+        ids: Values of `columns.id`, when there is such a column.
+        columns: A value for each row: `label` where it is known, and what was predicted.
+        sources: File of each row, where they are from several.
+    """
+    named: dict[str, Any] = {} if sources is None else {"source": sources}
+    named |= {"id": [str(value) for value in ids]} if ids is not None else {}
+    write_table(folder / predictions_file(split), pa.table({"index": rows, **named, **columns}))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table as CSV, JSON lines or Parquet by the suffix of `path`: whole or not at all.
+
+    Raises:
+        DataError: The suffix is none of these, the place cannot be written to, or the format cannot hold such columns.
+    """
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}")
+    try:
+        with replace_file(path) as temporary:
+            if path.suffix == ".csv":
+                pyarrow.csv.write_csv(_flattened(table), temporary)
+            elif path.suffix == ".parquet":
+                pyarrow.parquet.write_table(table, temporary)
+            else:
+                _write_json_lines(temporary, table)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} could not be written: {error}") from error
+
+
+def _flattened(table: pa.Table) -> pa.Table:
+    """Return the table with lists and structures as JSON text, which is all that CSV can hold of them."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            values = table.column(number).to_pylist()
+            texts = [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values]
+            table = table.set_column(number, field.name, pa.array(texts, type=pa.string()))
+    return table
+
+
+def _write_json_lines(path: Path, table: pa.Table) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in table.to_pylist():
+            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

@@ -1,0 +1,333 @@
+"""Whole or absent, hashed, nothing pickled."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from paratune import checkpoint
+from paratune.base import atomic
+from paratune.errors import CheckpointError
+
+PROGRESS = {"step": 5, "best": None}
+
+
+def tensors(scale: float = 1.0) -> dict[str, Tensor]:
+    return {
+        "model/weight": scale * torch.arange(12.0).reshape(3, 4),
+        "model/half": torch.ones(3, dtype=torch.bfloat16),
+        "model/count": torch.tensor(7),
+        "optimizer/weight/exp_avg": torch.arange(12.0, dtype=torch.float64).reshape(3, 4).t(),
+    }
+
+
+def save(folder: Path, step: int, scale: float = 1.0) -> Path:
+    target = checkpoint.step_folder(folder, step)
+    checkpoint.save(target, tensors(scale).items(), {**PROGRESS, "step": step}, step=step, is_writer=True)
+    return target
+
+
+def test_what_is_saved_is_read_again_bit_for_bit(tmp_path: Path):
+    folder = save(tmp_path / "checkpoints", 5)
+    assert folder.name == "step_000005"
+    checkpoint.verify(folder)
+    reader = checkpoint.Reader(folder)
+    assert (reader.step, reader.progress) == (5, PROGRESS)
+    assert reader.keys() == list(tensors())
+    assert reader.keys("optimizer/") == ["optimizer/weight/exp_avg"]
+    for key, value in tensors().items():
+        read = reader.read(key)
+        assert read.dtype == value.dtype
+        assert torch.equal(read, value)
+    with pytest.raises(KeyError, match="model/nothing"):
+        reader.read("model/nothing")
+
+
+def test_the_size_that_is_told_is_that_of_the_folder(tmp_path: Path):
+    num_bytes = checkpoint.save(tmp_path / "step_000001", tensors().items(), {}, step=1, is_writer=True)
+    assert num_bytes == sum(path.stat().st_size for path in (tmp_path / "step_000001").iterdir())
+
+
+def test_nothing_is_pickled(tmp_path: Path):
+    folder = save(tmp_path, 5)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["manifest.json", "progress.json", "tensors.00000.safetensors"]
+    for path in folder.iterdir():
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+        else:
+            with safe_open(path, framework="pt") as file:
+                assert list(file.keys())
+        head = path.read_bytes()[:2]
+        assert head != b"PK", "torch.save writes a zip file"
+        assert not head.startswith(b"\x80"), "a pickle begins with its protocol"
+
+
+def test_large_states_are_cut_into_files_and_a_tensor_is_found_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 30)
+    folder = save(tmp_path, 5)
+    # 48 bytes, then 6 + 8 + 96 bytes: a file is closed once 30 bytes have come together.
+    sizes = {
+        name: len(list(safe_open(folder / name, "pt").keys())) for name in checkpoint.Reader(folder)._file_of.values()
+    }
+    assert sizes == {"tensors.00000.safetensors": 1, "tensors.00001.safetensors": 3}
+    reader = checkpoint.Reader(folder)
+    assert all(torch.equal(reader.read(key), value) for key, value in tensors().items())
+
+
+def test_ranks_that_do_not_write_only_run_through_the_tensors(tmp_path: Path):
+    seen = []
+
+    def gather() -> Iterator[tuple[str, None]]:
+        for key in ("a", "b", "c"):
+            seen.append(key)
+            yield key, None
+
+    assert checkpoint.save(tmp_path / "step_000001", gather(), {}, step=1, is_writer=False) == 0
+    assert seen == ["a", "b", "c"]
+    assert list(tmp_path.iterdir()) == []
+
+
+class Killed(BaseException):
+    """As a signal would: nothing catches it as an error."""
+
+
+def _raise_in(monkeypatch: pytest.MonkeyPatch, target: object, name: str, *, error: BaseException, at_call: int = 1):
+    real, calls = getattr(target, name), []
+
+    def stand_in(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        if len(calls) == at_call:
+            raise error
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(target, name, stand_in)
+
+
+STAGES: list[tuple[str, object, str, int]] = [
+    ("before the first tensor", checkpoint, "save_file", 1),
+    ("after the first file of tensors", checkpoint, "save_file", 2),
+    ("syncing a file of tensors", atomic, "sync", 1),
+    ("writing the progress", checkpoint, "write_json", 1),
+    ("hashing", checkpoint, "file_sha256", 2),
+    ("writing the manifest", checkpoint, "write_json", 2),
+    ("renaming", Path, "rename", 1),
+]
+
+
+@pytest.mark.parametrize(("target", "name", "at_call"), [case[1:] for case in STAGES], ids=[case[0] for case in STAGES])
+@pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["killed", "full"])
+def test_a_save_that_is_cut_off_leaves_nothing_and_the_one_before_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: object, name: str, at_call: int, error: BaseException
+):
+    before = save(tmp_path, 3)
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 30)
+    with monkeypatch.context() as patch:
+        _raise_in(patch, target, name, error=error, at_call=at_call)
+        expected = Killed if isinstance(error, Killed) else CheckpointError
+        with pytest.raises(expected) as caught:
+            save(tmp_path, 6)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000003"]
+    assert checkpoint.find_newest(tmp_path) == before
+    if expected is CheckpointError:
+        assert "step_000006" in str(caught.value)
+        assert "the disk is full" in str(caught.value) or "free some space" in str(caught.value)
+
+
+def test_a_process_that_is_killed_while_writing_leaves_no_checkpoint(tmp_path: Path):
+    # Nothing can be tidied up then; what is left does not count, and the next save removes it.
+    before = save(tmp_path, 3)
+    aside = tmp_path / ".step_000006.99999999.tmp"
+    shutil.copytree(before, aside)
+    assert checkpoint.find_newest(tmp_path) == before
+    save(tmp_path, 9)
+    checkpoint.prune(tmp_path, 2, step=9)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000003", "step_000009"]
+
+
+def test_when_writing_fails_the_rest_of_the_tensors_is_still_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # The other ranks take part in gathering each of them, and would wait for ever.
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 1)
+    _raise_in(monkeypatch, checkpoint, "save_file", error=OSError(errno.EIO, "Input/output error"))
+    seen = []
+
+    def gather() -> Iterator[tuple[str, Tensor]]:
+        for key, value in tensors().items():
+            seen.append(key)
+            yield key, value
+
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        checkpoint.save(tmp_path / "step_000001", gather(), {}, step=1, is_writer=True)
+    assert seen == list(tensors())
+
+
+def test_a_checkpoint_that_is_there_is_replaced(tmp_path: Path):
+    save(tmp_path, 5)
+    folder = save(tmp_path, 5, scale=2.0)
+    assert torch.equal(checkpoint.Reader(folder).read("model/weight"), tensors(2.0)["model/weight"])
+
+
+def _cut_short(folder: Path) -> str:
+    path = folder / "tensors.00000.safetensors"
+    os.truncate(path, path.stat().st_size - 1)
+    return f"{path.name} has {path.stat().st_size} bytes instead of {path.stat().st_size + 1}"
+
+
+def _flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def _flip_a_bit(folder: Path) -> str:
+    _flip(folder / "tensors.00000.safetensors", -1)
+    return "tensors.00000.safetensors does not match its SHA-256"
+
+
+def _lose_a_file(folder: Path) -> str:
+    (folder / "tensors.00000.safetensors").unlink()
+    return "tensors.00000.safetensors is missing"
+
+
+def _change_the_progress(folder: Path) -> str:
+    path = folder / "progress.json"
+    path.write_text(path.read_text().replace('"step": 6', '"step": 7'))
+    return "progress.json does not match its SHA-256"
+
+
+def _lose_the_manifest(folder: Path) -> str:
+    (folder / "manifest.json").unlink()
+    return "manifest.json does not exist"
+
+
+def _tear_the_manifest(folder: Path) -> str:
+    path = folder / "manifest.json"
+    os.truncate(path, path.stat().st_size // 2)
+    return "manifest.json is damaged"
+
+
+def _change_the_manifest(folder: Path) -> str:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace("model/weight", "model/weighs"))
+    return "manifest.json does not match its own SHA-256"
+
+
+def _empty_the_manifest(folder: Path) -> str:
+    (folder / "manifest.json").write_text("[]")
+    return "manifest.json holds no manifest"
+
+
+def _make_it_of_another_format(folder: Path) -> str:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 99'))
+    return "has checkpoint format 99; this version reads 1"
+
+
+DAMAGES = [
+    _cut_short,
+    _flip_a_bit,
+    _lose_a_file,
+    _change_the_progress,
+    _lose_the_manifest,
+    _tear_the_manifest,
+    _change_the_manifest,
+    _empty_the_manifest,
+    _make_it_of_another_format,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], str]
+):
+    before, newest = save(tmp_path, 3), save(tmp_path, 6)
+    what = damage(newest)
+    with pytest.raises(CheckpointError, match="step_000006") as caught:
+        checkpoint.verify(newest)
+    assert what in str(caught.value)
+    assert checkpoint.find_newest(tmp_path) == before
+    assert what in caplog.text
+    assert "looking at the one before" in caplog.text
+
+
+def test_when_no_checkpoint_is_whole_nothing_is_taken(tmp_path: Path):
+    for step in (3, 6):
+        _cut_short(save(tmp_path, step))
+    with pytest.raises(CheckpointError, match="none of the 2 checkpoints is whole"):
+        checkpoint.find_newest(tmp_path)
+
+
+def test_where_there_are_no_checkpoints_there_is_none(tmp_path: Path):
+    assert checkpoint.find_newest(tmp_path / "absent") is None
+    (tmp_path / "step_notes").mkdir()
+    (tmp_path / "best_000003").mkdir()
+    assert checkpoint.find_newest(tmp_path) is None
+
+
+def test_checkpoints_are_ordered_by_number_also_beyond_six_digits(tmp_path: Path):
+    for step in (1_000_000, 999_999, 20):
+        checkpoint.step_folder(tmp_path, step).mkdir()
+    assert [path.name for path in checkpoint.list_checkpoints(tmp_path)] == [
+        "step_000020",
+        "step_999999",
+        "step_1000000",
+    ]
+
+
+def test_prune_keeps_the_newest(tmp_path: Path):
+    for step in (2, 4, 6, 8):
+        save(tmp_path, step)
+    (tmp_path / "best_000002").mkdir()
+    checkpoint.prune(tmp_path, 2, step=8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best_000002", "step_000006", "step_000008"]
+
+
+def test_prune_does_not_count_what_was_passed_over_as_damaged(tmp_path: Path):
+    # Step 9 is damaged, so the run went on from 4 and has saved 6: that one must not be the one that goes.
+    for step in (2, 4, 9, 6):
+        save(tmp_path, step)
+    _cut_short(tmp_path / "step_000009")
+    checkpoint.prune(tmp_path, 1, step=6)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000006"]
+
+
+def test_the_progress_of_a_damaged_checkpoint_is_empty(tmp_path: Path):
+    folder = save(tmp_path, 5)
+    assert checkpoint.read_progress(folder) == PROGRESS
+    (folder / "progress.json").write_text("[1]")
+    assert checkpoint.read_progress(folder) == {}
+    (folder / "progress.json").write_text("{")
+    assert checkpoint.read_progress(folder) == {}
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"step_000001 could not be written.*make it writable"):
+        checkpoint.save(tmp_path / "file" / "step_000001", tensors().items(), {}, step=1, is_writer=True)
+
+
+def test_a_full_disk_is_said_and_the_one_before_stays(tmp_path: Path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small disk takes root")
+    try:
+        before = save(mount, 3)
+        large = {"model/weight": torch.zeros(2**20)}
+        with pytest.raises(CheckpointError, match=r"step_000006 could not be written: the disk is full \(.* free\)"):
+            checkpoint.save(mount / "step_000006", large.items(), {}, step=6, is_writer=True)
+        assert [path.name for path in mount.iterdir()] == ["step_000003"]
+        assert checkpoint.find_newest(mount) == before
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)

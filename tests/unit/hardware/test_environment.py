@@ -1,0 +1,67 @@
+"""Which environment variables are recorded, and which a run cannot be given."""
+
+import pytest
+
+from paratune.hardware.environment import (
+    RECORD_VARIABLE,
+    record_words,
+    recorded_environment,
+    unset_variables,
+    why_not_to_set,
+)
+
+
+def test_what_matters_is_recorded_and_secrets_are_not():
+    environ = {
+        "NCCL_NSOCKS_PERTHREAD": "4",
+        "OMP_NUM_THREADS": "2",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "TORCH_HUB_TOKEN": "hf_x",
+        "HOME": "/home/me",
+        "FOO": "1",
+        "BAR": "2",
+        RECORD_VARIABLE: "FOO,-GLOO_SOCKET_IFNAME",
+    }
+    assert recorded_environment(environ) == {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "FOO": "1",
+        "NCCL_NSOCKS_PERTHREAD": "4",
+        "OMP_NUM_THREADS": "2",
+    }
+    assert unset_variables(environ) == ["GLOO_SOCKET_IFNAME"]
+
+
+def test_nothing_is_named():
+    assert (recorded_environment({}), unset_variables({})) == ({}, [])
+
+
+def test_names_go_to_the_run_and_come_back():
+    words = record_words({"FOO": "1", "BAR": None, "OMP_NUM_THREADS": None})
+    assert words == "-BAR,FOO,-OMP_NUM_THREADS"
+    assert unset_variables({RECORD_VARIABLE: words}) == ["BAR", "OMP_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("NCCL_DEBUG", None),
+        ("PARATUNE_CACHE", None),
+        ("TOKENIZERS_PARALLELISM", None),
+        ("KEYBOARD", None),
+        ("RANK", "set by paratune and torchrun in each process"),
+        ("MASTER_ADDR", "set by paratune and torchrun"),
+        ("TORCHELASTIC_RUN_ID", "set by paratune and torchrun"),
+        ("PARATUNE_RENDEZVOUS", "between paratune and the processes"),
+        ("SLURM_PROCID", "set by Slurm"),
+        ("COLUMNS", "set by paratune for the logs"),
+        ("HF_TOKEN", "looks like a secret"),
+        ("AWS_SECRET_ACCESS_KEY", "looks like a secret"),
+        ("1A", "is no name of a variable"),
+        ("A=B", "is no name of a variable"),
+        ("A;rm", "is no name of a variable"),
+        ("", "is no name of a variable"),
+    ],
+)
+def test_what_a_run_cannot_be_given(name: str, says: str | None):
+    reason = why_not_to_set(name)
+    assert reason is None if says is None else says in (reason or "")

@@ -1,0 +1,129 @@
+"""What killed compilations leave: locks that nobody will ever delete, and libraries that are torn."""
+
+import _ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from paratune.hardware import extensions
+from paratune.hardware.extensions import extensions_folder, find_locks, inductor_folder, is_compiled, torn_libraries
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    """A lock of an hour ago, where torch puts it."""
+    path = tmp_path / "py311_cpu" / "cpu_adam" / "lock"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    an_hour_ago = time.time() - 3600
+    os.utime(path, (an_hour_ago, an_hour_ago))
+    return path
+
+
+def test_a_lock_that_no_process_has_open_is_stale(lock: Path, tmp_path: Path):
+    (found,) = find_locks(tmp_path)
+    assert found.is_stale
+    assert found.process is None
+    assert found.describe() == f"{lock} is 3600 s old, and no process has it open"
+
+
+def test_a_lock_that_a_process_has_open_is_not_however_old(lock: Path, tmp_path: Path):
+    program = "import sys; held = open(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == "held\n"
+        (found,) = find_locks(tmp_path)
+        builder.communicate("")
+    assert not found.is_stale
+    assert found.process == builder.pid
+    assert f"process {builder.pid} has it open" in found.describe()
+    assert find_locks(tmp_path)[0].is_stale
+
+
+@pytest.mark.parametrize(("age_s", "is_stale"), [(0.0, False), (extensions.GRACE_S + 5, True)], ids=["young", "old"])
+def test_a_lock_may_be_without_owner_for_a_moment(lock: Path, tmp_path: Path, age_s: float, is_stale: bool):
+    then = time.time() - age_s
+    os.utime(lock, (then, then))
+    assert find_locks(tmp_path)[0].is_stale is is_stale
+
+
+@pytest.mark.parametrize(("age_s", "is_stale"), [(extensions.LONG_S / 2, False), (extensions.LONG_S + 60, True)])
+def test_where_processes_cannot_be_seen_a_lock_has_half_an_hour(
+    lock: Path, tmp_path: Path, age_s: float, is_stale: bool
+):
+    then = time.time() - age_s
+    os.utime(lock, (then, then))
+    assert find_locks(tmp_path, proc=tmp_path / "no proc")[0].is_stale is is_stale
+
+
+def test_on_a_shared_disk_the_owner_may_be_another_machine(lock: Path, monkeypatch: pytest.MonkeyPatch):
+    then = time.time() - 600
+    os.utime(lock, (then, then))
+    monkeypatch.setattr(extensions, "describe_storage", lambda path: {"kind": "network"})
+    assert not find_locks(lock.parents[2])[0].is_stale
+
+
+def test_locks_of_one_extension_are_told_from_others(lock: Path, tmp_path: Path):
+    assert [found.path for found in find_locks(tmp_path, "cpu_adam")] == [lock]
+    assert find_locks(tmp_path, "fused_adam") == []
+    assert find_locks(tmp_path / "absent") == []
+
+
+def test_the_folder_is_the_one_that_torch_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    # The other implementation: torch's own.
+    from torch.utils import cpp_extension
+
+    for name in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert extensions_folder() == Path(cpp_extension.get_default_build_root())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert extensions_folder() == Path(cpp_extension.get_default_build_root())
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "named"))
+    assert cpp_extension._get_build_directory("op", False) == str(extensions_folder() / "op")
+
+
+def test_what_is_compiled_is_found(lock: Path, tmp_path: Path):
+    assert not is_compiled(tmp_path, "cpu_adam")
+    (lock.parent / "cpu_adam.so").touch()
+    assert is_compiled(tmp_path, "cpu_adam")
+    assert not is_compiled(tmp_path, "fused_adam")
+
+
+def library(path: Path, content: bytes, *, age_s: float = 60.0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    os.utime(path, (time.time() - age_s, time.time() - age_s))
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries of Linux")
+def test_torn_libraries_of_torch_compile_are_found(tmp_path: Path):
+    """A real library, whole, and cut off wherever a killed linker or a full disk may have left it."""
+    whole = Path(_ctypes.__file__).read_bytes()
+    library(tmp_path / "aa" / "whole.so", whole)
+    torn = [
+        library(tmp_path / "ab" / f"cut{number}.so", whole[:length])
+        for number, length in enumerate((0, 1, 63, 64, 5000, len(whole) // 2, len(whole) - 1))
+    ]
+    zeros = library(tmp_path / "ac" / "zeros.so", bytes(len(whole)))
+    library(tmp_path / "ac" / "fresh.so", b"", age_s=1.0)
+    library(tmp_path / "ac" / "source.cpp", b"")
+    with library(tmp_path / "ad" / "at_work.so", whole[:100]).open("rb"):
+        assert torn_libraries(tmp_path) == [*torn, zeros]
+    assert torn_libraries(tmp_path / "absent") == []
+
+
+def test_the_folder_of_torch_compile_is_where_torch_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Compared with torch's own, for one that is named and for the one of this user."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    assert inductor_folder({"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}) == tmp_path
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert str(inductor_folder({})) == default_cache_dir()

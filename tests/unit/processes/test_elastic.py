@@ -1,0 +1,125 @@
+"""What a start by torchrun is: the first one, one of its own again, or one that is to end."""
+
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import CheckpointError, LaunchError, Stopped
+from paratune.processes.elastic import (
+    Torchrun,
+    mode_of_start,
+    note_micro_batch,
+    note_stop,
+    noted_micro_batch,
+    torchrun_of,
+    was_asked_to_stop,
+    will_restart,
+)
+from paratune.records import RUN_FILE, write_json
+from paratune.records.run_folder import Mode
+
+
+def variables(run_id: str = "a-7", restart: int = 0, **more: str) -> dict[str, str]:
+    return {
+        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_RESTART_COUNT": str(restart),
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+        **more,
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that was begun by hand, and gone on with under the rendezvous a-7."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    sessions = [{"torchrun": None}, {"torchrun": {"run_id": "a-7", "num_restarts": 0, "max_restarts": 3}}]
+    write_json(folder / RUN_FILE, {"sessions": sessions})
+    return folder
+
+
+def test_what_torchrun_says_is_read():
+    assert torchrun_of({}) is None
+    assert torchrun_of(variables(restart=2)) == Torchrun("a-7", 2, 3)
+    assert torchrun_of({"TORCHELASTIC_RUN_ID": "none"}) == Torchrun("none", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "mode", "becomes"),
+    [
+        ({}, "new", "new"),
+        ({}, "overwrite", "overwrite"),
+        (variables(restart=1), "new", "resume"),
+        (variables(restart=1), "overwrite", "resume"),
+        (variables(restart=1), "resume", "resume"),
+        # A node joined, which counts as no restart.
+        (variables(), "new", "resume"),
+        # Begun by another torchrun, or not yet by this one: it stays in the way, or is deleted as was said.
+        (variables("b-8", restart=1), "new", "new"),
+        (variables("b-8", restart=1), "overwrite", "overwrite"),
+        (variables("none"), "overwrite", "overwrite"),
+        (variables("none", restart=1), "resume", "resume"),
+    ],
+)
+def test_a_start_goes_on_with_what_its_torchrun_began(run: Path, environ: dict[str, str], mode: Mode, becomes: Mode):
+    assert mode_of_start(mode, run, environ) == becomes
+
+
+@pytest.mark.parametrize("mode", ["new", "overwrite"])
+def test_a_restart_before_there_was_a_run_begins_one(tmp_path: Path, mode: Mode):
+    assert mode_of_start(mode, tmp_path / "run", variables(restart=1)) == mode
+    assert mode_of_start(mode, tmp_path / "run", variables("none", restart=1)) == mode
+
+
+@pytest.mark.parametrize("mode", ["new", "overwrite"])
+def test_a_restart_that_cannot_know_its_run_is_refused(run: Path, mode: Mode):
+    with pytest.raises(LaunchError, match=r"restart 2 of 3.*nothing tells .*run is the same: .*rdzv-id"):
+        mode_of_start(mode, run, variables("none", restart=2))
+
+
+def test_what_may_be_a_node_that_joined_deletes_nothing(run: Path):
+    with pytest.raises(CheckpointError, match=r"begun under this --rdzv-id, a-7, and .* because a node joined"):
+        mode_of_start("overwrite", run, variables())
+
+
+def test_a_run_that_was_asked_to_end_is_not_gone_on_with(run: Path, tmp_path: Path):
+    def at(attempt: int) -> dict[str, str]:
+        folder = tmp_path / "torchelastic_x" / "a-7_y" / f"attempt_{attempt}" / "1"
+        folder.mkdir(parents=True)
+        return variables(restart=attempt, TORCHELASTIC_ERROR_FILE=str(folder / "error.json"))
+
+    first, second = at(0), at(1)
+    assert not was_asked_to_stop(second)
+    note_stop(first)
+    for mode in ("new", "resume", "overwrite"):
+        with pytest.raises(Stopped, match="a signal had asked this run to end, and --max-restarts"):
+            mode_of_start(mode, run, second)
+
+
+@pytest.mark.parametrize("file", [None, "", "/dev/null", "error.json", "/a/b/c/error.json"])
+def test_without_a_folder_of_torchrun_nothing_is_noted(file: str | None):
+    environ = variables() if file is None else variables(TORCHELASTIC_ERROR_FILE=file)
+    note_stop(environ)
+    assert not was_asked_to_stop(environ)
+
+
+def test_the_smallest_micro_batch_that_was_noted_holds_for_later_starts(tmp_path: Path):
+    def start(attempt: int, rank: int) -> dict[str, str]:
+        return variables(TORCHELASTIC_ERROR_FILE=str(tmp_path / f"attempt_{attempt}" / str(rank) / "error.json"))
+
+    assert noted_micro_batch(start(0, 0)) is None
+    note_micro_batch(8, 1, start(0, 1))
+    note_micro_batch(4, 0, start(0, 0))
+    assert noted_micro_batch(start(1, 1)) == 4
+    note_micro_batch(2, 1, {})  # without torchrun there is no place for it
+    assert noted_micro_batch({}) is None
+    assert noted_micro_batch(start(1, 0)) == 4
+
+
+def test_whether_torchrun_starts_the_processes_again():
+    # 3 restarts are allowed.
+    assert [will_restart(environ) for environ in ({}, variables(restart=2), variables(restart=3))] == [
+        False,
+        True,
+        False,
+    ]

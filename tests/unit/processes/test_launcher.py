@@ -1,0 +1,180 @@
+"""What started a process, told from variables as Slurm 22.05, torchrun and accelerate set them."""
+
+import pytest
+
+from paratune.processes.launcher import (
+    first_host,
+    has_own_gpu,
+    idle_tasks,
+    is_srun,
+    job_facts,
+    launcher,
+    srun_meeting,
+    tasks_here,
+    why_no_sweep,
+    why_wrong,
+)
+
+BATCH = {
+    "SLURM_JOB_ID": "41007",
+    "SLURM_NNODES": "1",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_JOB_PARTITION": "toy",
+    "SLURM_CLUSTER_NAME": "toy",
+}
+"""Of the batch script itself."""
+STEP = {
+    **BATCH,
+    "SLURM_NNODES": "2",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+}
+"""Of the last task of `srun --ntasks-per-node=2` on two nodes."""
+TORCHRUN = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "2",
+    "TORCHELASTIC_RUN_ID": "41007",
+}
+ACCELERATE = {**TORCHRUN, "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({}, None),
+        (BATCH, None),
+        (STEP, "srun"),
+        (TORCHRUN, "torchrun"),
+        ({**STEP, **TORCHRUN}, "torchrun"),
+        (ACCELERATE, "accelerate"),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}, "variables"),
+        ({**TORCHRUN, "PARATUNE_RENDEZVOUS": "file:///x"}, "paratune"),
+    ],
+)
+def test_what_started_a_process(environ: dict[str, str], name: str | None):
+    assert launcher(environ) == name
+    assert is_srun(environ) == (name == "srun")
+
+
+def test_a_task_that_is_alone_is_a_plain_process():
+    assert not is_srun({**STEP, "SLURM_STEP_NUM_TASKS": "1"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("n1", "n1"), ("n[1-3,5]", "n1"), ("gpu[003-5,9]-ib,cpu1", "gpu003-ib"), ("a,b", "a"), ("", "")],
+)
+def test_the_first_node_of_a_list(nodes: str, first: str):
+    assert first_host(nodes) == first
+
+
+def test_tasks_of_this_node():
+    assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3),1", "SLURM_NODEID": "2"}) == 4
+    assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3),1", "SLURM_NODEID": "3"}) == 1
+    assert tasks_here({}) == 1
+
+
+def test_where_tasks_of_srun_meet():
+    # A name that does not resolve: the node on which srun runs. 10000 + 41007 mod 20000.
+    assert srun_meeting({**STEP, "SLURM_STEP_NODELIST": "no-such-host.invalid"}) == "tcp://127.0.0.1:11007"
+    assert srun_meeting({**STEP, "SLURM_STEP_NODELIST": "localhost"}) == "tcp://localhost:11007"
+    assert srun_meeting({**STEP, "MASTER_ADDR": "head", "MASTER_PORT": "29500"}) == "tcp://head:29500"
+
+
+def test_gpus_that_are_a_tasks_own():
+    assert has_own_gpu({**STEP, "SLURM_GPUS_PER_TASK": "1"})
+    assert not has_own_gpu(STEP)
+
+
+def test_what_a_record_keeps_of_a_job():
+    assert job_facts({}) is None
+    assert job_facts({**BATCH, "SLURM_RESTART_COUNT": "2"}) == {
+        "scheduler": "slurm",
+        "id": "41007",
+        "array_id": None,
+        "cluster": "toy",
+        "partition": "toy",
+        "nodes": "n[1-2]",
+        "num_requeued": 2,
+    }
+    array = {**BATCH, "SLURM_ARRAY_JOB_ID": "41000", "SLURM_ARRAY_TASK_ID": "7"}
+    assert (job_facts(array) or {})["array_id"] == "41000_7"
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, BATCH, STEP, TORCHRUN, ACCELERATE, {**STEP, **TORCHRUN, "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}]
+)
+def test_healthy_starts_raise_no_alarm(environ: dict[str, str]):
+    assert why_wrong(1, environ) is None
+    assert idle_tasks(1, environ) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "num_processes", "says"),
+    [
+        ({**BATCH, "SLURM_NNODES": "2"}, 1, "srun is missing. In the batch script: srun paratune train"),
+        ({**BATCH, "SLURM_NNODES": "2"}, 4, "2 nodes, and --nproc 4 was started on the first of them alone"),
+        (
+            {**BATCH, **TORCHRUN, "SLURM_NNODES": "2", "GROUP_WORLD_SIZE": "1"},
+            1,
+            "srun --ntasks-per-node=1 torchrun --nnodes=2",
+        ),
+        ({**STEP, **TORCHRUN}, 1, "started torchrun 2 times on this node, and each of them 2 processes"),
+        ({**STEP, **TORCHRUN}, 1, "#SBATCH --ntasks-per-node=1"),
+        ({**STEP, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4"}, 1, "RANK=0 in task 3 of srun: $SLURM_PROCID or"),
+        ({**ACCELERATE, "ACCELERATE_MIXED_PRECISION": "bf16"}, 1, "write in yours: precision: bf16"),
+        (
+            {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_USE_CPU": "True", "MASTER_PORT": "29500"},
+            1,
+            "asked for several processes and started one, as it does on CPUs",
+        ),
+        ({**ACCELERATE, "ACCELERATE_USE_FSDP": "true"}, 1, "asks for FSDP, which has no effect on paratune"),
+        ({**ACCELERATE, "ACCELERATE_USE_DEEPSPEED": "true"}, 1, "strategy: deepspeed"),
+        ({**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, 1, "batch: {grad_accum_steps: 4}"),
+    ],
+)
+def test_a_wrong_start_is_named_with_the_line_to_change(environ: dict[str, str], num_processes: int, says: str):
+    assert says in (why_wrong(num_processes, environ) or "")
+    assert why_wrong(num_processes, {**environ, "PARATUNE_RENDEZVOUS": "file:///x"}) is None
+
+
+def test_tasks_without_srun_are_spoken_of():
+    environ = {**BATCH, "SLURM_NTASKS": "4"}
+    assert "4 tasks, and this is one process, without srun" in (idle_tasks(1, environ) or "")
+    assert idle_tasks(4, environ) is None
+    assert idle_tasks(1, {**STEP, "SLURM_NTASKS": "4"}) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({}, None),
+        (BATCH, None),
+        # One task of srun on one node of two: it has all that it asks for.
+        ({**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NUM_NODES": "1"}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        (
+            {**BATCH, "SLURM_NNODES": "2"},
+            "2 nodes, and paratune sweep makes its runs on one machine: #SBATCH",
+        ),
+        (STEP, "srun started paratune sweep 4 times, and one is meant"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}, "leave out torchrun"),
+    ],
+)
+def test_a_matrix_is_run_from_one_process_of_one_machine(environ: dict[str, str], says: str | None):
+    found = why_no_sweep(environ)
+    assert found is None if says is None else says in str(found)

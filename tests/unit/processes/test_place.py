@@ -1,0 +1,120 @@
+from pathlib import Path
+
+import pytest
+
+from paratune.config.traits import TRAITS, traits_of
+from paratune.errors import ConfigError, LaunchError
+from paratune.processes.place import (
+    EXIT_CODES_VARIABLE,
+    Place,
+    check_world_size,
+    local_world_size,
+    note_exit_code,
+    place_from_environment,
+)
+
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def place(monkeypatch: pytest.MonkeyPatch, **values: str) -> Place:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return place_from_environment()
+
+
+def test_a_process_that_was_not_launched_is_the_only_one(monkeypatch: pytest.MonkeyPatch):
+    assert place(monkeypatch) == Place(0, 0, 1)
+
+
+def test_the_variables_of_torchrun_say_which_one_it_is(monkeypatch: pytest.MonkeyPatch):
+    assert place(monkeypatch, RANK="5", LOCAL_RANK="1", WORLD_SIZE="8") == Place(5, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"RANK": "0"}, "RANK=0 without LOCAL_RANK, WORLD_SIZE; start with torchrun"),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, "RANK=1, WORLD_SIZE=2 without LOCAL_RANK"),
+        ({"RANK": "one", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "'RANK': 'one'"),
+        ({"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"RANK": "-1", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "RANK=-1 is not below WORLD_SIZE=2"),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is not below WORLD_SIZE=0"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str):
+    with pytest.raises(LaunchError) as caught:
+        place(monkeypatch, **values)
+    assert said in str(caught.value)
+
+
+def test_the_strategy_says_how_many_processes_there_may_be():
+    check_world_size(TRAITS["single"], 1)
+    check_world_size(TRAITS["ddp"], 1)
+    check_world_size(TRAITS["ddp"], 64)
+    with pytest.raises(ConfigError, match=r"single runs in 1 process, and 2 were started; set strategy.kind: ddp"):
+        check_world_size(TRAITS["single"], 2)
+
+
+def test_advice_of_another_strategy_fits_the_number_of_processes():
+    traits = traits_of("pipeline", {"stages": 4})
+    with pytest.raises(ConfigError, match=r"start them with --nproc 4, or set strategy.kind: single$"):
+        check_world_size(traits, 1)
+    with pytest.raises(ConfigError, match=r"start them with --nproc 4, or set strategy.kind: ddp$"):
+        check_world_size(traits, 2)
+    with pytest.raises(ConfigError, match=r"start them with --nproc 4$"):
+        check_world_size(traits, 2, is_free=False)
+    with pytest.raises(ConfigError, match=r"2 were started; start one$"):
+        check_world_size(TRAITS["single"], 2, is_free=False)
+
+
+def test_a_strategy_may_need_several_processes():
+    from dataclasses import replace
+
+    pipeline = replace(TRAITS["ddp"], kind="pipeline", min_world_size=2)
+    with pytest.raises(ConfigError, match=r"pipeline needs 2 processes or more, and 1 was started; start"):
+        check_world_size(pipeline, 1)
+
+
+def test_a_strategy_may_need_a_multiple_of_some_number_of_processes():
+    traits = traits_of("hsdp", {"shard_size": 3})
+    check_world_size(traits, 6)
+    with pytest.raises(ConfigError, match=r"hsdp needs a multiple of 3 processes, and 8 were started; .* 6 or 9$"):
+        check_world_size(traits, 8)
+    with pytest.raises(ConfigError, match=r"hsdp needs 6 processes or more, and 3 were started"):
+        check_world_size(traits, 3)
+
+
+def test_a_pipeline_needs_its_stages_or_a_multiple_of_them():
+    traits = traits_of("pipeline", {"stages": 4})
+    assert (traits.ranks_per_replica, traits.num_micro_batches) == (4, 4)
+    check_world_size(traits, 8)
+    with pytest.raises(ConfigError, match=r"pipeline needs a multiple of 4 processes, and 6 were started"):
+        check_world_size(traits, 6)
+    with pytest.raises(ConfigError, match=r"pipeline needs 4 processes or more, and 2 were started"):
+        check_world_size(traits, 2)
+
+
+def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
+    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
+    assert place(monkeypatch, **step) == Place(3, 1, 4)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2)")
+    assert local_world_size(Place(3, 1, 4)) == 2
+    # What torchrun says within a task comes first.
+    assert place(monkeypatch, **step, RANK="1", LOCAL_RANK="0", WORLD_SIZE="2") == Place(1, 0, 2)
+    monkeypatch.delenv("SLURM_PROCID")
+    with pytest.raises(LaunchError, match=r"SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NUM_TASKS do not say which"):
+        place(monkeypatch)
+
+
+def test_a_process_writes_what_it_ends_with_where_it_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv(EXIT_CODES_VARIABLE, raising=False)
+    note_exit_code(3)
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path))
+    note_exit_code(3)
+    monkeypatch.setenv("RANK", "2")
+    note_exit_code(75)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"command": "3\n", "rank2": "75\n"}
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path / "gone"))
+    note_exit_code(75)  # nobody to tell; the run ends as it would

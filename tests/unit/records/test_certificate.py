@@ -1,0 +1,214 @@
+"""The verdict on strategies: what counts as the same, and what is said when it is not."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paratune.errors import CheckpointError
+from paratune.records import certificate
+from paratune.records.certificate import (
+    TRAINED_TOLERANCES,
+    Finding,
+    Part,
+    Trained,
+    cells,
+    compare,
+    compare_trained,
+    largest_difference,
+    read_part,
+    trained_words,
+    verdict,
+    with_trained,
+)
+
+REFERENCE = Part(
+    precision="fp64",
+    rows=((0, 3), (1, 2)),
+    losses=(0.5, 0.25),
+    grad_norms=(2.0, 1.0),
+    weights={"a": "11", "b": "22"},
+    gradients={
+        "largest": 0.0,
+        "tensor": None,
+        "missing": [],
+        "unexpected": [],
+        "difference": 0.0,
+        "length": 0.0,
+        "worst_tensor": 0.0,
+        "worst_name": None,
+    },
+)
+GRADIENTS = REFERENCE.gradients
+
+
+def test_what_differs_by_rounding_holds():
+    # 0.25 * (1 + 4e-16) is the next double or the one after.
+    found = compare(REFERENCE, replace(REFERENCE, losses=(0.5, 0.25 * (1 + 4e-16))))
+    assert (found["status"], found["reason"]) == ("holds", None)
+    assert (found["same_samples"], found["same_order"], found["same_weights"]) == (True, True, True)
+    assert 0 < found["loss_difference"] < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rows": ((1, 2), (0, 3))}, "a step takes other samples"),
+        ({"rows": ((0, 3), (1, 1))}, "it trains on other samples"),
+        ({"weights": {"a": "11", "b": "23"}}, "it begins with other weights (b)"),
+        ({"weights": {"a": "11", "b": "22", "c": "33", "d": "44"}}, "it begins with other weights (c and 1 more)"),
+        # Twice the loss: |1 - 0.5| / 0.5.
+        ({"losses": (1.0, 0.25)}, "losses differ by 1.0e+00, more than 1e-09"),
+        ({"grad_norms": (1.0, 1.0)}, "gradient norms differ by 5.0e-01, more than 1e-09"),
+        (
+            {"gradients": {**GRADIENTS, "largest": 0.5, "tensor": "a"}},
+            "gradients of the first step differ by 5.0e-01 in a, more than 1e-09",
+        ),
+        ({"gradients": {**GRADIENTS, "missing": ["a", "b"]}}, "it shows no gradient of a and 1 more"),
+        ({"gradients": {**GRADIENTS, "unexpected": ["z"]}}, "it has gradients of z, which one process has not"),
+        # NaN is null in JSON.
+        ({"losses": (0.5, None)}, "losses differ by inf"),
+        (
+            {"gradients": {**GRADIENTS, "largest": None, "tensor": "a"}},
+            "gradients of the first step differ by inf in a",
+        ),
+    ],
+)
+def test_each_difference_is_named(changed, said):
+    found = compare(REFERENCE, replace(REFERENCE, **changed))
+    assert found["status"] == "differs"
+    assert said in found["reason"]
+
+
+def test_fp32_is_held_to_what_fp32_can_do():
+    part = replace(REFERENCE, losses=(0.5 * (1 + 5e-5), 0.25), precision="fp32")
+    assert compare(REFERENCE, part)["status"] == "holds"
+    assert compare(REFERENCE, replace(part, precision="fp64"))["status"] == "differs"
+
+
+def test_bounds_of_the_precision_that_trains_are_multiples_of_its_unit_roundoff():
+    # torch.finfo(bfloat16).eps is 2^-7, float16's 2^-10; TF32 has as many bits as float16.
+    bounds = {
+        name: (each.gradients, each.length, each.tensor, each.losses) for name, each in TRAINED_TOLERANCES.items()
+    }
+    for name, eps in (("bf16", 2**-7), ("fp16", 2**-10), ("tf32", 2**-10)):
+        assert bounds[name] == (8 * eps, 2 * eps, 16 * eps, 4 * eps)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "said"),
+    [
+        # What MiniLM showed in bf16 on a CPU.
+        ({"gradients": GRADIENTS | {"difference": 9.6e-3, "length": 1.1e-3, "worst_tensor": 2.1e-2}}, "holds", None),
+        # A gradient that is 5% too long is that far in every figure; 16 and 32 unit roundoffs would let it pass.
+        (
+            {"gradients": GRADIENTS | {"difference": 0.05, "length": 0.05, "worst_tensor": 0.05}},
+            "differs",
+            "the length of the gradients differs by 5.0e-02, more than 2e-02",
+        ),
+        # One tensor has half of its gradient, which is small among all.
+        (
+            {"gradients": GRADIENTS | {"difference": 0.01, "worst_tensor": 0.5, "worst_name": "b"}},
+            "differs",
+            "the gradient of a tensor differs by 5.0e-01 in b, more than 1e-01",
+        ),
+        ({"gradients": GRADIENTS | {"difference": 0.07}}, "differs", "gradients of the first step differ by 7.0e-02"),
+        ({"gradients": GRADIENTS | {"difference": None}}, "differs", "gradients of the first step differ by inf"),
+        ({"grad_norms": (2.0, 1.07)}, "differs", "gradient norms differ by 7.0e-02"),
+        ({"losses": (0.5, 0.26)}, "differs", "losses differ by 4.0e-02"),
+        ({"losses": (0.5, 0.2525)}, "holds", None),
+        ({"weights": {"a": "11", "b": "23"}}, "differs", "it begins with other weights (b)"),
+        ({"rows": ((1, 2), (0, 3))}, "differs", "a step takes other samples"),
+    ],
+)
+def test_what_trains_is_held_to_what_its_rounding_explains(changed, status, said):
+    found = compare_trained(REFERENCE, replace(REFERENCE, precision="bf16", **changed), "bf16")
+    assert (found.precision, found.status) == ("bf16", status)
+    assert said is None or said in str(found.reason)
+
+
+def test_fp16_and_tf32_are_held_to_an_eighth_of_that():
+    part = replace(REFERENCE, gradients=GRADIENTS | {"length": 5e-3})
+    statuses = {name: compare_trained(REFERENCE, part, name).status for name in TRAINED_TOLERANCES}
+    assert statuses == {"bf16": "holds", "fp16": "differs", "tf32": "differs", "fp32": "differs"}
+
+
+def test_the_worse_of_both_precisions_decides():
+    exact = Finding("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
+    holds, differs = Trained("bf16", "holds", gradient_difference=3e-3), Trained("bf16", "differs", "it is too long")
+    cannot = Trained("bf16", "cannot run", "no")
+    assert with_trained(exact, holds).status == "holds"
+    found = with_trained(exact, differs)
+    assert (found.status, found.reason) == ("differs", "in bf16: it is too long")
+    assert with_trained(exact, cannot).status == "cannot run"
+    assert with_trained(replace(exact, status="differs", reason="a"), cannot).reason == "a; in bf16: no"
+    assert with_trained(replace(exact, status="differs"), holds).status == "differs"
+    assert verdict([exact, differs]) == "differs"
+    assert cells(with_trained(exact, holds))[-1] == "3.0e-03"
+    assert cells(with_trained(exact, cannot))[-1] == cells(exact)[-1] == "-"
+    # As a file gives it back.
+    written = json.loads(json.dumps(with_trained(exact, holds).as_dict()))
+    assert cells(Finding(**written))[-1] == "3.0e-03"
+    assert trained_words({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "difference"),
+    [
+        ([], [], 0.0),
+        ([1.0, 2.2], [1.0, 2.0], 0.1),
+        ([-1.0], [1.0], 2.0),
+        ([0.0], [0.0], 0.0),
+        ([1e-12], [0.0], math.inf),
+        ([1.0], [1.0, 2.0], math.inf),
+        ([math.nan], [1.0], math.inf),
+        ([1.0], [None], math.inf),
+    ],
+)
+def test_differences_are_relative(values, expected, difference):
+    assert largest_difference(values, expected) == pytest.approx(difference)
+
+
+def test_a_part_is_put_together_of_its_ranks(tmp_path: Path):
+    """Ranks 0 and 1 are the stages of one pipeline, 2 and 3 of another: their samples count once."""
+    for rank, (data_rank, rows) in enumerate([(0, [[4], [2]]), (0, [[4], [2]]), (1, [[1], [9]]), (1, [[1], [9]])]):
+        values = {
+            "precision": "fp64",
+            "data_rank": data_rank,
+            "rows": rows,
+            "losses": [1.0, 0.5],
+            "grad_norms": [1.0, 1.0],
+            "weights": {"a": "11"} if rank == 0 else {},
+            "gradients": GRADIENTS,
+        }
+        (tmp_path / certificate.rank_file(rank)).write_text(json.dumps(values))
+    part = read_part(tmp_path, 4)
+    assert part.rows == ((1, 4), (2, 9))
+    assert part.weights == {"a": "11"}
+
+
+def test_fingerprints_follow_what_they_are_of():
+    other_order = replace(REFERENCE, rows=((1, 2), (0, 3)))
+    assert certificate.order_fingerprint(REFERENCE) != certificate.order_fingerprint(other_order)
+    assert certificate.weights_fingerprint(REFERENCE) == certificate.weights_fingerprint(other_order)
+    assert len(certificate.weights_fingerprint(REFERENCE)) == 64
+
+
+def test_one_strategy_that_differs_decides():
+    holds = Finding("ddp", "ddp", {}, 2, "fp64", "holds")
+    differs, cannot = replace(holds, status="differs"), replace(holds, status="cannot run")
+    assert verdict([holds, holds]) == "holds"
+    assert verdict([holds, cannot]) == "incomplete"
+    assert verdict([cannot, differs, holds]) == "differs"
+
+
+def test_the_folder_stands_beside_the_run_and_takes_no_others_place(tmp_path: Path):
+    folder = certificate.folder_beside(tmp_path / "runs" / "imdb")
+    assert folder == tmp_path / "runs" / "imdb.certificate"
+    folder.mkdir(parents=True)
+    assert certificate.folder_beside(tmp_path / "runs" / "imdb") == folder
+    (folder / "run.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"imdb.certificate is in the way"):
+        certificate.folder_beside(tmp_path / "runs" / "imdb")

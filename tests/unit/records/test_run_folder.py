@@ -1,0 +1,335 @@
+"""The folder of a run: when it may be used, and by whom."""
+
+import errno
+import fcntl
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paratune.errors import CheckpointError
+from paratune.records import RUN_FILE, SUMMARY_FILE, write_run
+from paratune.records.run_folder import LOCK_FILE, check_same_run, check_usable, take, trained_fingerprint
+
+CONFIG = {
+    "run": {"name": "a", "folder": "runs", "seed": 1},
+    "train": {"epochs": 2, "learning_rate": 1e-4},
+    "batch": {"global": 8, "micro_batch_size": 4},
+    "strategy": {"kind": "single"},
+    "data": {"train": "train.csv", "cache_dir": None},
+    "precision": "fp32",
+}
+
+
+def begun(folder: Path, *, finished: bool = False) -> Path:
+    folder.mkdir(exist_ok=True)
+    record = {
+        "config": CONFIG,
+        "batch": {"global_batch_size": 8},
+        "data": {
+            "train": {"source": "train.csv", "fingerprint": "abc"},
+            "validation": {"source": "dev.csv", "fingerprint": "def"},
+            "test": None,
+        },
+    }
+    (folder / RUN_FILE).write_text(json.dumps(record))
+    if finished:
+        (folder / SUMMARY_FILE).write_text("{}")
+    return folder
+
+
+def refused(folder: Path, mode: Any) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        check_usable(folder, mode)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_a_folder_that_is_not_there_or_empty_may_be_used(tmp_path: Path, mode: Any):
+    check_usable(tmp_path / "absent", mode)
+    check_usable(tmp_path, mode)
+
+
+def test_an_unfinished_run_may_be_gone_on_with_or_overwritten(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    check_usable(folder, "resume")
+    check_usable(folder, "overwrite")
+    assert "already holds an unfinished run (--resume goes on with it)" in refused(folder, "new")
+
+
+def test_a_finished_run_may_only_be_overwritten(tmp_path: Path):
+    folder = begun(tmp_path / "run", finished=True)
+    check_usable(folder, "overwrite")
+    assert "already holds a finished run; change run.name, or say --overwrite" in refused(folder, "new")
+    assert "holds a finished run; there is nothing to resume" in refused(folder, "resume")
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_files_that_are_no_run_are_never_touched(tmp_path: Path, mode: Any):
+    (tmp_path / "thesis.tex").write_text("important")
+    assert f"{tmp_path} holds files but no run (run.json is missing); nothing of it was touched" in refused(
+        tmp_path, mode
+    )
+    assert (tmp_path / "thesis.tex").read_text() == "important"
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_what_a_process_left_that_was_killed_at_once_is_not_in_the_way(tmp_path: Path, mode: Any):
+    for name in (LOCK_FILE, "log.rank0000.txt", "events.rank0001.jsonl", ".run.json.99999999.tmp"):
+        (tmp_path / name).write_text("")
+    check_usable(tmp_path, mode)
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    assert f"{tmp_path / 'file'} is a file; the run folder needs this name" in refused(tmp_path / "file", "overwrite")
+    text = refused(tmp_path / "file" / "run", "new")
+    assert f"cannot be made, because {tmp_path / 'file'} is a file; change run.folder" in text
+
+
+def same(folder: Path, *, size: int = 8, prints: Mapping[str, str] | None = None, **changes: Any) -> None:
+    values = json.loads(json.dumps(CONFIG))
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            values[section][name] = value
+        else:
+            values[section] = value
+    check_same_run(folder, values, global_batch_size=size, fingerprints=prints or {"train": "abc", "validation": "def"})
+
+
+def test_what_only_moves_the_arithmetic_may_change(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    same(folder)
+    same(folder, strategy={"kind": "ddp", "bucket_cap_mb": 1.0}, precision="bf16")
+    same(folder, run__folder="elsewhere", data__cache_dir="/cache", batch__micro_batch_size=2)
+    same(folder, batch={"per_device": 2, "grad_accum_steps": 2})  # 8 samples a step on two ranks, as before
+
+
+def test_what_is_not_known_yet_is_not_compared(tmp_path: Path):
+    check_same_run(tmp_path, CONFIG)  # no run there
+    folder = begun(tmp_path / "run")
+    check_same_run(folder, CONFIG)
+    with pytest.raises(CheckpointError, match=r"run\.seed: 1 then, 2 now"):
+        check_same_run(folder, {**CONFIG, "run": {**CONFIG["run"], "seed": 2}})
+
+
+def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    with pytest.raises(CheckpointError) as caught:
+        same(
+            folder,
+            train__learning_rate=2e-4,
+            run__seed=2,
+            data__train="other.csv",
+            precision="bf16",
+            size=16,
+            prints={"train": "xyz", "validation": "def"},
+        )
+    text = str(caught.value)
+    assert f"{folder} was begun with another configuration" in text
+    for line in (
+        "train.learning_rate: 0.0001 then, 0.0002 now",
+        "run.seed: 1 then, 2 now",
+        "data.train: 'train.csv' then, 'other.csv' now",
+        "global batch: 8 samples then, 16 now",
+        "data.train: the content of train.csv is not what it was",
+    ):
+        assert line in text
+    assert "precision" not in text
+
+
+def test_a_split_that_is_no_more_is_named(tmp_path: Path):
+    with pytest.raises(CheckpointError, match=r"data.validation: the content of dev.csv"):
+        same(begun(tmp_path / "run"), prints={"train": "abc"})
+
+
+def test_weights_of_16_bits_are_another_experiment(tmp_path: Path):
+    values = {"train": {"epochs": 1}, "strategy": {"kind": "zero3"}, "precision": "bf16"}
+
+    def key(**strategy: Any) -> str:
+        return trained_fingerprint({**values, "strategy": strategy})
+
+    plain = key(kind="ddp")
+    assert key(kind="zero3", param_dtype="fp32") == key(kind="zero3") == plain
+    assert len({plain, key(kind="zero3", param_dtype="bf16"), key(kind="deepspeed", param_dtype="fp16")}) == 3
+    # Whichever engine keeps them.
+    assert key(kind="deepspeed", stage=3, param_dtype="bf16") == key(kind="zero2", param_dtype="bf16")
+
+
+def test_a_run_is_not_resumed_with_weights_of_16_bits(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    half = {"kind": "zero3", "param_dtype": "bf16"}
+    same(folder, strategy={"kind": "zero3", "param_dtype": "fp32"})
+    with pytest.raises(CheckpointError, match=r"strategy\.param_dtype: 'fp32' then, 'bf16' now"):
+        same(folder, strategy=half)
+
+
+def test_a_damaged_record_is_named(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    (folder / RUN_FILE).write_text("{")
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+        same(folder)
+    (folder / RUN_FILE).write_text("{}")
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+        same(folder)
+
+
+def test_taking_makes_the_folder_and_a_lock(tmp_path: Path):
+    lock = take(tmp_path / "runs" / "a", "new")
+    assert (tmp_path / "runs" / "a").is_dir()
+    lock.release()
+    take(tmp_path / "runs" / "a", "resume").release()
+
+
+def test_overwriting_empties_the_folder(tmp_path: Path):
+    folder = begun(tmp_path / "run", finished=True)
+    (folder / "checkpoints" / "step_000001").mkdir(parents=True)
+    # Whoever comes second looks again once it holds the folder: it may be finished by then.
+    with pytest.raises(CheckpointError, match="already holds a finished run"):
+        take(folder, "new")
+    assert (folder / RUN_FILE).exists()
+    take(folder, "overwrite").release()
+    assert {path.name for path in folder.iterdir()} <= {LOCK_FILE}
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from paratune.records.run_folder import take
+lock = take(Path(sys.argv[1]), "resume")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_two_processes_cannot_train_in_one_folder(tmp_path: Path, mode: Any):
+    folder = begun(tmp_path / "run")
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(CheckpointError, match="is in use by another process that trains"):
+            take(folder, mode)
+        with pytest.raises(CheckpointError, match="is in use by another process that trains"):
+            check_usable(folder, mode)  # before anything slow
+        assert (folder / RUN_FILE).exists()
+    finally:
+        other.kill()  # however it dies, the lock goes with it
+        other.communicate()
+    take(folder, "resume" if mode == "new" else mode).release()
+
+
+def test_ranks_that_look_at_one_time_do_not_take_each_other_for_strangers(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    take(folder, "resume").release()
+    with (folder / LOCK_FILE).open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)  # as `check_usable` of another rank holds it for a moment
+        check_usable(folder, "resume")
+
+
+def test_a_folder_without_room_is_said_at_once_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check_usable(tmp_path / "runs" / "a", "new")
+    assert list(tmp_path.iterdir()) == []
+    asked = []
+
+    def refuse(dir: Path) -> None:
+        asked.append(dir)
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert "a cannot be used: Read-only file system; change run.folder" in refused(tmp_path / "runs" / "a", "new")
+    assert asked == [tmp_path], "where the folder would be made"
+
+
+def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"file/run cannot be used: .*; change run.folder"):
+        take(tmp_path / "file" / "run", "new")
+
+
+def test_overwriting_deletes_a_link_and_not_what_it_leads_to(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "step_000001").touch()
+    (folder / "checkpoints").symlink_to(tmp_path / "scratch")
+    take(folder, "overwrite").release()
+    assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
+    assert (tmp_path / "scratch" / "step_000001").exists()
+
+
+@pytest.mark.parametrize("num_moved", [0, 1, 2])
+def test_what_cannot_be_emptied_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_moved: int):
+    folder = begun(tmp_path / "run", finished=True)
+    (folder / "model").mkdir()
+    before = sorted(path.name for path in folder.iterdir())
+    rename, calls = Path.rename, []
+
+    def refuse(path: Path, target: Path) -> Path:
+        calls.append(path)
+        if len(calls) == num_moved + 1:
+            raise OSError(errno.EACCES, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(CheckpointError, match="Permission denied"):
+        take(folder, "overwrite")
+    assert sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE) == before
+
+
+@pytest.mark.parametrize("num_moved", [0, 1, 2, 3])
+def test_a_process_that_is_killed_while_it_overwrites_leaves_a_folder_that_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_moved: int
+):
+    class Killed(BaseException):
+        pass
+
+    folder = begun(tmp_path / "run", finished=True)
+    (folder / "model").mkdir()
+    rename, calls = Path.rename, []
+
+    def kill(path: Path, target: Path) -> Path:
+        calls.append(path)
+        if len(calls) == num_moved + 1:
+            raise Killed
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", kill)
+        if num_moved == 3:  # all is moved, and nothing deleted yet
+            patch.setattr("shutil.rmtree", lambda path: kill(path, path))
+        with pytest.raises(Killed):
+            take(folder, "overwrite")
+    (folder / LOCK_FILE).unlink()
+    check_usable(folder, "overwrite")
+    take(folder, "overwrite").release()
+    assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
+
+
+def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder = begun(tmp_path / "run")
+    record = json.loads((folder / RUN_FILE).read_text())
+    write_run(folder, record)
+    whole = (folder / RUN_FILE).read_bytes()
+    (folder / RUN_FILE).write_bytes(whole[:100] + b"\xff" + whole[101:])
+    check_same_run(folder, CONFIG)
+    assert str(folder / RUN_FILE) in caplog.text
+    with pytest.raises(CheckpointError, match="another configuration"):
+        check_same_run(folder, {**CONFIG, "train": {"epochs": 3}})
+    take(folder, "resume").release()
+    assert (folder / RUN_FILE).read_bytes() == whole
+
+
+def test_how_gradients_are_added_up_may_change_and_is_no_part_of_what_is_trained(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    other = {**CONFIG, "train": {**CONFIG["train"], "deterministic": False}}
+    check_same_run(folder, other)
+    assert trained_fingerprint(other) == trained_fingerprint(CONFIG)
