@@ -1,4 +1,6 @@
-"""The pages of the reference that are generated from the code: options, commands."""
+"""The pages of the reference that are generated from the code: options, commands, fields of records."""
+
+from record_fields import record_fields_page
 
 from paratune.cli import app
 from paratune.config.schema import options_markdown
@@ -25,5 +27,9 @@ def commands_page() -> str:
     )
 
 
-PAGES = {"docs/reference/options.md": options_page, "docs/reference/commands.md": commands_page}
+PAGES = {
+    "docs/reference/options.md": options_page,
+    "docs/reference/commands.md": commands_page,
+    "docs/reference/record_fields.md": record_fields_page,
+}
 """Path of a generated page in the site -> function that returns it."""
