@@ -24,9 +24,13 @@ STUDIES = ROOT / "configs" / "studies"
 REAL = ROOT.parent / "shared" / "data"
 MATRICES = sorted(path for path in STUDIES.glob("*/*.yaml") if "\naxes:" in path.read_text(encoding="utf-8"))
 SMOKE = sorted({*STUDIES.glob("*/smoke*.yaml")} - {*MATRICES})
-SMOKE_MATRICES = [path for path in MATRICES if path.stem.startswith("smoke")]
+SMOKE_MATRICES = [
+    path for path in MATRICES if path.stem.startswith("smoke") and "\nnodes:" not in path.read_text(encoding="utf-8")
+]
+"""Those on several nodes are run on the toy Slurm."""
 FIGURES = {
     "evora/smoke_scaling": ("scaling", "phases", "overview"),
+    "evora/smoke_figure1": ("overview",),
     "oakridge/smoke_matrix": ("phases",),
     "squad/smoke_matrix": ("pareto",),
 }

@@ -90,6 +90,22 @@ def test_a_matrix_is_an_array_of_its_runs(world: Path, paratune: Run):
     assert "nothing is left to train" in again.stderr
 
 
+def test_a_matrix_of_one_and_two_nodes_is_one_table_of_one_machine(world: Path, paratune: Run):
+    axes = "{way: {one: {nproc: 1}, two: {nproc: 2, nodes: 2, strategy: ddp}}}"
+    (world / "nodes.yaml").write_text(f"base: c.yaml\naxes: {axes}\nenv: {{OMP_NUM_THREADS: 1}}\n")
+    done = paratune("launch", "nodes.yaml", "--site", "site.yaml", "--array", "--wait")
+    assert done.returncode == EXIT_OK, done.stderr + text_of(world / "runs" / "nodes" / "slurm")
+    records = [read_json(world / "runs" / "nodes" / "runs" / name / "run.json") for name in ("one", "two")]
+    assert [record["world_size"] for record in records] == [1, 2]
+    scripts = [(world / "runs" / "nodes" / "slurm" / name).read_text() for name in ("nodes-1.sh", "nodes-2-nodes-2.sh")]
+    assert ["#SBATCH --nodes=2" in script for script in scripts] == [False, True]
+    folder = world / "report"
+    assert paratune("report", "runs/nodes", "--out", str(folder)).returncode == EXIT_OK
+    tables = {table["key"]: table for table in read_json(folder / "report.json")["tables"]}
+    assert len(tables["systems"]["columns"]) == 2  # the facts, and all runs
+    assert [row["num_devices"]["value"] for row in tables["scaling-strong"]["rows"]] == [1, 2]
+
+
 def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster, brake: Path):
     job = submitted(paratune(*TWO_NODES, *SLOWLY, "--set", "run.name=lost", "--json"))
     run = world / "runs" / "lost"

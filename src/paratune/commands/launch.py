@@ -67,7 +67,14 @@ def launch_command(
     with ExitStack() as held:
         if is_array:
             given = _array_jobs(
-                path, overrides, site, only_words, retry_failed=retry_failed, max_at_once=max_at_once, dry_run=dry_run
+                path,
+                overrides,
+                site,
+                only_words,
+                nodes=nodes,
+                retry_failed=retry_failed,
+                max_at_once=max_at_once,
+                dry_run=dry_run,
             )
         else:
             given = _run_jobs(path, overrides, site, after, None if dry_run else held)
@@ -182,11 +189,12 @@ def _array_jobs(
     site: Site,
     only_words: Sequence[str],
     *,
+    nodes: int | None,
     retry_failed: bool,
     max_at_once: int | None,
     dry_run: bool,
 ) -> list[tuple[Job, Path]]:
-    """Return an array of what is left of a matrix, one for each number of processes."""
+    """Return an array of what is left of a matrix, one for each number of processes and nodes."""
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
         raise ConfigError(f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out")
@@ -196,6 +204,10 @@ def _array_jobs(
     error = invalid(matrix, cells) or none_possible(matrix, asked_cells)
     if error is not None:
         raise error
+    if nodes is not None and (clash := next((cell for cell in asked_cells if cell.num_nodes), None)):
+        raise ConfigError(
+            f"--nodes {nodes}: the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes"
+        )
     asked = {cell.name for cell in asked_cells}
     plan = plan_of(matrix, cells, sys.argv)
     check_unchanged(matrix, [step for step in plan.steps if step.cell.name in asked])
@@ -210,16 +222,16 @@ def _array_jobs(
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
     elif not dry_run:
         _say_of_queued(matrix.folder)
-    by_size: dict[int, list[Step]] = {}
+    by_size: dict[tuple[int, int], list[Step]] = {}
     for step in todo:
-        by_size.setdefault(step.cell.num_processes, []).append(step)
+        by_size.setdefault((step.cell.num_processes, step.cell.num_nodes or 0), []).append(step)
     folder = matrix.folder.absolute()
     return [
         (
             replace(
                 _job(
-                    matrix.name if len(by_size) == 1 else f"{matrix.name}-{count}",
-                    _site_for(site, count, steps[0].cell.name),
+                    matrix.name if len(by_size) == 1 else _array_name(matrix.name, count, num_nodes),
+                    _site_for(site, count, num_nodes, steps[0].cell.name),
                     tuple(
                         Run(
                             step.cell.name,
@@ -235,8 +247,12 @@ def _array_jobs(
             ),
             folder,
         )
-        for count, steps in sorted(by_size.items())
+        for (count, num_nodes), steps in sorted(by_size.items())
     ]
+
+
+def _array_name(matrix: str, num_processes: int, num_nodes: int) -> str:
+    return f"{matrix}-{num_processes}" + (f"-nodes-{num_nodes}" if num_nodes else "")
 
 
 def _say_of_queued(folder: Path) -> None:
@@ -251,19 +267,32 @@ def _say_of_queued(folder: Path) -> None:
         )
 
 
-def _site_for(site: Site, num_processes: int, name: str) -> Site:
+def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site:
     """Return the site with as many nodes and processes as a run of a matrix wants.
 
+    Args:
+        site: With the nodes of the command line, where it gives any.
+        num_processes: Of the run.
+        num_nodes: Nodes that the matrix asks for. 0 leaves them to the site: its own number when that is above 1, else
+            as few as hold the processes.
+        name: Of the run.
+
     Raises:
-        ConfigError: It wants several nodes, and not all of the last one.
+        ConfigError: The processes cannot be divided equally among the nodes, or a node does not hold its part.
     """
     most = processes_per_node(site)
-    if num_processes > most and num_processes % most:
+    num_nodes = num_nodes or (site.nodes if site.nodes > 1 else 0)
+    if num_nodes and (num_processes % num_nodes or num_processes // num_nodes > most):
+        raise ConfigError(
+            f"{name} wants {num_processes} processes on {num_nodes} nodes, and a node of the site has {most}: nproc "
+            f"may be a multiple of {num_nodes}, up to {num_nodes * most}; --nodes or the matrix (nodes:) changes them"
+        )
+    if not num_nodes and num_processes > most and num_processes % most:
         raise ConfigError(
             f"{name} wants {num_processes} processes, and a node of the site has {most}: a run on several nodes takes "
             f"all of each; nproc may be up to {most}, or a multiple of it"
         )
-    each = min(num_processes, most)
+    each = num_processes // num_nodes if num_nodes else min(num_processes, most)
     gpus = each if site.gpus_per_node else 0
     return site.model_copy(
         update={"nodes": num_processes // each, "gpus_per_node": gpus, "processes_per_node": None if gpus else each}

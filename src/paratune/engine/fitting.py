@@ -182,6 +182,9 @@ class Prober:
         """Sizes that ran here, and their peaks."""
         self._idle: int | None = None
         self._fitted: int | None = None
+        self._most_micro_batches = 2
+        self._per_sample: float | None = None
+        """Bytes of a sample, as far as earlier probes tell."""
         self.probes: list[Probe] = []
 
     def warm_up(self) -> None:
@@ -219,20 +222,39 @@ class Prober:
         self._fitted = size if probe.fits else self._fitted
         return probe.fits
 
+    def begin(self, most_micro_batches: int) -> None:
+        """Try sizes with at most so many micro-batches per step from here on.
+
+        From the second micro-batch of a step on there are gradients beside the activations: under sharding those of the
+        whole model.
+        """
+        self._per_sample = self._slope()
+        self._points, self._most_micro_batches = [], most_micro_batches
+
     def _predicted(self, size: int) -> int | None:
         """Return the peak that the sizes before let expect: memory is a constant and so much for each sample."""
+        slope = self._slope()
+        if slope is None:
+            return None
+        large, high = self._points[-1]
+        return high if size < large else high + math.ceil(slope * (size - large))
+
+    def _slope(self) -> float | None:
+        """Return the bytes that each further sample takes; None before anything ran."""
         if not self._points:
             return None
+        if len(self._points) == 1 and self._per_sample is not None:
+            return self._per_sample
         before = self._points[-2] if len(self._points) > 1 else (0, self._idle or 0)
         (small, low), (large, high) = before, self._points[-1]
-        if size < large:
-            return high
-        return high + math.ceil(max(0, high - low) / (large - small) * (size - large))
+        return max(0, high - low) / (large - small)
 
     def _run_shared(self, size: int) -> bool:
         try:
             # A schedule holds the activations of as many micro-batches as it wants: all that there will be.
-            num_micro = self.share // size if self.traits.ranks_per_replica > 1 else min(2, self.share // size)
+            num_micro = self.share // size
+            if self.traits.ranks_per_replica == 1:
+                num_micro = min(self._most_micro_batches, num_micro)
             self._run_together(size, num_micro)
         except Exception as error:
             if not is_out_of_memory(error):
@@ -253,8 +275,7 @@ class Prober:
         fits = True
         try:
             batch = self.worst(size).to(self.device)
-            # From the second micro-batch on there are gradients beside the activations.
-            for _ in range(min(2, self.share // size)):
+            for _ in range(min(self._most_micro_batches, self.share // size)):
                 with self.precision.autocast(self.device):
                     outputs: Tensor = self.model(batch)
                 loss = self.model.loss_sum(outputs, batch) / batch.loss_denominator
@@ -291,19 +312,37 @@ def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | 
     devices = [prober.device] if prober.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         prober.warm_up()
-        size = search(candidates, prober.fits)
+        size = _search_both_ways(prober, candidates)
     if size is None:
         return None
     return Found(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
+
+
+def _search_both_ways(prober: Prober, candidates: Sequence[int]) -> int | None:
+    """Return the largest size that fits: a rank's whole share as one micro-batch, or the largest part of it.
+
+    Memory grows with the micro-batch, but for the step to the whole share, which needs no accumulated gradients. A part
+    fits beside accumulated gradients only if it fits without them.
+    """
+    if prober.traits.ranks_per_replica > 1:
+        return search(candidates, prober.fits)
+    prober.begin(most_micro_batches=1)
+    largest = search(candidates, prober.fits)
+    if largest is None or largest == prober.share:
+        return largest
+    prober.begin(most_micro_batches=2)
+    return search([size for size in candidates if size <= largest], prober.fits)
 
 
 def explain(size: int, probes: Sequence[Probe], share: int) -> str:
     """Return why it is this size: what it needs, and what the next one that was tried would need."""
     chosen = next(probe for probe in probes if probe.size == size)
     fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"
+    if size == share:
+        return f"{fits} and is all of a rank's share"
     failed = min((probe for probe in probes if not probe.fits), key=lambda probe: probe.size, default=None)
     if failed is None:
-        return f"{fits} and is all of a rank's share" if size == share else f"{fits}, larger ones were not tried"
+        return f"{fits}, larger ones were not tried"
     if failed.needs_bytes is None:
         return f"{fits}, {failed.size} does not: it ran out of memory"
     room = format_bytes(failed.room_bytes)

@@ -1,8 +1,13 @@
-"""Shapes of published encoders, for plans where their config.json is not at hand; no weights, no network.
+"""Shapes of published models, for plans where their config.json is not at hand; no weights, no network.
 
-Each is what the config.json of the model on the hub says, as far as it differs from the defaults of its architecture in
-transformers; figures of sizes are also in the papers (Devlin et al. 2019, Liu et al. 2019, Sanh et al. 2019, Lan et al.
-2020, Clark et al. 2020, He et al. 2021 and 2023, Warner et al. 2024, Souza et al. 2020).
+Each is what the config.json of the model on the hub says, as far as it differs from the defaults of its architecture
+in transformers; figures of sizes are also in the papers (Devlin et al. 2019, Liu et al. 2019, Sanh et al. 2019, Lan
+et al. 2020, Clark et al. 2020, He et al. 2021 and 2023, Warner et al. 2024, Souza et al. 2020). Of the Portuguese
+models and of the decoders they are Santos et al. 2024 (arXiv:2403.01897), Lopes et al. 2024 (2402.12969), BigScience
+2022 (2211.05100), Shliazhko et al. 2022 (2204.07580) and Touvron et al. 2023 (2307.09288).
+
+Three shapes are less certain: GlórIA has that of GPT-Neo 1.3B with its vocabulary; Carvalho has that of FLOR-1.3B
+(BLOOM with 50,257 tokens), from which it was trained further; AiBERTa is BERT-base with 20,000 tokens.
 """
 
 from typing import Any
@@ -20,6 +25,7 @@ _DEBERTA = {
     "pos_att_type": ["p2c", "c2p"],
     "max_relative_positions": -1,
 }
+_XLARGE = {"hidden_size": 1536, "num_attention_heads": 24, "intermediate_size": 6144}
 _CONVOLUTION = {"conv_kernel_size": 3, "conv_act": "gelu"}
 SHAPES: dict[str, dict[str, Any]] = {
     "bert-base-uncased": {"model_type": "bert"},
@@ -51,12 +57,36 @@ SHAPES: dict[str, dict[str, Any]] = {
     "microsoft/deberta-v3-base": {"model_type": "deberta-v2", **_DEBERTA, "hidden_size": 768, "num_hidden_layers": 12,
                                   "num_attention_heads": 12, "intermediate_size": 3072},
     "microsoft/deberta-v3-large": {"model_type": "deberta-v2", **_DEBERTA, **_LARGE},
-    "microsoft/deberta-v2-xlarge": {"model_type": "deberta-v2", **_DEBERTA, **_CONVOLUTION, "hidden_size": 1536,
-                                    "num_hidden_layers": 24, "num_attention_heads": 24, "intermediate_size": 6144},
+    "microsoft/deberta-v2-xlarge": {"model_type": "deberta-v2", **_DEBERTA, **_CONVOLUTION, **_XLARGE,
+                                    "num_hidden_layers": 24},
+    "microsoft/deberta-v2-xxlarge": {"model_type": "deberta-v2", **_DEBERTA, **_CONVOLUTION, **_XLARGE,
+                                     "num_hidden_layers": 48},
+    "microsoft/deberta-base": {"model_type": "deberta", "vocab_size": 50265, "type_vocab_size": 0,
+                               "relative_attention": True, "position_biased_input": False,
+                               "pos_att_type": ["c2p", "p2c"], "max_relative_positions": -1},
     "answerdotai/ModernBERT-base": {"model_type": "modernbert"},
     "answerdotai/ModernBERT-large": {"model_type": "modernbert", "hidden_size": 1024, "intermediate_size": 2624,
                                      "num_hidden_layers": 28, "num_attention_heads": 16},
+    "AiBERTa": {"model_type": "bert", "vocab_size": 20000},
+    "EleutherAI/gpt-neo-1.3B": {"model_type": "gpt_neo"},
+    "meta-llama/Llama-2-7b-hf": {"model_type": "llama", "max_position_embeddings": 4096},
+    "bigscience/bloom-1b1": {"model_type": "bloom", "vocab_size": 250880, "hidden_size": 1536, "n_layer": 24,
+                             "n_head": 16},
+    "bigscience/bloomz-7b1": {"model_type": "bloom", "vocab_size": 250880, "hidden_size": 4096, "n_layer": 30,
+                              "n_head": 32},
+    "ai-forever/mGPT": {"model_type": "gpt2", "vocab_size": 100000, "n_positions": 2048, "n_embd": 2048, "n_layer": 24,
+                        "n_head": 16},
+    "Nos-PT/Carvalho_pt-gl-1.3B": {"model_type": "bloom", "vocab_size": 50257, "hidden_size": 2048, "n_layer": 24,
+                                   "n_head": 16},
 }  # fmt: skip
+_SAME_SHAPE = {
+    "PORTULAN/albertina-100m-portuguese-{}-encoder": "microsoft/deberta-base",
+    "PORTULAN/albertina-900m-portuguese-{}-encoder": "microsoft/deberta-v2-xlarge",
+    "PORTULAN/albertina-1b5-portuguese-{}-encoder": "microsoft/deberta-v2-xxlarge",
+    "PORTULAN/gervasio-7b-portuguese-{}-decoder": "meta-llama/Llama-2-7b-hf",
+    "NOVA-vision-language/GlorIA-1.3B": "EleutherAI/gpt-neo-1.3B",
+}
+SHAPES |= {name.format(variety): SHAPES[base] for name, base in _SAME_SHAPE.items() for variety in ("ptpt", "ptbr")}
 _OWNERS = ("google-bert/", "distilbert/", "FacebookAI/", "albert/")
 """Of models that the hub also has without a name in front."""
 

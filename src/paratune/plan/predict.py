@@ -223,16 +223,24 @@ class Predictor:
         return [size for size in option.sizes.possible() if share // size >= min(least, share)]
 
     def _largest(self, option: Option) -> int | None:
-        """Return the largest micro-batch that fits, None where none does: memory grows with it."""
+        """Return the largest micro-batch that fits, None where none does.
+
+        Memory grows with the micro-batch, but for the last one: all of a rank's share needs no accumulated gradients.
+        """
         limit = self._limit(option.setup)
         if limit is None:
             return None
         sizes = self._sizes(option)
-        low, high = -1, len(sizes)
+
+        def fits(index: int) -> bool:
+            return self._memory(resized(option, sizes[index])).total <= limit
+
+        if sizes and fits(len(sizes) - 1):
+            return sizes[-1]
+        low, high = -1, len(sizes) - 1
         while high - low > 1:
             middle = (low + high) // 2
-            fits = self._memory(resized(option, sizes[middle])).total <= limit
-            low, high = (middle, high) if fits else (low, middle)
+            low, high = (middle, high) if fits(middle) else (low, middle)
         return sizes[low] if low >= 0 else None
 
     def _time(self, option: Option) -> tuple[StepTime | None, str | None]:

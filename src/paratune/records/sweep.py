@@ -97,6 +97,8 @@ class CellRecord:
     attempts: tuple[Mapping[str, Any], ...] = ()
     """Each start: began, ended, exit_code."""
     kind: Kind = "full"
+    num_nodes: int | None = None
+    """Nodes that the matrix asks for; null where it does not say."""
     repeat: int = 1
     """Which of the times, from 1, that the very same run is made, for its speed; scores of the first one count."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
@@ -212,16 +214,23 @@ def compared(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_fingerprint(values: Mapping[str, Any], num_processes: int, environment: Mapping[str, str | None]) -> str:
+def run_fingerprint(
+    values: Mapping[str, Any],
+    num_processes: int,
+    environment: Mapping[str, str | None],
+    num_nodes: int | None = None,
+) -> str:
     """Return the SHA-256 of all that makes a cell another run when it changes.
 
     Args:
         values: Its resolved configuration.
         num_processes: World size.
         environment: Variables that the matrix gives it.
+        num_nodes: Nodes that the matrix asks for, if it does.
     """
     kept: list[Any] = [num_processes, dict(sorted(compared(values).items()))]
     kept += [dict(sorted(environment.items()))] if environment else []
+    kept += [{"nodes": num_nodes}] if num_nodes is not None else []
     return hashlib.sha256(one_line(kept).encode()).hexdigest()
 
 
@@ -240,7 +249,7 @@ def _as_found(run: Path, cell: CellRecord) -> CellRecord:
         record = records.read_run(run)
         last = record["sessions"][-1] if record["sessions"] else record
         given = given_environment(last, cell.environment)
-        found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given)
+        found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given, cell.num_nodes)
     except (CheckpointError, KeyError, TypeError, AttributeError):
         return cell
     return replace(cell, state="finished", reason=None, exit_code=None) if found == cell.fingerprint else cell

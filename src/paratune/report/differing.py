@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from paratune.base.text import plain
 from paratune.errors import ConfigError, did_you_mean
 from paratune.report.compare import Difference, compare, decides_what_is_trained
-from paratune.report.machine import machine_of
+from paratune.report.machine import on_same_machines
 from paratune.report.read import RunRecord
 from paratune.verdicts import Differs
 
@@ -88,7 +88,7 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
         tuple(permitted.values()),
         tuple(unknown),
         batch,
-        elsewhere={machine_of(run) for run in base} != {machine_of(run) for run in other},
+        elsewhere=not on_same_machines(base, other),
     )
 
 

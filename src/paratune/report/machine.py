@@ -1,7 +1,7 @@
 """Hardware, software and settings of a run in words."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
@@ -14,8 +14,9 @@ _NAMES = {"hostname": "host", "cpu_model": "CPU", "cpu_flags": "CPU flags", "ram
 _LEFT_OUT = {"python", "free_bytes"}
 """Told with the software; and what changes from hour to hour. The record has them."""
 _NODE = ("cpu_model", "num_physical_cores", "num_logical_cores")
-_GPU = ("name", "memory_bytes", "link")
-"""What of a node and its GPUs makes it another machine, beside its memory; hosts of one kind are the same one."""
+_GPU = ("name", "memory_bytes")
+"""What of a node and its GPUs makes it another machine, beside its memory and the link of its GPUs; hosts of one kind
+are the same one."""
 
 
 def hardware_facts(run: RunRecord) -> dict[str, str]:
@@ -27,27 +28,58 @@ def hardware_facts(run: RunRecord) -> dict[str, str]:
     return {f"from step {step}: {name}": text for step, nodes in moves for name, text in nodes.items()}
 
 
-def machine_of(run: RunRecord) -> tuple[Any, ...]:
-    """Return what tells the machines of runs apart: CPU, cores, memory and GPUs of each node; not their names."""
+def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
+    """Return the kind of machine that each of several runs used, equal for runs whose times and memory compare.
+
+    A kind is the CPU, the memory, the GPU model and the link of the GPUs. How many nodes and GPUs a run had does not
+    count, nor do host names: a queue that lends one GPU of a node to a run and four to another lends the same machine.
+
+    Args:
+        runs: All runs that are compared. A run with one GPU per node records no link: it counts as having the link of
+            the other runs with the same nodes, when these have one link.
+    """
+    nodes = [_node_kinds(run) for run in runs]
+    links: dict[Hashable, set[frozenset[str]]] = {}
+    for run, kind in zip(runs, nodes, strict=True):
+        links.setdefault(kind, set()).add(_links(run))
+    is_told = {kind: len(known - {frozenset()}) > 1 for kind, known in links.items()}
+    return [(kind, _links(run) if is_told[kind] else frozenset()) for run, kind in zip(runs, nodes, strict=True)]
+
+
+def on_same_machines(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> bool:
+    """Return whether two groups of runs used the same kinds of machine."""
+    kinds = machine_kinds([*runs, *others])
+    return set(kinds[: len(runs)]) == set(kinds[len(runs) :])
+
+
+def nodes_of(run: RunRecord) -> list[Mapping[str, Any]]:
+    """Return the description of each node of a run; none where the record has none."""
     nodes = run.get("run.hardware")
-    return tuple(_node(node) for node in nodes if isinstance(node, Mapping)) if isinstance(nodes, list) else ()
+    return [node for node in nodes if isinstance(node, Mapping)] if isinstance(nodes, list) else []
 
 
-def _node(node: Mapping[str, Any]) -> tuple[Any, ...]:
-    ram, gpus = node.get("ram_bytes"), node.get("gpus")
-    kinds = []
-    for gpu in gpus if isinstance(gpus, list) else ():
-        kinds.append(str([gpu.get(key) for key in _GPU]) if isinstance(gpu, Mapping) else str(gpu))
-    return (
-        *(str(node.get(key)) for key in _NODE),
-        round(ram / GIB) if isinstance(ram, int | float) else None,
-        tuple(kinds),
-    )
+def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the description of each GPU of a node."""
+    gpus = node.get("gpus")
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+
+
+def _node_kinds(run: RunRecord) -> frozenset[tuple[Any, ...]]:
+    return frozenset(_node_kind(node) for node in nodes_of(run))
+
+
+def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:
+    ram = node.get("ram_bytes")
+    gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in gpus_of(node))
+    return (*(str(node.get(key)) for key in _NODE), round(ram / GIB) if isinstance(ram, int | float) else None, gpus)
+
+
+def _links(run: RunRecord) -> frozenset[str]:
+    return frozenset(str(link) for node in nodes_of(run) for gpu in gpus_of(node) if (link := gpu.get("link")))
 
 
 def _nodes(run: RunRecord) -> dict[str, str]:
-    found = run.get("run.hardware")
-    nodes = [node for node in found if isinstance(node, dict)] if isinstance(found, list) else []
+    nodes = nodes_of(run)
     lines: dict[str, str] = {}
     for number, node in enumerate(nodes):
         prefix = f"node {number}: " if len(nodes) > 1 else ""

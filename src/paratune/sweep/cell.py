@@ -18,6 +18,8 @@ class Cell:
     values: Mapping[str, str]
     """The name of its value on each axis, by the axis' label."""
     num_processes: int
+    num_nodes: int | None
+    """Nodes that the matrix asks for; None leaves them to whoever starts the run."""
     loaded: LoadedConfig | None
     """None when it has problems."""
     problems: tuple[Problem, ...] = ()
@@ -47,4 +49,4 @@ class Cell:
     def fingerprint(self) -> str:
         """SHA-256 of all that makes it another run when it changes."""
         assert self.loaded is not None
-        return run_fingerprint(self.loaded.values, self.num_processes, self.environment)
+        return run_fingerprint(self.loaded.values, self.num_processes, self.environment, self.num_nodes)

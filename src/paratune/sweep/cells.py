@@ -23,7 +23,7 @@ from paratune.sweep.cell import Cell
 from paratune.sweep.choices import check_choices
 from paratune.sweep.matrix import Matrix
 from paratune.sweep.order import repeated
-from paratune.sweep.possible import why_not_here, why_nowhere
+from paratune.sweep.possible import why_no_nodes, why_not_here, why_nowhere
 from paratune.sweep.probe import Probe, as_probe
 from paratune.sweep.switch import without_what_is_switched
 from paratune.sweep.values import Value
@@ -96,7 +96,15 @@ def _said(cell: Cell) -> str:
     """Return all that a cell says but its name and folder, in one line."""
     assert cell.loaded is not None
     said = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
-    return one_line([cell.num_processes, dict(sorted(cell.environment.items())), cell.kind, dict(sorted(said.items()))])
+    return one_line(
+        [
+            cell.num_processes,
+            cell.num_nodes,
+            dict(sorted(cell.environment.items())),
+            cell.kind,
+            dict(sorted(said.items())),
+        ]
+    )
 
 
 def _probe_of(matrix: Matrix, values: Sequence[Value]) -> Probe | None:
@@ -134,6 +142,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
         name=_name(names),
         values=names,
         num_processes=next((value.num_processes for value in values if value.num_processes), matrix.num_processes),
+        num_nodes=next((value.num_nodes for value in values if value.num_nodes), matrix.num_nodes),
         loaded=None,
         environment=environment,
         kind="full" if _probe_of(matrix, values) is None else "probe",
@@ -157,6 +166,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
         return replace(cell, problems=missing)
     together = "; ".join(problem.message for problem in problems)
     reason = together or why_nowhere(loaded.config, cell.num_processes, matrix.max_processes)
+    reason = reason or why_no_nodes(cell.num_processes, cell.num_nodes, here=here)
     if reason is None and here:
         reason = why_not_here(loaded.config, cell.num_processes, environment)
     return replace(cell, loaded=loaded, impossible=reason)

@@ -43,6 +43,7 @@ def listed(folder: Path, step: Step) -> dict[str, Any]:
         "kind": step.cell.kind,
         "repeat": step.cell.repeat,
         "num_processes": step.cell.num_processes,
+        "num_nodes": step.cell.num_nodes,
         "environment": environment,
         "config": str(config_of(folder, step.cell.name)),
         "folder": str(run_folder_of(folder, step.cell.name)),

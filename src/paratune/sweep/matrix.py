@@ -16,7 +16,7 @@ from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug
 from paratune.sweep.order import ORDERS, Order
 from paratune.sweep.probe import PROBE, Probe, read_probe
-from paratune.sweep.values import NPROC
+from paratune.sweep.values import NODES, NPROC
 
 KEYS = {
     "name": "name of the matrix and of its folder; the file's name when not given",
@@ -26,6 +26,7 @@ KEYS = {
     "exclude": "combinations to leave out",
     "baseline": "values of axes that name the runs which tables compare the others with; the first when not given",
     NPROC: "processes of each run; 1 when not given",
+    NODES: "nodes that the processes of each run are divided among, on a cluster; one node when not given",
     ENV: "environment variables of all runs; null unsets one",
     PROBE: "runs of a few steps, to be timed: {steps: 20, warmup_steps: 5}",
     "repeats": "how often each run is made, for its speed; 1 when not given",
@@ -56,6 +57,8 @@ class Matrix:
     exclude: tuple[Mapping[str, Any], ...]
     """By label, the values (or lists of them) to leave out together."""
     num_processes: int
+    num_nodes: int | None
+    """Of each run; None where the file does not say."""
     environment: Mapping[str, str | None]
     """Of all runs, below what axes give."""
     probe: Probe | None
@@ -114,6 +117,7 @@ def _read(file: MatrixFile) -> Matrix | None:
         axes=axes,
         exclude=tuple(_exclude(file, found.get("exclude"), axes, labels)),
         num_processes=file.count(found.get(NPROC, 1), NPROC),
+        num_nodes=file.count(found[NODES], NODES) if NODES in found else None,
         environment=read_environment(file, found.get(ENV), ENV),
         probe=read_probe(file, found.get(PROBE), PROBE),
         all_are_probes=False,

@@ -149,6 +149,7 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
         name=cell.name,
         values=dict(cell.values),
         num_processes=cell.num_processes,
+        num_nodes=cell.num_nodes,
         task=cell.config.task.kind,
         metric=matrix.select_by or cell.metric,
         metrics=tuple(dict.fromkeys([*cell.metrics, matrix.select_by or cell.metric])),

@@ -168,6 +168,23 @@ def _visible(gpus: tuple[tuple[int, int], ...], words: str | None) -> tuple[tupl
     return gpus[: len([word for word in named[:last] if word])]
 
 
+def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> str | None:
+    """Return why a run is not possible on the nodes that the matrix asks for; None when it is.
+
+    Args:
+        num_processes: Of the run.
+        num_nodes: Nodes of the run; None where the matrix does not say.
+        here: Whether the run is to be made on this machine.
+    """
+    if num_nodes is None:
+        return None
+    if num_processes % num_nodes:
+        return f"nproc: {num_processes} cannot be divided equally among nodes: {num_nodes}"
+    if here and num_nodes > 1:
+        return f"nodes: {num_nodes} needs several machines: paratune launch MATRIX --site SITE --array submits it"
+    return None
+
+
 def _without_gpu(config: Config, offloads: bool) -> Iterator[str]:
     if config.device == "cuda":
         yield "device: cuda, and PyTorch sees no GPU here"

@@ -16,6 +16,8 @@ from paratune.sweep.probe import PROBE, Probe, read_probe
 
 NPROC = "nproc"
 """Processes of each run; also a setting of an axis, or an axis by itself."""
+NODES = "nodes"
+"""Nodes that the processes of a run are divided among; given as `nproc` is."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Value:
     """What it sets."""
     num_processes: int | None = None
     """None where the axis does not say."""
+    num_nodes: int | None = None
+    """None where the axis does not say."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Variables that it gives; None unsets one."""
     probe: Probe | Literal[False] | None = None
@@ -43,6 +47,7 @@ class Value:
     def beside(self) -> dict[str, Any]:
         """What it sets of a run besides options, by dotted key."""
         count: dict[str, Any] = {NPROC: self.num_processes} if self.num_processes else {}
+        count |= {NODES: self.num_nodes} if self.num_nodes else {}
         count |= {} if self.probe is None else {PROBE: asdict(self.probe) if self.probe else False}
         return count | {f"{ENV}.{name}": text for name, text in self.environment.items()}
 
@@ -70,6 +75,9 @@ def read_listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> V
     if key == NPROC:
         count = file.count(value, at)
         return Value(f"{NPROC}-{count}", str(count), value, num_processes=count)
+    if key == NODES:
+        count = file.count(value, at)
+        return Value(f"{NODES}-{count}", str(count), value, num_nodes=count)
     variable = variable_of(key)
     if variable is not None:
         environment: Environment = {variable: read_variable(file, variable, value, at)}
@@ -100,16 +108,17 @@ def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         )
         return Value(name, name, name)
     count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
+    num_nodes = file.count(settings[NODES], f"{at}.{NODES}") if NODES in settings else None
     environment = _environment(file, settings, at)
     below, own = file.layers({key: value for key, value in settings.items() if not _is_beside(key)}, at)
     probe: Probe | Literal[False] | None = None
     if PROBE in settings:
         probe = read_probe(file, settings[PROBE], f"{at}.{PROBE}") or False
-    return Value(name, name, name, below, own, count, environment, probe)
+    return Value(name, name, name, below, own, count, num_nodes, environment, probe)
 
 
 def _is_beside(key: Any) -> bool:
-    return key in (NPROC, ENV, PROBE) or variable_of(str(key)) is not None
+    return key in (NPROC, NODES, ENV, PROBE) or variable_of(str(key)) is not None
 
 
 def _environment(file: MatrixFile, settings: Mapping[Any, Any], at: str) -> Environment:

@@ -191,6 +191,37 @@ def test_a_run_on_part_of_a_second_node_is_refused(launch: Launch, here: Path):
         launch("m.yaml", is_array=True)
 
 
+def test_nodes_of_the_matrix_divide_the_processes(launch: Launch, here: Path, capsys: Any):
+    # Two nodes with 1 and 2 processes each, and one node with 2.
+    axes = "{way: {one: {nproc: 2, nodes: 1}, two: {nproc: 2, nodes: 2}, four: {nproc: 4, nodes: 2}}}"
+    Path("m.yaml").write_text(f"base: c.yaml\naxes: {axes}\n")
+    assert launch("m.yaml", is_array=True, as_json=True) == 0
+    jobs = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {name: (job["num_nodes"], job["num_processes"]) for name, job in jobs.items()} == {
+        "m-2-nodes-1": (1, 2), "m-2-nodes-2": (2, 2), "m-4-nodes-2": (2, 4)
+    }  # fmt: skip
+    scripts = {name: (here / "runs" / "m" / "slurm" / f"{name}.sh").read_text() for name in jobs}
+    assert "#SBATCH --gres=gpu:2" in scripts["m-2-nodes-1"]
+    assert "#SBATCH --gres=gpu:1" in scripts["m-2-nodes-2"]
+    assert "#SBATCH --nodes=2" in scripts["m-4-nodes-2"]
+    with pytest.raises(ConfigError, match=r"--nodes 2: the matrix sets nodes: 1 for one"):
+        launch("m.yaml", is_array=True, nodes=2)
+
+
+def test_nodes_of_the_command_line_and_of_the_site_divide_the_processes_of_a_matrix(
+    launch: Launch, here: Path, capsys: Any
+):
+    Path("m.yaml").write_text("base: c.yaml\naxes: {nproc: [2, 4]}\n")
+    assert launch("m.yaml", is_array=True, as_json=True, nodes=2) == 0
+    assert [job["num_nodes"] for job in json.loads(capsys.readouterr().out)] == [2, 2]
+    Path("site.yaml").write_text("nodes: 2\ngpus_per_node: 2\n")
+    assert launch("m.yaml", is_array=True, as_json=True) == 0
+    assert [job["num_nodes"] for job in json.loads(capsys.readouterr().out)] == [2, 2]
+    Path("m.yaml").write_text("base: c.yaml\naxes: {nproc: [1, 4]}\n")
+    with pytest.raises(ConfigError, match=r"nproc-1 wants 1 processes on 2 nodes, and a node of the site has 2"):
+        launch("m.yaml", is_array=True, dry_run=True)
+
+
 def test_waiting_ends_as_the_run_ends_and_shows_its_last_words(launch: Launch, here: Path, capsys: Any):
     folder = here / "runs" / "c" / "slurm"
     folder.mkdir(parents=True)

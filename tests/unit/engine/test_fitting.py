@@ -56,6 +56,7 @@ class Meter:
     fixed: int = 1000
     per_row: int = 100
     rows: int = 0
+    passes: int = 0
     counted_on: float = 1.0
 
     def begin(self) -> None:
@@ -82,6 +83,7 @@ class Metered(RowModel):
         rows = len(batch.input_ids)
         self.passes.append(rows)
         self.meter.rows = max(self.meter.rows, rows)
+        self.meter.passes += 1
         if rows > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return super().forward(batch)
@@ -134,8 +136,9 @@ def test_memory_that_runs_out_is_caught_and_said():
     found, model = find(single(), Meter(10**9), most=12)
     assert found is not None
     assert (found.size, found.reason) == (8, "8 fits (1.76 KiB of 954 MiB), 16 does not: it ran out of memory")
-    # One step of one sample for the optimizer states; then each size twice: the second time there are gradients.
-    assert model.passes == [1, 1, 1, 2, 2, 4, 4, 8, 8, 16]
+    # One step of one sample for the optimizer states; then each size once; then twice in a step those that fitted: the
+    # second time there are gradients.
+    assert model.passes == [1, 1, 2, 4, 8, 16, 1, 1, 2, 2, 4, 4, 8, 8]
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -146,7 +149,40 @@ def test_optimizer_states_exist_before_sizes_are_tried_also_when_fp16_overflows_
     take = strategy.optimizer_step
     strategy.optimizer_step = lambda max_norm: torch.tensor(norm) if (norm := next(norms, None)) else take(max_norm)
     _, model = find(strategy, Meter(10**9), most=12)
-    assert model.passes == [1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 16]
+    assert model.passes == [1, 1, 1, 1, 2, 4, 8, 16, 1, 1, 2, 2, 4, 4, 8, 8]
+
+
+class Accumulated(Meter):
+    """Memory of gradients beside that of rows from the second micro-batch of a step on."""
+
+    gradients = 900
+
+    def peak(self) -> int:
+        return super().peak() + self.gradients * (self.passes > 1)
+
+    def begin(self) -> None:
+        super().begin()
+        self.passes = 0
+
+
+@pytest.mark.parametrize("room", [1800, 1900])
+@pytest.mark.parametrize("strategy", [single, Together])
+def test_all_of_the_share_fits_where_parts_of_it_do_not(strategy: Any, room: int):
+    # 8 rows at once need 1000 + 8 x 100 = 1800 bytes; 1 row with accumulated gradients 2000.
+    found, _ = find(strategy(), Accumulated(room), share=8)
+    assert found is not None
+    assert (found.size, found.reason) == (8, f"8 fits (1.76 KiB of {room / 1024:.3g} KiB) and is all of a rank's share")
+
+
+def test_the_share_at_once_and_parts_of_it_do_not_fit():
+    assert find(Together(), Accumulated(1799), share=8)[0] is None
+
+
+def test_parts_of_the_share_are_tried_with_accumulated_gradients():
+    # 8 rows at once need 1800 bytes, 16 would need 2600; accumulating, 4 rows would need 2300, 2 need 2100.
+    found, _ = find(single(), Accumulated(2200), share=32)
+    assert found is not None
+    assert found.size == 2
 
 
 def test_a_host_is_never_asked_for_more_than_it_has():

@@ -17,6 +17,11 @@ NUM_PARAMETERS = {
     "google/electra-base-discriminator": 108_891_648,
     "microsoft/deberta-v3-base": 183_831_552,
     "answerdotai/ModernBERT-base": 149_014_272,
+    # From the model cards, without the layer that predicts words (of LLaMA 2 that has 32,000 x 4,096 weights).
+    "bigscience/bloom-1b1": 1_065_314_304,
+    "bigscience/bloomz-7b1": 7_069_016_064,
+    "EleutherAI/gpt-neo-1.3B": 1_315_575_808,
+    "PORTULAN/gervasio-7b-portuguese-ptpt-decoder": 6_738_415_616 - 32_000 * 4_096,
 }
 
 
@@ -30,4 +35,22 @@ def test_they_have_as_many_parameters_as_is_published(name: str) -> None:
 def test_a_name_may_have_its_owner_in_front() -> None:
     assert known_config("google-bert/bert-base-cased").vocab_size == 28996
     assert known_config("someone/bert-base-cased") is None
-    assert len(SHAPES) == 20
+    assert len(SHAPES) == 38
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [  # As the papers give them.
+        ("PORTULAN/albertina-100m-portuguese-ptpt-encoder", 139),
+        ("PORTULAN/albertina-900m-portuguese-ptbr-encoder", 900),
+        ("PORTULAN/albertina-1b5-portuguese-ptpt-encoder", 1500),
+        ("NOVA-vision-language/GlorIA-1.3B", 1300),
+        ("ai-forever/mGPT", 1400),
+        ("Nos-PT/Carvalho_pt-gl-1.3B", 1300),
+        ("AiBERTa", 110),
+    ],
+)
+def test_models_of_the_studies_have_about_as_many_parameters_as_their_papers_say(name: str, millions: int) -> None:
+    with torch.device("meta"):
+        model = AutoModel.from_config(known_config(name))
+    assert sum(each.numel() for each in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.08)

@@ -88,6 +88,18 @@ def test_what_is_open_takes_the_largest_micro_batch_that_fits() -> None:
 
 
 @pytest.mark.usefixtures("simple")
+def test_all_of_the_share_may_fit_where_parts_of_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Accumulated gradients take 30 GiB: with them 9 samples and more do not fit into 39 GiB; 32 at once take 33 GiB.
+    def peak(shape: Any, setup: Setup, on_cuda: bool) -> Memory:
+        gradients = 30 * GIB if setup.grad_accum_steps > 1 else 0
+        return Memory({"gradients": GIB + gradients, "activations": GIB * setup.micro_batch_size}, {}, "backward")
+
+    monkeypatch.setattr(predict_module, "peak", peak)
+    found = one(predicted("batch.global=32"), "single", 1)
+    assert (found.setup.micro_batch_size, found.setup.grad_accum_steps, found.fits) == (32, 1, True)
+
+
+@pytest.mark.usefixtures("simple")
 def test_a_size_that_was_asked_for_stays() -> None:
     single = one(predicted("batch.global=64", "batch.micro_batch_size=64"), "single", 1)
     assert (single.setup.micro_batch_size, single.fits, single.room_bytes) == (64, False, -25 * GIB)

@@ -35,6 +35,30 @@ def test_every_combination_in_order(matrix_file: Path):
     assert cells[0].loaded.origin["train.learning_rate"] == "matrix.yaml:9"
 
 
+@pytest.mark.parametrize(
+    ("nproc", "here", "said"),
+    [(4, True, "nodes: 2 needs several machines"), (4, False, None), (3, False, "cannot be divided equally among")],
+)
+def test_nodes_are_for_a_cluster_and_divide_the_processes(matrix_file: Path, nproc: int, here: bool, said: str | None):
+    _add(matrix_file, f"  nodes: [2]\nnproc: {nproc}\n")
+    text = (
+        matrix_file.read_text()
+        .replace("global: 4", "global: 12")
+        .replace("model: {name", "strategy: ddp\n  model: {name")
+    )
+    matrix_file.write_text(text)
+    cell = cells_of(read_matrix(matrix_file), here=here)[0]
+    assert (cell.name, cell.num_nodes) == ("learning_rate-0.0001_seed-41_nodes-2", 2)
+    assert (said in cell.impossible) if said else (cell.impossible is None)
+
+
+def test_nodes_make_another_run(matrix_file: Path):
+    _add(matrix_file, "nodes: 1\n")
+    one = _cells(matrix_file)[0].fingerprint
+    matrix_file.write_text(matrix_file.read_text().replace("nodes: 1", "nodes: 2"))
+    assert _cells(matrix_file)[0].fingerprint != one
+
+
 def test_exclusions_and_overrides(matrix_file: Path):
     _add(matrix_file, "exclude:\n  - {learning_rate: 1e-5, run.seed: [41]}\n")
     cells = _cells(matrix_file, "train.max_steps=7")

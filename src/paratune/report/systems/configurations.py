@@ -8,11 +8,12 @@ from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.records.sweep import Axis, SweepRecord
+from paratune.report.machine import nodes_of
 from paratune.report.read import RunRecord
 from paratune.report.systems.cell_runs import CellRun
 
-NPROC, PROBE, ENV, MATRIX = "nproc", "probe", "env", "matrix"
-"""What an axis may be of that is no option of a configuration: processes, what is timed alone, variables, and of
+NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
+"""What an axis may be of that is no option of a configuration: processes, nodes, what is timed alone, variables, and of
 several matrices which one it is."""
 _OF_A_SEED = ("run", "data.split.seed")
 
@@ -81,6 +82,8 @@ def setting_of(run: RunRecord, key: str) -> Any:
     """Return what a run was given for a key of an axis; None where its record does not say."""
     if key == NPROC:
         return run.get("run.world_size")
+    if key == NODES:
+        return len(nodes_of(run))
     if key.startswith(f"{ENV}."):
         return run.get(("run", "environment", key.removeprefix(f"{ENV}.")))
     return run.get(("run", "config", *key.split(".")))
@@ -118,6 +121,8 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
     for key in keys:
         if key == NPROC:
             settings[key] = cell.num_processes
+        elif key == NODES:
+            settings[key] = cell.num_nodes
         elif key.startswith(f"{ENV}.") and key.removeprefix(f"{ENV}.") in cell.environment:
             settings[key] = cell.environment[key.removeprefix(f"{ENV}.")]
         elif key != PROBE and run is not None:
@@ -136,7 +141,7 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
     sizes = {each.cell.num_processes for each in cell_runs}
     known = all(axis.keys for axis in axes)
     said = [key for axis in axes for key in axis.keys]
-    keys = [key for key in dict.fromkeys(said) if key == NPROC or key.startswith(f"{ENV}.")]
+    keys = [key for key in dict.fromkeys(said) if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
     if not known and len(sizes) > 1 and NPROC not in keys:
         keys.append(NPROC)
     for option in dict.fromkeys(key for one in flat for key in one):

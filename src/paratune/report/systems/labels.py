@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from paratune.report.machine import machine_of
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import SAMPLES_PER_S
 from paratune.report.systems.model import Systems
@@ -36,9 +35,12 @@ def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[l
 
 def machine_letters(systems: Systems) -> dict[str, str]:
     """Return the system of each configuration, by the letters of the table of systems."""
-    kinds = list(dict.fromkeys(machine_of(run) for one in systems.measured for run in one.runs))
-    letters = {kind: f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at, kind in enumerate(kinds)}
-    return {one.label: ", ".join(sorted({letters[machine_of(run)] for run in one.runs})) for one in systems.measured}
+    letters = {
+        run.folder: f"System {chr(ord('A') + at) if at < 26 else at + 1}"
+        for at, runs in enumerate(systems.machines.values())
+        for run in runs
+    }
+    return {one.label: ", ".join(sorted({letters[run.folder] for run in one.runs})) for one in systems.measured}
 
 
 def drawn(systems: Systems, members: Sequence[Configuration], limit: int = MAX_BARS) -> tuple[list[Configuration], str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE, format_bytes
-from paratune.report.machine import machine_of, software_facts, written
+from paratune.report.machine import gpus_of, nodes_of, software_facts, written
 from paratune.report.read import RunRecord
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Entry, Table
@@ -45,7 +45,8 @@ def machine_tables(systems: Systems) -> Iterator[Table]:
     runs = [run for one in systems.measured for run in one.runs]
     if not runs:
         return
-    yield _table("systems", "Systems", "System", _kinds(runs, machine_of, _hardware))
+    machines = [Kind(group, _hardware(group)) for group in systems.machines.values()]
+    yield _table("systems", "Systems", "System", machines)
     yield _models(runs)
     yield _table("software", "Software", "", _kinds(runs, lambda run: tuple(software_facts(run).items()), _software))
 
@@ -88,41 +89,35 @@ def _names(kind: Kind) -> tuple[str, ...]:
     return tuple(run.name for run in kind.runs)
 
 
-def _nodes(run: RunRecord) -> list[Mapping[str, Any]]:
-    found = run.get("run.hardware")
-    return [node for node in found if isinstance(node, Mapping)] if isinstance(found, list) else []
-
-
 def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
-    """Return GPUs, link, processor, memory and storage of the nodes of runs; the same on all nodes is said once."""
-    nodes = _nodes(runs[0])
-    hosts = dict.fromkeys(written(node.get("hostname")) for run in runs for node in _nodes(run))
+    """Return GPUs, link, processor, memory and storage of the nodes of runs, each value once."""
+    nodes = [node for run in runs for node in nodes_of(run)]
+    hosts = dict.fromkeys(written(node.get("hostname")) for node in nodes)
+    num_nodes = sorted({len(nodes_of(run)) for run in runs})
+    num_gpus = sorted({len(gpus_of(node)) for node in nodes})
     more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
     return {
         "GPU model": _each(nodes, lambda node: _of_gpus(node, "name")),
-        "GPUs": _each(nodes, lambda node: str(len(_gpus(node)))),
+        "GPUs per node": ", ".join(map(str, num_gpus)) or NOT_AVAILABLE,
         "GPU memory": _each(nodes, lambda node: _of_gpus(node, "memory_bytes")),
         "Link of GPUs": _each(nodes, lambda node: _of_gpus(node, "link")),
         "Storage": _each(nodes, _storage),
         "CPU": _each(nodes, lambda node: written(node.get("cpu_model"))),
         "CPU cores": _each(nodes, _cores),
         "RAM": _each(nodes, lambda node: _bytes(node.get("ram_bytes"))),
-        "Nodes": str(len(nodes) or NOT_AVAILABLE),
+        "Nodes": ", ".join(str(number) for number in num_nodes if number) or NOT_AVAILABLE,
         "Hosts": (", ".join(list(hosts)[:_MAX_HOSTS]) + more) or NOT_AVAILABLE,
     }
 
 
 def _each(nodes: Sequence[Mapping[str, Any]], tell: Callable[[Mapping[str, Any]], str]) -> str:
-    return "; ".join(dict.fromkeys(tell(node) for node in nodes)) or NOT_AVAILABLE
-
-
-def _gpus(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = node.get("gpus")
-    return [gpu for gpu in found if isinstance(gpu, Mapping)] if isinstance(found, list) else []
+    texts = dict.fromkeys(tell(node) for node in nodes)
+    return "; ".join(text for text in texts if text != NOT_AVAILABLE) or NOT_AVAILABLE
 
 
 def _of_gpus(node: Mapping[str, Any], key: str) -> str:
-    values = [gpu.get(key) for gpu in _gpus(node)]
+    gpus = gpus_of(node)
+    values = [value for gpu in gpus if (value := gpu.get(key)) is not None] or [None] * bool(gpus)
     texts = [_bytes(value) if key.endswith("_bytes") else written(value) for value in values]
     return ", ".join(dict.fromkeys(texts)) or ("none" if key == "name" else NOT_AVAILABLE)
 

@@ -1,13 +1,14 @@
 """What a matrix says of systems, before it is written in any format."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paratune.records.sweep import SweepRecord, run_folder_of
-from paratune.report.machine import machine_of
+from paratune.report.machine import machine_kinds
+from paratune.report.read import RunRecord
 from paratune.report.systems.cell_runs import CellRun, read_cell_runs
 from paratune.report.systems.configurations import Configuration, configurations_of
 from paratune.report.systems.measures import Amount, Measure, amount
@@ -41,9 +42,18 @@ class Systems:
         return tuple(dict.fromkeys([*said, *(key for one in self.measured for key in one.settings)]))
 
     @cached_property
+    def machines(self) -> Mapping[Hashable, tuple[RunRecord, ...]]:
+        """The runs by the kind of machine that they used, in the order of the runs."""
+        runs = [run for one in self.measured for run in one.runs]
+        by_kind: dict[Hashable, list[RunRecord]] = {}
+        for run, kind in zip(runs, machine_kinds(runs), strict=True):
+            by_kind.setdefault(kind, []).append(run)
+        return {kind: tuple(members) for kind, members in by_kind.items()}
+
+    @property
     def num_machines(self) -> int:
         """Kinds of machines that runs were made on."""
-        return len({machine_of(run) for one in self.measured for run in one.runs})
+        return len(self.machines)
 
     @cached_property
     def differing(self) -> Mapping[str, Differs]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from string import ascii_lowercase
 
 from paratune.report.differing import allowed_by_axes, differs_of
-from paratune.report.machine import machine_of
+from paratune.report.machine import on_same_machines
 from paratune.report.read import RunRecord
 from paratune.report.systems.configurations import Configuration
 from paratune.verdicts import Differs
@@ -62,8 +62,7 @@ def what_differs(one: Configuration, base: Configuration, axis_keys: Iterable[st
         return Differs()
     allowed = allowed_by_axes(axis_keys) | ({"steps"} if one.is_probe != base.is_probe else frozenset())
     first, second = _pair(base, one)
-    elsewhere = {machine_of(run) for run in one.runs} != {machine_of(run) for run in base.runs}
-    return replace(differs_of([first], [second], allowed), elsewhere=elsewhere)
+    return replace(differs_of([first], [second], allowed), elsewhere=not on_same_machines(base.runs, one.runs))
 
 
 def _pair(base: Configuration, other: Configuration) -> tuple[RunRecord, RunRecord]:

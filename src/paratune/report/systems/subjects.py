@@ -7,10 +7,11 @@ from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE
 from paratune.hardware.environment import UNSET
-from paratune.report.systems.configurations import ENV, NPROC, Configuration
+from paratune.report.systems.configurations import ENV, NODES, NPROC, Configuration
 
 _OFFLOAD = ("offload", "cpu_adam")
 KIND = "strategy.kind"
+_KIND_IN_RECORD = "run.strategy.kind"
 _STATES_ON = "run.strategy.traits.states_on"
 
 
@@ -109,12 +110,15 @@ def offload_families(configurations: Sequence[Configuration]) -> tuple[Family, .
 
 
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
-    """Return the families of at least two numbers of devices at the same total batch, or the same batch a device."""
+    """Return the families of at least two numbers of devices at the same total batch, or the same batch a device.
+
+    The strategy `single` is the one device of strategies that have no run on one device.
+    """
     found: list[Scaling] = []
     telling = _telling(configurations, is_devices)
     mixed = len({one.is_probe for one in configurations}) > 1
-    for members in _groups(configurations, is_devices):
-        where = _where(members[0], telling, some_are_probes=mixed)
+    for members in _groups(configurations, is_devices, _single_device(configurations)):
+        where = _where(members[-1], telling, some_are_probes=mixed)
         known = [one for one in members if one.global_batch_size]
         rules: dict[tuple[str, float], list[Configuration]] = {}
         for one in known:
@@ -145,13 +149,42 @@ def _scaling(rule: str, batch: float, where: str, group: Sequence[Configuration]
     return Scaling(rule, batch, Family(where, members, tuple(str(one.world_size) for one in members)))
 
 
-def _groups(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> Iterator[list[Configuration]]:
-    """Yield the configurations that are equal in all settings but those of a subject."""
+def _groups(
+    configurations: Sequence[Configuration],
+    is_of: Callable[[str], bool],
+    single_device: Sequence[Configuration] = (),
+) -> Iterator[list[Configuration]]:
+    """Yield the configurations that are equal in all settings but those of a subject.
+
+    Args:
+        configurations: Of the matrix.
+        is_of: Says of a key whether it belongs to the subject.
+        single_device: Runs of the strategy `single`, which join each group that has no member with one device and whose
+            other settings, apart from strategy and nodes, are theirs.
+    """
     groups: dict[str, list[Configuration]] = {}
     for one in configurations:
         if one.runs:
             groups.setdefault(_canonical([one.is_probe, _rest(one, is_of)]), []).append(one)
+    for group in groups.values():
+        if all(member.world_size > 1 for member in group):
+            group[:0] = [one for one in single_device if _is_one_device_of(one, group[0], is_of)]
     yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _is_one_device_of(single: Configuration, other: Configuration, is_of: Callable[[str], bool]) -> bool:
+    """Return whether a run on one device has the settings of another one, apart from strategy and nodes."""
+
+    def is_left_out(key: str) -> bool:
+        return is_of(key) or is_strategy(key) or key == NODES
+
+    return single.is_probe == other.is_probe and _rest(single, is_left_out) == _rest(other, is_left_out)
+
+
+def _single_device(configurations: Sequence[Configuration]) -> list[Configuration]:
+    """Return the configurations that train on one device without a strategy for several."""
+    measured = [one for one in configurations if one.runs and one.world_size == 1]
+    return [one for one in measured if one.runs[0].get(_KIND_IN_RECORD) == "single"]
 
 
 def _own(one: Configuration, is_of: Callable[[str], bool]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The tables of a matrix that are chosen by what its axes are of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from paratune.report.systems import measures as of
 from paratune.report.systems import subjects
@@ -76,21 +76,21 @@ def scaling_table(systems: Systems, found: Sequence[Scaling], key: str, title: s
     first_of = _first_of(families)
     labels = [*_where(families), *_sizes(members)]
 
-    def speed_up(one: Configuration) -> Amount:
-        return _over_first(systems, first_of[one.label], one, SPEED_UP, 1.0)
-
     def share(one: Configuration) -> Amount:
         first = first_of[one.label]
         return _over_first(systems, first, one, SCALING, one.world_size / first.world_size)
 
     figures = [
         *_time(systems, members),
-        Figured(SPEED_UP, speed_up, is_kept=True),
+        _speed_up(systems, first_of),
         Figured(SCALING, share, is_kept=True),
         *_memory(systems),
         *quality_columns(systems, members),
     ]
-    base = "Speed-up and efficiency are by samples/s, against the smallest number of devices of the same kind."
+    base = (
+        "Speed-up and efficiency are by samples/s, against the smallest number of devices of the same kind. A strategy "
+        "without a run on one device is compared with the run of the strategy single."
+    )
     return build(systems, key, title, labels, members, figures, [base, *memory_notes(members)], first_of=first_of)
 
 
@@ -104,6 +104,11 @@ def _where(families: Sequence[Family]) -> list[Labels]:
     if len(families) == 1:
         return []
     return [names("Of", "of", [family.where for family in families for _ in family.members])]
+
+
+def _speed_up(systems: Systems, first_of: Mapping[str, Configuration]) -> Figured:
+    """Return the column of samples/s over those of the first member of a configuration's family."""
+    return Figured(SPEED_UP, lambda one: _over_first(systems, first_of[one.label], one, SPEED_UP, 1.0), is_kept=True)
 
 
 def _over_first(systems: Systems, first: Configuration, one: Configuration, measure: Measure, by: float) -> Amount:
@@ -128,14 +133,17 @@ def family_table(systems: Systems, families: Sequence[Family], key: str, title: 
     members = [one for family in families for one in family.members]
     values = [name for family in families for name in family.names]
     labels = [*_where(families), names(title, key, values), *_sizes(members)]
+    first_of = _first_of(families)
     more: list[Figured] = []
-    if key == "workers":
+    if key == "precision":
+        more = [_speed_up(systems, first_of)]
+    elif key == "workers":
         more = [column_of(systems, of.STEP_PARTS[0]), column_of(systems, of.GET_BATCH_SHARE)]
     elif key == "environment":
         more = [column_of(systems, each) for each in of.STEP_PARTS]
     figures = [*_time(systems, members), *more, *_memory(systems), *quality_columns(systems, members)]
     notes = [*_of_what(systems, families), *memory_notes(members)]
-    return build(systems, key, title, labels, members, figures, notes, first_of=_first_of(families))
+    return build(systems, key, title, labels, members, figures, notes, first_of=first_of)
 
 
 def _of_what(systems: Systems, families: Sequence[Family]) -> list[str]:

@@ -12,7 +12,7 @@ from paratune.records import RUN_FILE
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, run_folder_of
 from paratune.report.compare import config_differences, configuration_key
 from paratune.report.differing import allowed_by_axes
-from paratune.report.machine import machine_of
+from paratune.report.machine import machine_kinds
 from paratune.report.read import Found, RunRecord, Unfinished, read_runs
 from paratune.report.systems.configurations import label_of
 from paratune.verdicts import Group
@@ -140,8 +140,8 @@ def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> dict[str,
 def _by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
     """Return the groups of runs that are equal but for seed and repeat, on one kind of machine."""
     found: dict[tuple[object, ...], list[RunRecord]] = {}
-    for run in runs:
-        found.setdefault((configuration_key(run), _environment(run), machine_of(run)), []).append(run)
+    for run, machine in zip(runs, machine_kinds(runs), strict=True):
+        found.setdefault((configuration_key(run), _environment(run), machine), []).append(run)
     groups = [tuple(group) for group in found.values()]
     return _distinct([_label(group) for group in groups], [group[0].name for group in groups], groups)
 

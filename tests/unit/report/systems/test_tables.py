@@ -16,6 +16,7 @@ from paratune.report.sweep.content import sections_of
 from paratune.report.systems import efficiency as module
 from paratune.report.systems.efficiency import noise_of
 from paratune.report.systems.judging import judged
+from paratune.report.systems.machines import machine_tables
 from paratune.report.systems.model import Systems, build_systems
 from paratune.report.systems.tables import (
     all_configurations,
@@ -101,6 +102,58 @@ def test_constant_batch_per_device_marks_that_other_things_were_trained(tmp_path
     assert any("other global batch size (16 → 32)" in note for note in table.notes)
     assert "validation_accuracy" not in {each.name for each in table.columns}  # on test, where there are test scores
     assert texts(table, "test_accuracy") == ["0.9233"] * 3
+
+
+def test_the_strategy_single_is_the_one_device_of_data_parallel_and_half_precision_has_a_factor(tmp_path: Path):
+    # Four ways on one axis, 16 samples a device: one GPU 100 ms a step (160 samples/s), DDP
+    # on 2 and 4 GPUs 125 and 160 ms (256 and 400 samples/s: 1.6 and 2.5 times; 80% and 62.5%), fp16 on one GPU 50 ms.
+    made = {
+        "one": Made(step_ms=100.0, batch=16),
+        "ddp2": Made(step_ms=125.0, world_size=2, batch=32, kind="ddp"),
+        "ddp4": Made(step_ms=160.0, world_size=4, batch=64, kind="ddp"),
+        "fp16": Made(step_ms=50.0, batch=16, run={"config.precision": "fp16"}),
+    }
+    way = Axis("way", "way", {name: name for name in made}, keys=("strategy.kind", "nproc", "precision"))
+    folder = make_matrix(tmp_path / "m", (way,), lambda values: made[values["way"]])
+    (scaling,) = scaling_tables(systems_of(folder))
+    assert (texts(scaling, "num_devices"), texts(scaling, "speed_up"), texts(scaling, "scaling_efficiency")) == (
+        ["1", "2", "4"], ["1.00", "1.60", "2.50"], ["100.0", "80.0", "62.5"]
+    )  # fmt: skip
+    (precision,) = [table for table in subject_tables(systems_of(folder)) if table.key == "precision"]
+    assert texts(precision, "speed_up") == ["1.00", "2.00"]
+
+
+def test_a_data_parallel_run_on_one_device_is_preferred_to_single(tmp_path: Path):
+    made = {
+        "single": Made(step_ms=50.0, batch=64),
+        "ddp1": Made(step_ms=100.0, batch=64, kind="ddp"),
+        "ddp2": Made(step_ms=50.0, world_size=2, batch=64, kind="ddp"),
+    }
+    way = Axis("way", "way", {name: name for name in made}, keys=("strategy.kind", "nproc"))
+    folder = make_matrix(tmp_path / "m", (way,), lambda values: made[values["way"]])
+    (scaling,) = scaling_tables(systems_of(folder))
+    assert texts(scaling, "speed_up") == ["1.00", "2.00"]
+
+
+def test_nodes_make_tables_of_their_own(tmp_path: Path):
+    # One node with 2 and 4 devices, two nodes with 2 and 4: speed-up 1 and 1.6 on one, 1 and 1.25 on two.
+    nodes = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
+    sizes = Axis("nproc", "nproc", {"nproc-2": "2", "nproc-4": "4"}, keys=("nproc",))
+    step_ms = {(1, 2): 160.0, (1, 4): 100.0, (2, 2): 250.0, (2, 4): 200.0}
+
+    def number(values: Mapping[str, str]) -> int:
+        return int(values["nodes"].removeprefix("nodes-"))
+
+    folder = make_matrix(
+        tmp_path / "m",
+        (nodes, sizes),
+        lambda values: Made(step_ms=step_ms[number(values), size_of(values)], world_size=size_of(values), batch=64),
+        changes=lambda cell: replace(cell, num_nodes=number(cell.values)),
+    )
+    (table,) = scaling_tables(systems_of(folder))
+    assert texts(table, "of") == ["nodes 1", "nodes 1", "nodes 2", "nodes 2"]
+    assert texts(table, "num_devices") == ["2", "4", "2", "4"]
+    assert texts(table, "speed_up") == ["1.00", "1.60", "1.00", "1.25"]
 
 
 def test_both_rules_at_once_do_not_mix(tmp_path: Path):
@@ -294,6 +347,31 @@ def test_another_machine_is_marked(tmp_path: Path):
     table = all_configurations(systems)
     assert [line[0].marks for line in table.lines] == [(), ("a",)]
     assert any("ran on another machine" in note for note in table.notes)
+
+
+def test_runs_that_a_queue_gave_other_numbers_of_gpus_ran_on_the_same_machine(tmp_path: Path):
+    # A run with one GPU cannot see how it is linked with others.
+    def tell(values: Mapping[str, str]) -> Made:
+        size = size_of(values)
+        gpus = [{"name": "A100", "memory_bytes": 40 * GIB, "link": "NV12" if size > 1 else None}] * size
+        node = {"cpu_model": "EPYC", "ram_bytes": GIB, "gpus": gpus}
+        nodes = [{**node, "hostname": f"node{size}{number}"} for number in range(2 if size == 4 else 1)]
+        return Made(world_size=size, batch=64, run={"hardware": nodes})
+
+    systems = systems_of(make_matrix(tmp_path / "m", (NPROC,), tell))
+    assert systems.num_machines == 1
+    assert not any(differs.elsewhere for differs in systems.differing.values())
+    assert all("machine" not in note for table in scaling_tables(systems) for note in table.notes)
+    facts = dict(next(iter(machine_tables(systems))).rows)
+    assert (facts["GPUs per node"], facts["Nodes"], facts["Link of GPUs"]) == ("1, 2, 4", "1, 2", "NV12")
+
+
+def test_links_tell_machines_apart_where_there_are_two(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        gpus = [{"name": "V100", "memory_bytes": 16 * GIB, "link": {"ddp": "NV2", "zero3": "PHB"}[values["strategy"]]}]
+        return Made(run={"hardware": [{"cpu_model": "Xeon", "ram_bytes": GIB, "gpus": gpus * 2}]})
+
+    assert systems_of(make_matrix(tmp_path / "m", (STRATEGY,), tell)).num_machines == 2
 
 
 def test_probes_have_neither_quality_nor_the_time_of_a_run(tmp_path: Path):

@@ -38,7 +38,7 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
     assert systems.header == ("", "System A", "System B")
     facts = {row[0]: row[1:] for row in systems.rows}
     assert facts["GPU model"] == ("Big GPU", "none")
-    assert facts["GPUs"] == ("4", "0")
+    assert facts["GPUs per node"] == ("4", "0")
     assert facts["GPU memory"] == ("40 GiB", "n/a")
     assert facts["Link of GPUs"] == ("NV18", "n/a")
     assert facts["Storage"] == ("ssd, ext4", "ssd, ext4")
