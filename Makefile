@@ -4,8 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install chromium slurm quickstart test test-slow test-slurm test-gpu test-oldest test-all gpu lint docs \
-	format clean
+.PHONY: install chromium slurm quickstart test test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
+	docs format clean
 
 install: $(STAMP)
 
@@ -64,6 +64,10 @@ test-oldest: install
 
 gpu: install
 	$(BIN)/python benchmarks/gpu.py --minutes 9 --out report/gpu
+
+# Kills at random and damaged files: make soak MINUTES=60, and SEED=7 to repeat one.
+soak: install
+	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --json report/soak.json
 
 test-all: test test-slow test-slurm
 

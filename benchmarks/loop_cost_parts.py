@@ -23,23 +23,23 @@ from paratune.engine.optim import OptimizerFactory
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.models import last_layer
-from paratune.models.attention import cpu
+from paratune.models.attention import cpu, dense_batches
 from paratune.models.dropout import CheapDropout
 from paratune.models.task_model import TaskModel
 from paratune.strategies.single import SingleStrategy
 from paratune.train.run import train
 
 PARTS: list[tuple[str, Any, str]] = [
-    ("get batch: pad", loader.TrainBatches, "step"),
-    ("get batch: pack", loader, "pack"),
+    ("get batch: make", loader.TrainBatches, "step"),
     ("get batch: to the device", Batch, "to"),
     ("forward: model without the lines below", TaskModel, "forward"),
     ("forward: dropout", CheapDropout, "forward"),
     ("forward: attention of packed rows", cpu, "attend_tiles"),
-    ("forward: attention of the last layer", last_layer, "attend_first"),
+    ("forward: attention of the last layer", last_layer, "_attend"),
     ("loss", TaskModel, "loss_sum"),
-    ("backward without the line below", torch.Tensor, "backward"),
-    ("backward: attention of packed rows", cpu._Attention, "backward"),
+    ("backward without the lines below", torch.Tensor, "backward"),
+    ("backward: attention", cpu._Attention, "backward"),
+    ("backward: attention", dense_batches._Attention, "backward"),
     ("clipping, gradients cleared", SingleStrategy, "optimizer_step"),
     ("fused AdamW", torch.optim.AdamW, "step"),
     ("recorder, sampler's step, display", Recorder, "step"),
@@ -117,6 +117,8 @@ def parts_table(configuration: Path, num_steps: int, layout: str) -> list[str]:
         "| part | median | mean |",
         "| --- | --- | --- |",
     ]
-    rows = {part: [spent.get(part, 0.0) for spent in steps] for part in [*(part for part, _, _ in PARTS), REST]}
+    rows = {
+        part: [spent.get(part, 0.0) for spent in steps] for part in [*dict.fromkeys(part for part, _, _ in PARTS), REST]
+    }
     rows["whole step"] = [sum(spent.values()) for spent in steps]
     return [*lines, *(f"| {part} | {1000 * np.median(s):.3f} | {1000 * np.mean(s):.3f} |" for part, s in rows.items())]

@@ -35,7 +35,7 @@ def dies(each):
 
 
 def refuses(each):
-    raise DataError(f"input {each} is bad")
+    raise DataError(f"input {each} is bad", code="data.empty")
     yield
 
 

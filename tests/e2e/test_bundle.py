@@ -10,6 +10,7 @@ import yaml
 from harness import Cli
 from hooks import RefuseNetwork
 from outcome import outcome
+from raised import check_shown
 
 from paratune.bundle.archive import read_manifest, write_bundle
 from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
@@ -51,13 +52,13 @@ def test_a_pickle_is_named_and_refused(cli: Cli, world: Path):
     (world / "model" / "model.safetensors").rename(world / "model" / "pytorch_model.bin")
     refused = cli("bundle", "c.yaml", "-o", "b.tar")
     assert refused.code == EXIT_CONFIG
-    assert "has its weights in pytorch_model.bin, which are pickles and in no bundle" in refused.stderr
+    check_shown(refused.stderr, "bundle.unsafe_weights", "pytorch_model.bin")
     assert "save_file" in refused.stderr
     assert not (world / "b.tar").exists()
     (world / "model" / "pytorch_model.bin").unlink()
     without = cli("bundle", "c.yaml", "-o", "b.tar")
     assert without.code == EXIT_CONFIG
-    assert "has no weights in safetensors" in without.stderr
+    check_shown(without.stderr, "bundle.unsafe_weights", "safetensors")
 
 
 def test_a_pickle_beside_safe_weights_is_left_out_and_said(cli: Cli, world: Path):
@@ -148,7 +149,7 @@ def test_a_run_folder_outside_of_the_bundle_is_refused(cli: Cli, world: Path):
     assert cli("bundle", "c.yaml", "-o", "b.tar", "--set", "run.folder=../elsewhere").code == EXIT_OK
     refused = cli("unbundle", "b.tar", "-d", "new")
     assert refused.code == EXIT_DATA
-    assert "run.folder: ../elsewhere" in refused.stderr
+    check_shown(refused.stderr, "bundle.unsafe", "run.folder: ../elsewhere")
     assert not list(world.glob("*new*"))
 
 
@@ -156,6 +157,6 @@ def test_what_is_missing_is_said(cli: Cli, world: Path):
     (world / "data.csv").unlink()
     missing = cli("bundle", "c.yaml", "-o", "b.tar")
     assert missing.code == EXIT_DATA
-    assert "data.csv does not exist" in missing.stderr
+    check_shown(missing.stderr, "data.not_found", "data.csv")
     assert not (world / "b.tar").exists()
     assert cli("unbundle", "b.tar", "-d", "exp").code == EXIT_DATA

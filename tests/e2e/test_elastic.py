@@ -14,6 +14,7 @@ import torch.distributed as dist
 from harness import python
 from outcome import outcome, steps_of
 from patience import PATIENCE_S, wait_for
+from raised import check_shown
 from world import CONFIG
 
 from paratune.errors import EXIT_CHECKPOINT, EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
@@ -90,7 +91,7 @@ def test_a_restart_does_not_go_on_with_the_run_of_another(world: Path):
     done = python(*ONE_MACHINE, *TRAIN, *strategy("ddp"), cwd=world, environment=environment(world))
 
     assert done.code == EXIT_FAILED, done.stderr
-    assert "error: runs/c already holds an unfinished run (--resume goes on with it)" in done.stderr
+    check_shown(done.stderr, "run.exists", "runs/c")
     assert (world / "runs" / "c" / "run.json").read_bytes() == before
 
 
@@ -202,7 +203,7 @@ def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
     assert died.code == EXIT_LAUNCH, died.stderr
     fewer = python(*TRAIN, "--resume", *strategy("ddp"), *sizes, cwd=world, environment=environment(world))
     assert fewer.code == EXIT_CHECKPOINT, fewer.stderr
-    assert "global batch: 16 samples then, 8 now (batch.global keeps it the same)" in fewer.stderr
+    check_shown(fewer.stderr, "run.other_configuration", "global batch: 16", "8", "batch.global")
 
 
 def test_memory_that_runs_out_halves_the_micro_batch_with_each_restart(world: Path):

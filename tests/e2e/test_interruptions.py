@@ -13,6 +13,7 @@ from harness import Cli
 from hooks import SignalAt, TwiceAt
 from outcome import outcome, steps_of
 from patience import wait_for
+from raised import check_shown
 from safetensors.torch import load_file, save_file
 from world import CONFIG, rows_of, write_data
 
@@ -145,12 +146,17 @@ def test_a_killed_run_on_several_files_goes_on_as_on_one(world: Path, cli: Cli, 
 
     other = cli(*TRAIN, "--resume", "--set", "data.train=[second.csv, first.csv]")
     assert other.code == EXIT_CHECKPOINT
-    assert "data.train: ['first.csv', 'second.csv'] then, ['second.csv', 'first.csv'] now" in other.stderr
+    check_shown(
+        other.stderr,
+        "run.other_configuration",
+        "data.train: ['first.csv', 'second.csv']",
+        "['second.csv', 'first.csv']",
+    )
     (world / "second.csv").rename(world / "away.csv")
     (world / "second.csv").write_text("\n".join([head, *rows[131:]]) + "\n")
     fewer = cli(*train, "--resume")
     assert fewer.code == EXIT_CHECKPOINT
-    assert "data.train: the content of first.csv + second.csv is not what it was" in fewer.stderr
+    check_shown(fewer.stderr, "run.other_configuration", "data.train", "first.csv + second.csv")
     (world / "away.csv").rename(world / "second.csv")
 
     resumed = cli(*train, "--resume")
@@ -234,7 +240,7 @@ def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(
     assert resumed.code == EXIT_OK, resumed.stderr
     assert "step_000015" in resumed.stderr
     assert says in resumed.stderr
-    assert "looking at the one before" in resumed.stderr
+    check_shown(resumed.stderr, "checkpoint.skipped")
     assert "resuming after step 12" in resumed.stderr
     assert outcome(run) == undisturbed
 
@@ -248,7 +254,7 @@ def test_when_no_checkpoint_is_whole_nothing_is_thrown_away(world: Path, cli: Cl
     resumed = cli(*TRAIN, "--resume")
 
     assert resumed.code == EXIT_CHECKPOINT
-    assert "none of the 1 checkpoints is whole; start anew with --overwrite" in resumed.stderr
+    check_shown(resumed.stderr, "checkpoint.none_whole", "1", "--overwrite")
     assert (run / "events.rank0000.jsonl").read_bytes() == before
 
 
@@ -281,7 +287,7 @@ def test_a_run_folder_that_exists_is_not_touched(world: Path, cli: Cli):
 
     result = cli(*TRAIN, "--set", "train.epochs=1")
     assert result.code == EXIT_CHECKPOINT
-    assert "already holds a finished run; change run.name" in result.stderr
+    check_shown(result.stderr, "run.exists", "run.name")
     # A batch system that starts the job once more must not take it for failed.
     again = cli(*TRAIN, "--set", "train.epochs=1", "--resume", "--json")
     assert again.code == EXIT_OK, again.stderr
@@ -298,12 +304,12 @@ def test_a_run_is_not_resumed_as_another_one(world: Path, cli: Cli):
 
     other = cli(*TRAIN, "--resume", "--set", "train.learning_rate=1e-4")
     assert other.code == EXIT_CHECKPOINT
-    assert "train.learning_rate: 0.003 then, 0.0001 now" in other.stderr
+    check_shown(other.stderr, "run.other_configuration", "train.learning_rate: 0.003", "0.0001")
 
     write_data(world / "data.csv", seed=1)
     changed = cli(*TRAIN, "--resume")
     assert changed.code == EXIT_CHECKPOINT, changed.stderr
-    assert "data.train" in changed.stderr
+    check_shown(changed.stderr, "run.other_configuration", "data.train")
 
 
 def test_a_folder_in_use_is_refused(world: Path, cli: Cli):
@@ -314,7 +320,7 @@ def test_a_folder_in_use_is_refused(world: Path, cli: Cli):
     running.send(SIGTERM)
 
     assert second.code == EXIT_CHECKPOINT
-    assert "in use by another process" in second.stderr
+    check_shown(second.stderr, "run.in_use")
     assert running.wait().code == EXIT_STOPPED
 
 

@@ -16,6 +16,7 @@ import pytest
 from harness import Cli, python
 from outcome import outcome, steps_of
 from patience import PATIENCE_S, wait_for
+from raised import check_shown
 
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.records import is_finished, read_events, read_json
@@ -129,7 +130,7 @@ def test_under_torchrun_all_ranks_find_a_name_taken(world: Path):
     done = python(*TORCHRUN, cwd=world)
 
     assert done.code == EXIT_FAILED, done.stderr  # whatever a rank's code is
-    assert "error: runs/c already holds an unfinished run" in done.stderr
+    check_shown(done.stderr, "run.exists", "runs/c")
     assert KILLS not in done.stderr
 
 
@@ -213,7 +214,7 @@ def test_what_all_ranks_find_wrong_is_said_once(world: Path):
 
     assert done.code == 3
     assert done.stderr.count("error:") == 1
-    assert "data.train: 1 rows cannot be dealt to 2 processes; start at most 1" in done.stderr
+    check_shown(done.stderr, "data.too_few_rows", "data.train: 1", "2 processes")
     assert not (world / "runs").exists()
 
 

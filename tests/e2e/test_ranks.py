@@ -18,6 +18,7 @@ import torch.distributed as dist
 from outcome import outcome, steps_of
 from own_strategy import KIND, write_module
 from patience import PATIENCE_S, wait_for
+from raised import check_shown
 
 import paratune
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
@@ -148,7 +149,7 @@ def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(begin: Begin, wor
 
     assert [node.wait() for node in nodes] == [EXIT_FAILED, EXIT_FAILED]
     assert "SIGKILL" in nodes[1].stderr()
-    assert "of 2 lost another one, which died or was ended before" in nodes[0].stderr()
+    check_shown(nodes[0].stderr(), "launch.rank_lost", "of 2")
 
 
 @pytest.mark.slow
@@ -171,7 +172,7 @@ def test_ranks_with_other_options_and_other_code_are_refused_before_training(beg
     ]
     assert [rank.wait() for rank in ranks] == [EXIT_LAUNCH, EXIT_LAUNCH], ranks[0].stderr()
     for rank in ranks:
-        assert "train.learning_rate: 0.003 on rank 0; 0.001 on rank 1" in rank.stderr()
+        check_shown(rank.stderr(), "launch.ranks_differ", "train.learning_rate: 0.003 on rank 0; 0.001 on rank 1")
         assert "code of paratune (SHA-256): " in rank.stderr()
         assert rank.stderr().count("on rank 0;") == 2, "nothing else differs"
     assert not (world / "runs").exists()

@@ -14,6 +14,7 @@ import torch
 from harness import Cli
 from hooks import RefuseNetwork
 from outcome import steps_of
+from raised import check_shown
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 from world import CONFIG, REGRESSION, write_data
 
@@ -149,7 +150,7 @@ def test_texts_that_the_model_was_trained_on_are_counted(trained: Path, in_train
         result = in_trained("evaluate", target, "--data", data, "--json")
         assert result.code == EXIT_OK, result.stderr
         assert result.json["num_trained_on"] == count
-        assert "200 of 200 rows of data.csv (100.0%) have a text that this model was trained on" in result.stderr
+        check_shown(result.stderr, "data.trained_on", "200 of 200", "data.csv")
     other = in_trained("evaluate", "runs/c", "--data", "valid.csv", "--json")
     assert other.json["num_trained_on"] == shared
     assert ("was trained on" in other.stderr) == (shared > 0)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from outcome import outcome
+from raised import check_shown
 from toy_jobs import release, state_of, steps_of, text_of, wait_until
 
 from paratune.cluster import toy
@@ -127,7 +128,7 @@ def test_a_cancelled_run_saves_and_stays_out_of_the_queue(world: Path, paratune:
     job = submitted(paratune(*LAUNCH, *name, "--json"))
     run = world / "runs" / "cancelled"
     wait_until(lambda: has_checkpoint(run), "it trains")
-    assert "in the queue; paratune cancel" in paratune(*LAUNCH, *name).stderr
+    check_shown(paratune(*LAUNCH, *name).stderr, "slurm.already_queued")
     assert paratune("cancel", "runs/cancelled").returncode == EXIT_OK
     wait_until(lambda: state_of(job) == "CANCELLED", "it is cancelled")
     wait_until(lambda: "a checkpoint was saved" in text_of(run / "slurm"), "it saves")

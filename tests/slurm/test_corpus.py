@@ -7,6 +7,7 @@ from pathlib import Path
 
 from corpus_documents import content, extracted
 from patience import PATIENCE_S
+from raised import check_shown
 from toy_jobs import wait_until
 
 from paratune.cluster import slurm, toy
@@ -71,6 +72,6 @@ def test_a_shard_that_cannot_be_made_is_named(cluster: toy.ToyCluster, tmp_path:
     (folder / "part-00001.parquet").write_bytes(b"torn")
     done = spread(tmp_path)
     assert done.returncode != 0
-    assert "1 of 3 shards were not made, the first of which is 1" in done.stderr
+    check_shown(done.stderr, "corpus.shards_failed", "1 of 3")
     assert "part-00001.parquet cannot be read" in done.stderr
     wait_until(lambda: not slurm.queue(), "nothing is left in the queue")

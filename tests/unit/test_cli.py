@@ -1,5 +1,6 @@
 """The command line itself: what it imports, how it ends, and that the commands of the documentation are commands."""
 
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
+from raised import check_shown
 
 from paratune import cli, errors
 from paratune.base.stop_signals import STOP_SIGNALS
@@ -71,7 +73,7 @@ def test_a_tracker_that_was_left_behind_does_not_hold_the_end_up():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == errors.EXIT_CHECKPOINT
-    assert "nowhere does not exist" in done.stderr
+    check_shown(done.stderr, "run.not_found", "nowhere")
 
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -156,8 +158,8 @@ def signals_kept():
 @pytest.mark.parametrize(
     ("raised", "code", "said"),
     [
-        (errors.DataError("x.csv is empty"), 3, "error: x.csv is empty\n"),
-        (errors.Stopped("stopped by SIGTERM"), 75, "stopped by SIGTERM\n"),
+        (errors.DataError("x.csv is empty", code="data.empty"), 3, "error: x.csv is empty  [data.empty]\n"),
+        (errors.Stopped("stopped by SIGTERM", code="stopped.signal"), 75, "stopped by SIGTERM\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
@@ -173,6 +175,25 @@ def test_how_a_command_ends(
     assert ended.value.code == code
     assert capsys.readouterr().err == said
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rank", "prints"), [(["--json"], "0", True), (["--json"], "1", False), ([], "0", False)]
+)
+def test_json_names_the_code_and_the_facts_of_an_error(
+    arguments: list[str], rank: str, prints: bool, monkeypatch: pytest.MonkeyPatch, capsys, signals_kept: None
+):
+    def command(**_: object) -> int:
+        raise errors.DataError("x.csv is empty", code="data.empty", path=Path("x.csv"))
+
+    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr(sys, "argv", ["paratune", "data", *arguments])
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(SystemExit):
+        cli.main()
+    fault = {"code": "data.empty", "message": "x.csv is empty", "facts": {"path": "x.csv"}}
+    out = capsys.readouterr().out
+    assert (json.loads(out) if out else None) == ({"errors": [fault]} if prints else None)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +267,8 @@ def test_the_version_is_printed():
 
 
 @pytest.mark.parametrize(
-    ("line", "code"), [("raise OSError('x')", 1), ("raise errors.DataError('x')", 3), ("return 0", 0)]
+    ("line", "code"),
+    [("raise OSError('x')", 1), ("raise errors.DataError('x', code='data.empty')", 3), ("return 0", 0)],
 )
 def test_what_a_process_ends_with_is_written_where_a_job_looks(line: str, code: int, tmp_path: Path):
     text = (

@@ -4,7 +4,7 @@ Floor 2. Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a pack
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -78,8 +78,11 @@ class Batch:
 
         To a GPU that is not waited for, all of them go in one copy (see `send_together`).
         """
+        device = torch.device(device)
+        if device.type == "cpu" and all(tensor.device.type == "cpu" for _, tensor in self._tensors()):
+            return self
         tensors = {name: value for name, value in self._tensors() if value.device.type == "cpu"}
-        if non_blocking and torch.device(device).type == "cuda" and tensors:
+        if non_blocking and device.type == "cuda" and tensors:
             sent = send_together(
                 list(tensors.values()), _pinned, lambda buffer: buffer.to(device, non_blocking=non_blocking)
             )
@@ -88,10 +91,9 @@ class Batch:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in vars(self).items():
             if isinstance(value, Tensor):
-                yield field.name, value
+                yield name, value
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         values: dict[str, Any] = {name: change(value) for name, value in self._tensors()}

@@ -47,7 +47,9 @@ def hash_file(path: Path, name: str) -> Packed:
         with path.open("rb") as file:
             return Packed(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
 
 
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told: Told = lambda *_: None) -> None:
@@ -78,7 +80,9 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told
                 told(done, manifest.num_bytes)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"{path} cannot be written: {reason}; nothing is left of it") from error
+        raise DataError(
+            f"{path} cannot be written: {reason}; nothing is left of it", code="bundle.not_writable", path=path
+        ) from error
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:
@@ -117,7 +121,9 @@ def unpack(
     """
     is_there = folder.exists()
     if is_there and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} is there already and not empty; name a new folder")
+        raise DataError(
+            f"{folder} is there already and not empty; name a new folder", code="bundle.folder_not_empty", folder=folder
+        )
     # A folder that is there may be somebody's working directory, or a disk of its own: it stays, and is filled.
     aside = folder / ".unbundle.tmp" if is_there else folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
@@ -134,7 +140,11 @@ def unpack(
         else:
             aside.rename(folder)
     except OSError as error:
-        raise DataError(f"{folder} cannot be written: {error.strerror or error}; nothing is left of it") from error
+        raise DataError(
+            f"{folder} cannot be written: {error.strerror or error}; nothing is left of it",
+            code="bundle.not_writable",
+            folder=folder,
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return manifest
@@ -145,7 +155,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
     with file:
         yield file
 
@@ -153,13 +165,18 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def _manifest(file: BinaryIO, path: Path) -> Manifest:
     name, size = _next_header(file, path)
     if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
-        raise DataError(f"{path} is no bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}")
+        raise DataError(
+            f"{path} is no bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}",
+            code="bundle.not_a_bundle",
+            path=path,
+            name=name,
+        )
     raw = file.read(size)
     file.seek(-size % BLOCK, os.SEEK_CUR)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {MANIFEST} is no JSON: {error}") from error
+        raise DataError(f"{path}: {MANIFEST} is no JSON: {error}", code="bundle.not_a_bundle", path=path) from error
     return parse_manifest(value, str(path))
 
 
@@ -169,10 +186,18 @@ def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
     try:
         info = tarfile.TarInfo.frombuf(raw, "ascii", "strict")
     except (tarfile.TarError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no bundle, or was cut off ({error or 'it ends early'})") from error
+        raise DataError(
+            f"{path} is no bundle, or was cut off ({error or 'it ends early'})", code="bundle.not_a_bundle", path=path
+        ) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         kind = _KINDS.get(info.type, "an extended header")
-        raise DataError(f"{path} holds {kind} ({info.name!r}); a bundle has plain files alone, nothing was unpacked")
+        raise DataError(
+            f"{path} holds {kind} ({info.name!r}); a bundle has plain files alone, nothing was unpacked",
+            code="bundle.unsafe",
+            path=path,
+            kind=kind,
+            name=info.name,
+        )
     return info.name, info.size
 
 
@@ -181,13 +206,19 @@ def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
     if manifest.num_bytes > held:
         raise DataError(
             f"{path} has {format_bytes(held)}, and says that it unpacks to {format_bytes(manifest.num_bytes)}; a "
-            "bundle that was cut off, or no honest one; nothing was unpacked"
+            "bundle that was cut off, or no honest one; nothing was unpacked",
+            code="bundle.unsafe",
+            path=path,
+            num_bytes=manifest.num_bytes,
         )
     above = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(above).free
     if manifest.num_bytes > free:
         raise DataError(
-            f"{path} unpacks to {format_bytes(manifest.num_bytes)}, and {format_bytes(free)} are free in {above}"
+            f"{path} unpacks to {format_bytes(manifest.num_bytes)}, and {format_bytes(free)} are free in {above}",
+            code="bundle.no_room",
+            path=path,
+            num_bytes=manifest.num_bytes,
         )
 
 
@@ -198,17 +229,28 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, to
         if (name, size) != (packed.name, packed.num_bytes):
             raise DataError(
                 f"{path} holds {name!r} ({size} bytes) where its manifest says {packed.name!r} ({packed.num_bytes} "
-                "bytes); nothing was unpacked"
+                "bytes); nothing was unpacked",
+                code="bundle.damaged",
+                path=path,
+                name=name,
+                num_bytes=packed.num_bytes,
             )
         target = aside / packed.name
         target.parent.mkdir(parents=True, exist_ok=True)
         digest = _copy(file, target, size)
         if digest != packed.sha256:
-            raise DataError(f"{path}: {name} is damaged: its SHA-256 is not the manifest's; copy the bundle again")
+            raise DataError(
+                f"{path}: {name} is damaged: its SHA-256 is not the manifest's; copy the bundle again",
+                code="bundle.damaged",
+                path=path,
+                name=name,
+            )
         done += size
         told(done, manifest.num_bytes)
     if file.read(BLOCK).strip(b"\0"):
-        raise DataError(f"{path} holds files that its manifest does not name; nothing was unpacked")
+        raise DataError(
+            f"{path} holds files that its manifest does not name; nothing was unpacked", code="bundle.unsafe", path=path
+        )
 
 
 def _copy(file: BinaryIO, target: Path, size: int) -> str:

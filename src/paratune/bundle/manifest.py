@@ -64,32 +64,61 @@ def parse_manifest(value: Any, source: str) -> Manifest:
     """
     if not isinstance(value, dict) or value.get("schema_version") != VERSION:
         found = value.get("schema_version") if isinstance(value, dict) else None
-        raise DataError(f"{source}: {MANIFEST} is not that of a bundle (version {found}; {VERSION} is known)")
+        raise DataError(
+            f"{source}: {MANIFEST} is not that of a bundle (version {found}; {VERSION} is known)",
+            code="bundle.not_a_bundle",
+            source=source,
+        )
     try:
         files = tuple(Packed(str(one["name"]), int(one["num_bytes"]), str(one["sha256"])) for one in value["files"])
         paths = {str(key): each if isinstance(each, list) else str(each) for key, each in value["paths"].items()}
         manifest = Manifest(dict(value["config"]), paths, files, dict(value["sources"]), dict(value["versions"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DataError(f"{source}: {MANIFEST} is damaged ({error!r})") from error
+        raise DataError(f"{source}: {MANIFEST} is damaged ({error!r})", code="bundle.damaged", source=source) from error
     _check_files(manifest, source)
     return manifest
 
 
 def _check_files(manifest: Manifest, source: str) -> None:
     if len(manifest.files) > MAX_FILES:
-        raise DataError(f"{source}: {MANIFEST} names {len(manifest.files)} files; at most {MAX_FILES} are unpacked")
+        raise DataError(
+            f"{source}: {MANIFEST} names {len(manifest.files)} files; at most {MAX_FILES} are unpacked",
+            code="bundle.unsafe",
+            source=source,
+        )
     seen: set[str] = set()
     for packed in manifest.files:
         if reason := why_no_name(packed.name):
-            raise DataError(f"{source}: {packed.name!r} {reason}; nothing was unpacked")
+            raise DataError(
+                f"{source}: {packed.name!r} {reason}; nothing was unpacked",
+                code="bundle.unsafe",
+                source=source,
+                name=packed.name,
+            )
         if packed.name.lower() in seen or packed.name == MANIFEST:
-            raise DataError(f"{source}: {packed.name!r} occurs twice; nothing was unpacked")
+            raise DataError(
+                f"{source}: {packed.name!r} occurs twice; nothing was unpacked",
+                code="bundle.unsafe",
+                source=source,
+                name=packed.name,
+            )
         if packed.num_bytes < 0:
-            raise DataError(f"{source}: {packed.name!r} has {packed.num_bytes} bytes; nothing was unpacked")
+            raise DataError(
+                f"{source}: {packed.name!r} has {packed.num_bytes} bytes; nothing was unpacked",
+                code="bundle.unsafe",
+                source=source,
+                name=packed.name,
+                num_bytes=packed.num_bytes,
+            )
         seen.add(packed.name.lower())
     names = {packed.name for packed in manifest.files}
     tops = names | {name[: at.start()] for name in names for at in re.finditer("/", name)}
     for key, value in manifest.paths.items():
         for each in value if isinstance(value, list) else [value]:
             if not str(each).startswith("demo:") and str(each).partition("#")[0] not in tops:
-                raise DataError(f"{source}: {key} is to be {each!r}, which is not in the bundle; nothing was unpacked")
+                raise DataError(
+                    f"{source}: {key} is to be {each!r}, which is not in the bundle; nothing was unpacked",
+                    code="bundle.unsafe",
+                    source=source,
+                    key=key,
+                )

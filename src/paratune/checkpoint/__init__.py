@@ -29,7 +29,7 @@ from torch import Tensor
 
 from paratune.base.atomic import delete_remains, replace_folder
 from paratune.base.units import GIB, format_bytes
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, coded
 from paratune.records import file_sha256, read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -123,13 +123,33 @@ def verify(folder: Path) -> None:
         try:
             size, digest = path.stat().st_size, file_sha256(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise CheckpointError(f"{folder} is damaged: {name} is missing") from error
+            raise CheckpointError(
+                f"{folder} is damaged: {name} is missing",
+                code="checkpoint.damaged",
+                folder=folder,
+                file=name,
+            ) from error
         except OSError as error:
-            raise UnreadableError(f"{folder} cannot be used: {name} cannot be read ({error.strerror})") from error
+            raise UnreadableError(
+                f"{folder} cannot be used: {name} cannot be read ({error.strerror})",
+                code="checkpoint.unreadable",
+                folder=folder,
+                file=name,
+            ) from error
         if size != expected["num_bytes"]:
-            raise CheckpointError(f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}")
+            raise CheckpointError(
+                f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}",
+                code="checkpoint.damaged",
+                folder=folder,
+                file=name,
+            )
         if digest != expected["sha256"]:
-            raise CheckpointError(f"{folder} is damaged: {name} does not match its SHA-256")
+            raise CheckpointError(
+                f"{folder} is damaged: {name} does not match its SHA-256",
+                code="checkpoint.damaged",
+                folder=folder,
+                file=name,
+            )
 
 
 def find_newest(checkpoints: Path) -> Path | None:
@@ -143,12 +163,14 @@ def find_newest(checkpoints: Path) -> Path | None:
         try:
             verify(folder)
         except CheckpointError as error:
-            log.warning("%s; looking at the one before", error)
+            log.warning("%s; looking at the one before", error, extra=coded("checkpoint.skipped"))
             continue
         return folder
     if folders:
         raise CheckpointError(
-            f"{checkpoints}: none of the {len(folders)} checkpoints is whole; start anew with --overwrite"
+            f"{checkpoints}: none of the {len(folders)} checkpoints is whole; start anew with --overwrite",
+            code="checkpoint.none_whole",
+            folder=checkpoints,
         )
     return None
 
@@ -228,12 +250,27 @@ def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict):
-        raise CheckpointError(f"{folder} is damaged: {MANIFEST} holds no manifest")
+        raise CheckpointError(
+            f"{folder} is damaged: {MANIFEST} holds no manifest",
+            code="checkpoint.damaged",
+            folder=folder,
+            file=MANIFEST,
+        )
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
-        raise CheckpointError(f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}")
+        raise CheckpointError(
+            f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}",
+            code="checkpoint.other_version",
+            folder=folder,
+            version=version,
+        )
     if manifest.pop("sha256", None) != _digest(manifest):
-        raise CheckpointError(f"{folder} is damaged: {MANIFEST} does not match its own SHA-256")
+        raise CheckpointError(
+            f"{folder} is damaged: {MANIFEST} does not match its own SHA-256",
+            code="checkpoint.damaged",
+            folder=folder,
+            file=MANIFEST,
+        )
     return manifest
 
 
@@ -254,5 +291,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         why = f"the disk is full ({free} free); make room" if full else f"{error}; make it writable"
         raise CheckpointError(
             f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are untouched; "
-            "--resume goes on from the newest"
+            "--resume goes on from the newest",
+            code="run.not_writable",
+            folder=folder,
         ) from error

@@ -20,7 +20,7 @@ from paratune.cli.config import config_app
 from paratune.cli.corpus import corpus_app
 from paratune.cli.tokenizer import tokenizer_app
 from paratune.cli.usage import usage_error
-from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError, Stopped
+from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
 
 app = App(
     name="paratune",
@@ -89,11 +89,10 @@ def main() -> None:
         if (lost := getattr(sys.stdout, "error", None)) is not None:
             raise OSError(lost.errno, lost.strerror)
     except ParatuneError as error:
-        from paratune.base.text import plain_lines
+        from paratune.console import print_error
 
         _let_the_launcher_speak_first(error)
-        # A header or a label of a file may be part of the message, and must not act in the terminal.
-        print(plain_lines(error if isinstance(error, Stopped) else f"error: {error}"), file=sys.stderr)  # noqa: T201
+        print_error(error, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
         code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201

@@ -44,7 +44,9 @@ def corpus(
     from paratune.commands.corpus import Executor, corpus_command
 
     if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
-        raise ConfigError("--executor and --tasks go together; --site and --task-gib need them")
+        raise ConfigError(
+            "--executor and --tasks go together; --site and --task-gib need them", code="cli.option_missing"
+        )
     chosen = None if executor is None or tasks is None else Executor(executor, tasks, site, task_gib)
     return corpus_command(config, only=only, workers=workers, as_json=json, executor=chosen)
 

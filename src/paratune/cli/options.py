@@ -23,5 +23,5 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="device")]
 
 def some_of(names: tuple[str, ...], what: str) -> tuple[str, ...]:
     if not names:
-        raise ConfigError(f"name at least one of {what}")
+        raise ConfigError(f"name at least one of {what}", code="cli.argument_missing")
     return names

@@ -118,7 +118,11 @@ def doctor(
     """
     if config is None:
         if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
-            raise ConfigError("--set, --site, --nodes, --gpus-per-node and --nproc are about a run: name its CONFIG")
+            raise ConfigError(
+                "--set, --site, --nodes, --gpus-per-node and --nproc are about a run: name its CONFIG",
+                code="cli.no_effect",
+                option="--set",
+            )
         from paratune.doctor import run
 
         return run(json, folder)

@@ -2,6 +2,8 @@
 
 from cyclopts import CycloptsError, MissingArgumentError
 
+from paratune.errors import Fault
+
 EXAMPLES = {
     "train": "paratune train my.yaml",
     "data": "paratune data my.yaml",
@@ -33,11 +35,12 @@ def usage_error(error: CycloptsError) -> str:
     """Return what is wrong with a command line as paratune says all else, with an example when something is missing."""
     name = " ".join(error.command_chain or ())
     if not isinstance(error, MissingArgumentError) or name not in EXAMPLES:
-        return f"error: {error}"
+        return f"error: {Fault(code='cli.usage', message=str(error)).text()}"
     assert error.argument is not None
     if error.keyword or error.argument.tokens:
         what = f"{error}".rstrip(".")
     else:
         is_positional = error.argument.index is not None
         what = f"{error.argument.name.removeprefix('--').upper() if is_positional else error.argument.name} is missing"
-    return f"error: {what}; for example: {EXAMPLES[name]} (paratune {name} --help shows all options)"
+    message = f"{what}; for example: {EXAMPLES[name]} (paratune {name} --help shows all options)"
+    return f"error: {Fault(code='cli.argument_missing', message=message).text()}"

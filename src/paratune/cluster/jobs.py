@@ -93,7 +93,10 @@ def note(submitted: Submitted) -> None:
             file.write(json.dumps(asdict(submitted)) + "\n")
     except OSError as error:
         raise CheckpointError(
-            f"job {submitted.job} is submitted, but {path} cannot be written: {error.strerror}"
+            f"job {submitted.job} is submitted, but {path} cannot be written: {error.strerror}",
+            code="run.not_writable",
+            job=submitted.job,
+            path=path,
         ) from error
 
 

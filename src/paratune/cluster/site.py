@@ -1,6 +1,7 @@
 """The profile of a site: what its Slurm wants to be told, and what a job does before a run can start. One YAML file."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,7 +132,11 @@ def read_site(path: Path) -> Site:
     found = {} if tree.value is None else tree.value
     if not isinstance(found, dict):
         known = ", ".join(options_of(Site))
-        problems.append(Problem(f"it is {describe_value(found)}; a site is a mapping of options ({known})"))
+        problems.append(
+            Problem(
+                f"it is {describe_value(found)}; a site is a mapping of options ({known})", code="config.not_mapping"
+            )
+        )
         raise failure(path, problems, path.name)
     values, findings = validate_as(Site, found, "a site")
     problems += findings.problems
@@ -148,7 +153,7 @@ def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
     key = problem.keys[0]
     while key and key not in places:
         key = re.sub(r"(\.[^.]*|\[\d+\])$", "", key) if re.search(r"\.|\[", key) else ""
-    return Problem(problem.message, problem.keys, places.get(key, Place(file, 1)))
+    return replace(problem, place=places.get(key, Place(file, 1)))
 
 
 def _problems(site: Site, *, are_all_known: bool) -> list[Problem]:
@@ -159,7 +164,7 @@ def _problems(site: Site, *, are_all_known: bool) -> list[Problem]:
     found = [*_unfit_words(site), *_unfit_options(site), *_unfit_variables(site)]
     if are_all_known:
         found += _contradictions(site)
-    return [Problem(f"{key} {reason}", (key,)) for key, reason in found]
+    return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in found]
 
 
 def _unfit_words(site: Site) -> list[tuple[str, str]]:

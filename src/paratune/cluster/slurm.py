@@ -57,7 +57,9 @@ def submit(script: Path, *, after: Sequence[str] = ()) -> str:
     result = _call([*words, str(script)])
     number = result.stdout.strip().partition(";")[0]
     if result.returncode or not _JOB_ID.fullmatch(number):
-        raise LaunchError(f"sbatch refuses {plain(script)}: {_said(result)}")
+        raise LaunchError(
+            f"sbatch refuses {plain(script)}: {_said(result)}", code="slurm.refused", script=script, command="sbatch"
+        )
     return number
 
 
@@ -70,7 +72,9 @@ def queue() -> list[Queued]:
     """
     result = _call(["squeue", "--noheader", "--user", getpass.getuser(), "--format", _FORMAT])
     if result.returncode:
-        raise LaunchError(f"squeue does not say what is queued: {_said(result)}")
+        raise LaunchError(
+            f"squeue does not say what is queued: {_said(result)}", code="slurm.refused", command="squeue"
+        )
     found = []
     for line in result.stdout.splitlines():
         number, job, _, state, elapsed, _, nodes, reason = line.split("|", 7)
@@ -92,7 +96,12 @@ def known(job: str) -> dict[str, dict[str, str]]:
     if result.returncode and "Invalid job id" in result.stderr:
         return {}
     if result.returncode:
-        raise LaunchError(f"scontrol does not say what it knows of job {plain(job)}: {_said(result)}")
+        raise LaunchError(
+            f"scontrol does not say what it knows of job {plain(job)}: {_said(result)}",
+            code="slurm.refused",
+            job=job,
+            command="scontrol",
+        )
     found = {}
     for line in result.stdout.splitlines():
         facts = dict(re.findall(r"(?:^| )([A-Za-z]\w*)=(\S*)", line))
@@ -110,7 +119,9 @@ def cancel(jobs: Sequence[str]) -> None:
     """
     result = _call(["scancel", *jobs])
     if result.returncode or "error" in result.stderr:
-        raise LaunchError(f"scancel {' '.join(jobs)}: {_said(result)}")
+        raise LaunchError(
+            f"scancel {' '.join(jobs)}: {_said(result)}", code="slurm.refused", jobs=jobs, command="scancel"
+        )
 
 
 def check_job_id(text: str, option: str) -> str:
@@ -121,7 +132,9 @@ def check_job_id(text: str, option: str) -> str:
     """
     if not _JOB_ID.fullmatch(text):
         raise ConfigError(
-            f"{option} {plain(text)} is no number of a job; allowed: 1234, or 1234_5 for a run of an array"
+            f"{option} {plain(text)} is no number of a job; allowed: 1234, or 1234_5 for a run of an array",
+            code="cli.invalid_value",
+            option=option,
         )
     return text
 
@@ -132,10 +145,13 @@ def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     except FileNotFoundError as error:
         raise MissingDependency(
             f"{words[0]} is not here: run this where Slurm's commands are (a login node), look at the script with "
-            "--dry-run, or start a cluster to try on: paratune toy-cluster start"
+            "--dry-run, or start a cluster to try on: paratune toy-cluster start",
+            code="dependency.program_missing",
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise LaunchError(f"{words[0]} did not answer in {TIMEOUT_S:.0f} s: the controller is busy or down") from error
+        raise LaunchError(
+            f"{words[0]} did not answer in {TIMEOUT_S:.0f} s: the controller is busy or down", code="slurm.no_answer"
+        ) from error
 
 
 def _said(result: "subprocess.CompletedProcess[str]") -> str:

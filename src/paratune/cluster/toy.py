@@ -83,7 +83,12 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
         MissingDependency: A program of Slurm or munge is not installed; the text has the command that installs it.
     """
     if not 1 <= num_nodes <= MAX_NODES:
-        raise LaunchError(f"--nodes {num_nodes}: a toy cluster has 1 to {MAX_NODES}")
+        raise LaunchError(
+            f"--nodes {num_nodes}: a toy cluster has 1 to {MAX_NODES}",
+            code="toy_cluster.invalid",
+            option="--nodes",
+            value=num_nodes,
+        )
     programs = _programs()
     cluster = ToyCluster(folder.absolute())
     _check_folder(cluster)
@@ -92,7 +97,9 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
         leads = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
         raise LaunchError(
             f"a toy cluster runs in {where}: export {leads} leads to it, "
-            f"paratune toy-cluster stop --folder {where} ends it"
+            f"paratune toy-cluster stop --folder {where} ends it",
+            code="toy_cluster.running",
+            where=where,
         )
     _make_folder(cluster.folder)
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
@@ -231,7 +238,9 @@ def _programs() -> dict[str, str]:
         packages = " ".join(PROGRAMS[name] for name in missing)
         raise MissingDependency(
             f"a toy cluster needs {', '.join(missing)}; on Debian and Ubuntu: "
-            f"apt-get install --no-install-recommends {packages}"
+            f"apt-get install --no-install-recommends {packages}",
+            code="dependency.program_missing",
+            missing=missing,
         )
     return {name: where for name, where in found.items() if where is not None}
 
@@ -239,9 +248,15 @@ def _programs() -> dict[str, str]:
 def _check_folder(cluster: ToyCluster) -> None:
     text = str(cluster.folder)
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
-        raise LaunchError(f"{plain(text)}: slurm.conf takes letters, digits and _ . / + - in a path; choose --folder")
+        raise LaunchError(
+            f"{plain(text)}: slurm.conf takes letters, digits and _ . / + - in a path; choose --folder",
+            code="toy_cluster.invalid",
+        )
     if len(text) > 80:  # of a socket's address, 108
-        raise LaunchError(f"{text} is too long for the path of a socket (80 characters at most); choose --folder")
+        raise LaunchError(
+            f"{text} is too long for the path of a socket (80 characters at most); choose --folder",
+            code="toy_cluster.invalid",
+        )
 
 
 def _make_folder(folder: Path) -> None:
@@ -254,7 +269,11 @@ def _make_folder(folder: Path) -> None:
             key.touch(mode=0o600)
             key.write_bytes(os.urandom(1024))
     except OSError as error:
-        raise LaunchError(f"{plain(folder)} cannot be used: {error.strerror}; choose --folder") from error
+        raise LaunchError(
+            f"{plain(folder)} cannot be used: {error.strerror}; choose --folder",
+            code="toy_cluster.invalid",
+            folder=folder,
+        ) from error
 
 
 def _free_ports(count: int) -> list[int]:
@@ -298,11 +317,11 @@ def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise LaunchError(_did_not_come_up(cluster, name)) from error
+            raise LaunchError(_did_not_come_up(cluster, name), code="toy_cluster.not_started") from error
     deadline = time.monotonic() + START_S
     while started.returncode or name not in cluster.pids():
         if started.returncode or time.monotonic() > deadline:
-            raise LaunchError(_did_not_come_up(cluster, name))
+            raise LaunchError(_did_not_come_up(cluster, name), code="toy_cluster.not_started")
         time.sleep(_POLL_S)
 
 
@@ -322,7 +341,7 @@ def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, names: Sequence[str
         pids = cluster.pids()
         gone = [name for name in names if name not in pids]
         if gone or time.monotonic() > deadline:
-            raise LaunchError(_did_not_come_up(cluster, gone[0] if gone else names[0]))
+            raise LaunchError(_did_not_come_up(cluster, gone[0] if gone else names[0]), code="toy_cluster.not_started")
         time.sleep(_POLL_S)
 
 

@@ -44,7 +44,12 @@ class _Contents:
 
     def add(self, name: str, path: Path) -> None:
         if reason := why_no_name(name):
-            raise DataError(f"{path} cannot be in a bundle: {name!r} {reason}; rename it")
+            raise DataError(
+                f"{path} cannot be in a bundle: {name!r} {reason}; rename it",
+                code="bundle.unsafe",
+                path=path,
+                name=name,
+            )
         self.files[name] = path
 
 
@@ -56,10 +61,16 @@ def bundle_command(path: Path, overrides: Sequence[str], *, out: Path, with_toke
     """
     loaded = load_config(path, overrides)
     if out.is_dir():
-        raise ConfigError(f"-o {out} is a folder; name the file to write, such as {out / 'bundle.tar'}")
+        raise ConfigError(
+            f"-o {out} is a folder; name the file to write, such as {out / 'bundle.tar'}",
+            code="output.not_a_file",
+            path=out,
+        )
     if not out.parent.is_dir():
         raise ConfigError(
-            f"-o {out}: there is no folder {out.parent}; make it: mkdir -p {shlex.quote(str(out.parent))}"
+            f"-o {out}: there is no folder {out.parent}; make it: mkdir -p {shlex.quote(str(out.parent))}",
+            code="output.no_folder",
+            path=out,
         )
     set_up_logging(speaks=True)
     display = Display(speaks=True)
@@ -124,7 +135,12 @@ def _model_folder(key: str, name: str, revision: str | None) -> Path:
         )
     except Exception as error:  # of whichever client this version uses
         why = f"its files are not in the cache, and {reason}" if reason else str(error).strip().splitlines()[0]
-        raise ConfigError(f"{key}: {name} cannot be taken from the hub: {why}; make the bundle where it can") from error
+        raise ConfigError(
+            f"{key}: {name} cannot be taken from the hub: {why}; make the bundle where it can",
+            code="model.not_found",
+            key=key,
+            name=name,
+        ) from error
 
 
 def _require_safe_weights(folder: Path, *, from_scratch: bool) -> None:
@@ -134,11 +150,18 @@ def _require_safe_weights(folder: Path, *, from_scratch: bool) -> None:
     if not pickles:
         raise ConfigError(
             f"model.name: {folder} has no weights in safetensors, and a bundle takes no others; name a model that has "
-            "them, or say model.from_scratch: true"
+            "them, or say model.from_scratch: true",
+            code="bundle.unsafe_weights",
+            key="model.name",
+            value=folder,
         )
     raise ConfigError(
         f"model.name: {folder} has its weights in {', '.join(pickles)}, which are pickles and in no bundle; where you "
-        f"trust them, save them as safetensors beside: {safetensors_line(folder / pickles[0])}"
+        f"trust them, save them as safetensors beside: {safetensors_line(folder / pickles[0])}",
+        code="bundle.unsafe_weights",
+        key="model.name",
+        value=folder,
+        files=pickles,
     )
 
 
@@ -186,7 +209,7 @@ def _add_source(contents: _Contents, loaded: LoadedConfig, source: str, scratch:
     assert whole is not None
     path, split = split_of(whole)
     if not path.exists():
-        raise DataError(f"{path} does not exist (working directory: {Path.cwd()})")
+        raise DataError(f"{path} does not exist (working directory: {Path.cwd()})", code="data.not_found", path=path)
     name = f"data/{number:04d}/{_plain_name(path.name)}"
     mark = "" if split is None else f"#{split}"
     if path.is_file():
@@ -250,7 +273,10 @@ def unbundle_command(bundle: Path, *, folder: Path, allows_code: bool, as_json: 
     if code and not allows_code:
         raise DataError(
             f"{bundle}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
-            "Such code can do anything that you can; where you trust it, add --allow-code. Nothing was unpacked"
+            "Such code can do anything that you can; where you trust it, add --allow-code. Nothing was unpacked",
+            code="bundle.own_code",
+            bundle=bundle,
+            modules=code,
         )
     with Display(speaks=True).bar("unpack", 1) as bar:
 
@@ -284,7 +310,10 @@ def _write_configuration(manifest: Manifest, aside: Path, folder: Path, bundle: 
         made = manifest.versions.get("paratune") or "n/a"
         why = error if isinstance(error, ConfigError) else f"it lacks {error}"
         raise DataError(
-            f"{bundle}: its configuration, of paratune {made}, is none of this version; nothing was unpacked: {why}"
+            f"{bundle}: its configuration, of paratune {made}, is none of this version; nothing was unpacked: {why}",
+            code="run.other_version",
+            bundle=bundle,
+            made=made,
         ) from error
 
 
@@ -305,7 +334,12 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
     values["data"]["hub_revision"] = None
     runs = Path(values["run"]["folder"])
     if ".." in runs.parts:
-        raise DataError(f"run.folder: {runs} leads out of the folder of the bundle; nothing was unpacked")
+        raise DataError(
+            f"run.folder: {runs} leads out of the folder of the bundle; nothing was unpacked",
+            code="bundle.unsafe",
+            key="run.folder",
+            value=runs,
+        )
     if runs.is_absolute():
         values["run"]["folder"] = str(folder / "runs")
     if "data.cache_dir" not in manifest.paths:

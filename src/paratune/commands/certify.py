@@ -52,9 +52,11 @@ def certify_command(
     """
     too_few = [f"{name} {value}" for name, value in (("--nproc", num_processes), ("--steps", num_steps)) if value < 1]
     if too_few:
-        raise ConfigError(f"{', '.join(too_few)}: at least 1 is needed")
+        raise ConfigError(f"{', '.join(too_few)}: at least 1 is needed", code="cli.out_of_range", options=too_few)
     if place_from_environment().world_size > 1:
-        raise LaunchError("paratune certify starts its processes itself; leave out torchrun")
+        raise LaunchError(
+            "paratune certify starts its processes itself; leave out torchrun", code="launch.started_twice"
+        )
     loaded = load_config(path, overrides)
     common, notes = common_values(loaded, num_processes, num_steps)
     reference = candidate(loaded, common, "single", num_processes)
@@ -84,7 +86,9 @@ def _own_folder(folder: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change run.folder") from error
+        raise CheckpointError(
+            f"{folder} cannot be made: {error.strerror}; change run.folder", code="run.not_writable", folder=folder
+        ) from error
     try:
         yield folder
     finally:
@@ -234,7 +238,9 @@ def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_step
         if getattr(strategy, "param_dtype", None) == "fp16":
             raise ConfigError(
                 "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; certify "
-                "param_dtype: bf16 instead, which takes the same way"
+                "param_dtype: bf16 instead, which takes the same way",
+                code="certify.unsupported",
+                key="strategy.param_dtype",
             )
         _check(each.config, each.world_size, ("strategy",))
         part = _run(loaded, each, num_steps, folder, folder.with_name("reference"))
@@ -253,7 +259,7 @@ def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
     """
     problems = [problem for problem in check(config) if any(key.startswith(sections) for key in problem.keys)]
     if problems:
-        raise ConfigError("; ".join(problem.message for problem in problems))
+        raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     if traits is not None:
         check_world_size(traits, world_size, is_free=False)
@@ -311,16 +317,18 @@ def _run(
 def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
     """Return why the processes of a strategy could not: what the first of them wrote that is not a consequence."""
     if code == EXIT_STOPPED:
-        return Stopped("stopped by a signal; no certificate was written")
+        return Stopped("stopped by a signal; no certificate was written", code="stopped.signal")
     paths = [folder / certificate.error_file(rank) for rank in range(world_size)]
     errors = [records.read_json(path) for path in paths if path.exists()]
     # Who lost another rank says LaunchError.
     errors.sort(key=lambda error: error["kind"] == "LaunchError")
     if not errors:
-        return LaunchError(f"its processes ended with exit code {code} without a word")
+        return LaunchError(
+            f"its processes ended with exit code {code} without a word", code="launch.process_died", exit_code=code
+        )
     kind = {each.__name__: each for each in ParatuneError.__subclasses__()}.get(errors[0]["kind"], LaunchError)
     message = errors[0]["message"]
-    return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}")
+    return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}", code=errors[0]["code"])
 
 
 def _one_process(trained: Mapping[str, Any]) -> str:

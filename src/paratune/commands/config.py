@@ -39,9 +39,11 @@ def init_command(path: Path, task: str, *, as_json: bool = False) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(init_text(task))
     except FileExistsError as error:
-        raise ConfigError(f"{path} exists and was not touched; name another file") from error
+        raise ConfigError(
+            f"{path} exists and was not touched; name another file", code="output.exists", path=path
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error}") from error
+        raise ConfigError(f"{path} cannot be written: {error}", code="output.not_writable", path=path) from error
     text = f"{path}: fill in the data files, columns and model; then: paratune data {path}"
     if as_json:
         print_json({"path": str(path), "task": task})

@@ -26,7 +26,7 @@ from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.spread import Spread
 from paratune.corpus.stage import STAGE_FILE, clear_discarded, discard, spread_by
 from paratune.corpus.store import run as store
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, did_you_mean
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, coded, did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +72,16 @@ def corpus_command(
     """
     corpus = read_settings(path)
     if only is not None and only not in STAGES:
-        raise ConfigError(f"--only {only}: there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})")
+        raise ConfigError(
+            f"--only {only}: there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})",
+            code="cli.unknown_name",
+            option="--only",
+            value=only,
+        )
     if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: at least 1")
+        raise ConfigError(
+            f"--workers {workers}: at least 1", code="cli.out_of_range", option="--workers", value=workers
+        )
     check_named(corpus, list(STAGES) if only is None else [only])
     outlive_readers()
     set_up_logging(speaks=True)
@@ -96,7 +103,9 @@ def corpus_command(
                 write_report(work)
             if totals[STORE]["kept"] == 0:
                 log.warning(
-                    "the corpus is empty: no document was kept; paratune corpus stats %s shows why", plain(path)
+                    "the corpus is empty: no document was kept; paratune corpus stats %s shows why",
+                    plain(path),
+                    extra=coded("corpus.empty"),
                 )
     finally:
         lock.release()
@@ -126,9 +135,13 @@ def _take(work: Path) -> FileLock:
         work.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOOK_S)
     except Timeout as error:
-        raise CheckpointError(f"{work} is in use by another process; change work, or wait for it") from error
+        raise CheckpointError(
+            f"{work} is in use by another process; change work, or wait for it", code="run.in_use", folder=work
+        ) from error
     except OSError as error:
-        raise CheckpointError(f"{work} cannot be used: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{work} cannot be used: {error.strerror or error}; change work", code="corpus.not_writable", folder=work
+        ) from error
     return lock
 
 

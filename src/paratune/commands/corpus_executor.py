@@ -41,13 +41,26 @@ def spread_of(
     """
     if executor not in EXECUTORS:
         known = ", ".join(EXECUTORS)
-        raise ConfigError(f"--executor {executor}: there is none{did_you_mean(executor, EXECUTORS)} (allowed: {known})")
+        raise ConfigError(
+            f"--executor {executor}: there is none{did_you_mean(executor, EXECUTORS)} (allowed: {known})",
+            code="cli.unknown_name",
+            option="--executor",
+            value=executor,
+        )
     if tasks < 1 or (memory_gib is not None and memory_gib < 1):
-        raise ConfigError("--tasks and --task-gib: at least 1")
+        raise ConfigError("--tasks and --task-gib: at least 1", code="cli.out_of_range")
     if (site is None) == (executor == "slurm"):
-        raise ConfigError("--executor slurm needs --site, the profile of the cluster; the others have none")
+        raise ConfigError(
+            "--executor slurm needs --site, the profile of the cluster; the others have none",
+            code="cli.option_missing",
+            option="--site",
+        )
     if executor == "local" and memory_gib is not None:
-        raise ConfigError("--task-gib is what a task asks a cluster for; --executor local asks none")
+        raise ConfigError(
+            "--task-gib is what a task asks a cluster for; --executor local asks none",
+            code="cli.no_effect",
+            option="--task-gib",
+        )
     require_installed("datatrove", extra="corpus")
     if executor == "local":
         return Spread(work, tasks, by_local(workers))
@@ -57,7 +70,12 @@ def spread_of(
         return Spread(work, tasks, by_ray(memory))
     assert site is not None
     if tasks > MOST_TASKS:
-        raise ConfigError(f"--tasks {tasks}: at most {MOST_TASKS} of a Slurm job; a task makes several shards")
+        raise ConfigError(
+            f"--tasks {tasks}: at most {MOST_TASKS} of a Slurm job; a task makes several shards",
+            code="cli.out_of_range",
+            option="--tasks",
+            value=tasks,
+        )
     job = _Job()
     return Spread(work, tasks, _slurm(read_site(site), memory, job), job.cancel)
 
@@ -87,9 +105,18 @@ class _Job:
 
 def _slurm(site: Site, memory_gib: int, job: _Job) -> Start:
     if site.partition is None or site.time is None:
-        raise ConfigError("--site: datatrove's Slurm executor needs partition: and time: in the profile of the cluster")
+        raise ConfigError(
+            "--site: datatrove's Slurm executor needs partition: and time: in the profile of the cluster",
+            code="site.incomplete",
+            option="--site",
+            keys=("partition", "time"),
+        )
     if site.container is not None:
-        raise ConfigError("--site: datatrove's Slurm executor starts no container; give the profile a venv: instead")
+        raise ConfigError(
+            "--site: datatrove's Slurm executor starts no container; give the profile a venv: instead",
+            code="site.invalid_value",
+            option="--site",
+        )
     named = ("account", "reservation", "constraint")
     # An array one of whose tasks failed leaves a job behind that waits for it.
     more: dict[str, Any] = {"kill-on-invalid-dep": "yes"}

@@ -40,12 +40,13 @@ def sample_command(
 ) -> int:
     """Print texts of a corpus at random; return the exit code."""
     if num < 1:
-        raise ConfigError(f"--num {num}: at least 1")
+        raise ConfigError(f"--num {num}: at least 1", code="cli.out_of_range", option="--num", value=num)
     if dropped or reason is not None:
         given = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
         if given:
             raise ConfigError(
-                f"--{given[0]} is about what was kept; what was dropped is chosen by --stage and --reason"
+                f"--{given[0]} is about what was kept; what was dropped is chosen by --stage and --reason",
+                code="cli.no_effect",
             )
     work = work_of(path)
     with naming_damage(work):
@@ -61,7 +62,7 @@ def search_command(
 ) -> int:
     """Print where words stand in a corpus; return the exit code."""
     if limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1")
+        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit", value=limit)
     work = work_of(path)
     with naming_damage(work):
         found = search(work, asked, wanted, is_regex=is_regex, limit=limit)
@@ -76,7 +77,12 @@ def work_of(path: Path) -> Path:
     """
     work = path if path.is_dir() else Path(read_settings(path).work)
     if not work.is_dir():
-        raise CheckpointError(f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first")
+        raise CheckpointError(
+            f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first",
+            code="corpus.not_finished",
+            folder=work,
+            path=path,
+        )
     return work
 
 

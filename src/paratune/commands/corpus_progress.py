@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paratune.corpus.made import finished_stages, stages_at_work
 from paratune.corpus.stage import STAGE_FILE
-from paratune.errors import CheckpointError, ParatuneError
+from paratune.errors import CheckpointError, ParatuneError, coded
 from paratune.records import read_json
 from paratune.report.corpus_page import Progress, StageLine, progress_html
 from paratune.sweep.run import write_text
@@ -78,7 +78,7 @@ class ProgressPage:
         except ParatuneError as error:
             # The work matters, not the page.
             self._can_write = False
-            log.warning("%s is not written any more: %s", PAGE, error)
+            log.warning("%s is not written any more: %s", PAGE, error, extra=coded("corpus.page_not_written"))
 
     def _look(self, state: str, is_over: bool) -> Progress:
         lines = [*self._finished(), *self._at_work(is_over)]

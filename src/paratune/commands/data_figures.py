@@ -25,7 +25,10 @@ def check_kind(task: Task) -> None:
     if task.kind not in KINDS:
         raise ConfigError(
             f"--figures: these pictures are of one label for each text ({', '.join(KINDS)}), and task.kind is "
-            f"{task.kind}; paratune data without it describes the data in words"
+            f"{task.kind}; paratune data without it describes the data in words",
+            code="task.unsupported",
+            option="--figures",
+            kind=task.kind,
         )
 
 
@@ -44,7 +47,9 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         if len(set(groups)) > MAX_GROUPS:
             raise DataError(
                 f"data.figures.by names {wanted.by}, which has {len(set(groups))} different values; a picture can tell "
-                f"{MAX_GROUPS} apart"
+                f"{MAX_GROUPS} apart",
+                code="data.too_many_groups",
+                key="data.figures.by",
             )
     samples = [split.samples for split in splits.values()]
     return DataView(
@@ -97,7 +102,10 @@ class _Rows:
         if column not in known:
             raise DataError(
                 f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is no column of "
-                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})"
+                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})",
+                code="data.column_missing",
+                key=f"data.figures.{option}",
+                column=column,
             )
         return ["" if value is None else str(value) for value in self.values(column)]
 

@@ -39,7 +39,12 @@ def doctor_command(
     """
     check_size(site_path, nodes, gpus_per_node, num_processes)
     if num_processes is not None and num_processes < 1:
-        raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
+        raise ConfigError(
+            f"--nproc {num_processes}: at least 1 process is needed",
+            code="cli.out_of_range",
+            option="--nproc",
+            value=num_processes,
+        )
     set_up_logging(speaks=False)
     with looking(f"Looking at this machine and {path}", silent=as_json), stdout_for_results():
         loaded, problems = check_layer(read_layers(path, overrides), path)

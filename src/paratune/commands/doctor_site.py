@@ -19,16 +19,30 @@ def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, 
         ConfigError: They do not.
     """
     if site is None and (nodes is not None or gpus_per_node is not None):
-        raise ConfigError("--nodes and --gpus-per-node are said of a cluster: give its profile with --site")
+        raise ConfigError(
+            "--nodes and --gpus-per-node are said of a cluster: give its profile with --site",
+            code="cli.option_missing",
+            option="--site",
+        )
     if site is not None and num_processes is not None:
-        raise ConfigError("--nproc is said of this machine and --site of a cluster; say one of them")
+        raise ConfigError(
+            "--nproc is said of this machine and --site of a cluster; say one of them",
+            code="cli.conflict",
+            options=("--nproc", "--site"),
+        )
     for name, value, least in (
         ("--nodes", nodes, 1),
         ("--gpus-per-node", gpus_per_node, 0),
         ("--nproc", num_processes, 1),
     ):
         if value is not None and value < least:
-            raise ConfigError(f"{name} {value}: at least {least} is needed")
+            raise ConfigError(
+                f"{name} {value}: at least {least} is needed",
+                code="cli.out_of_range",
+                option=name,
+                value=value,
+                least=least,
+            )
 
 
 def start_on(site: Site, path: Path) -> Start:

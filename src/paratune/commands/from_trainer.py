@@ -38,9 +38,13 @@ def _write(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise ConfigError(f"{path} exists and was not touched; name another file") from error
+        raise ConfigError(
+            f"{path} exists and was not touched; name another file", code="output.exists", path=path
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", code="output.not_writable", path=path
+        ) from error
 
 
 def _say(found: Conversion, path: Path, output: Path | None) -> None:

@@ -27,21 +27,28 @@ def glue_submit_command(
     wanted = _wanted(tasks)
     if check_only is not None:
         if sources or out is not None:
-            raise ConfigError("--check looks at a zip that is there; leave out the runs and --out")
+            raise ConfigError(
+                "--check looks at a zip that is there; leave out the runs and --out",
+                code="cli.conflict",
+                options=("--check", "--out"),
+            )
         findings = check_archive(check_only, wanted, any_size=any_size)
         return _say(findings, {"archive": str(check_only)}, as_json=as_json)
     if out is None or not sources:
         raise ConfigError(
-            "name runs and --out, such as: paratune glue-submit runs/rte runs/mrpc --out submission.zip; or --check ZIP"
+            "name runs and --out, such as: paratune glue-submit runs/rte runs/mrpc --out rte.zip; or --check ZIP",
+            code="cli.argument_missing",
         )
     if out.exists() and not overwrite:
-        raise ConfigError(f"{out} exists; choose another --out, or say --overwrite")
+        raise ConfigError(f"{out} exists; choose another --out, or say --overwrite", code="output.exists", path=out)
     predicted = _gather(sources)
     texts = {name: write(name, each) for name, each in predicted.items()}
     findings = [found for name, text in texts.items() for found in check(name, text, any_size=any_size)]
     errors = [str(found) for found in findings if found.is_error]
     if errors:
-        raise DataError("\n  ".join([f"{out} was not written: its site would refuse it", *errors]))
+        raise DataError(
+            "\n  ".join([f"{out} was not written: its site would refuse it", *errors]), code="submission.incomplete"
+        )
     write_archive(out, texts)
     findings += [Finding(name, "is not in it", is_error=False) for name in wanted if name not in texts]
     return _say(findings, {"archive": str(out), "tables": list(texts)}, as_json=as_json)
@@ -56,7 +63,9 @@ def _wanted(tasks: str | None) -> list[str]:
     if unknown:
         raise ConfigError(
             f"--tasks: {unknown[0]!r} is no task of GLUE{did_you_mean(unknown[0], [*GLUE, 'ax'])}; "
-            f"allowed: {', '.join(GLUE)} and ax"
+            f"allowed: {', '.join(GLUE)} and ax",
+            code="cli.unknown_name",
+            option="--tasks",
         )
     return [name for name, table in TABLES.items() if ("ax" if name == "AX.tsv" else table.task) in named]
 
@@ -68,7 +77,12 @@ def _gather(sources: Sequence[str]) -> dict[str, Predicted]:
         own = {_table_name(name): _of_file(file)} if equals and not Path(source).exists() else of_run(Path(source))
         for table, predicted in own.items():
             if table in found:
-                raise ConfigError(f"{table} comes from {found[table].source} and from {predicted.source}; name one")
+                raise ConfigError(
+                    f"{table} comes from {found[table].source} and from {predicted.source}; name one",
+                    code="cli.named_twice",
+                    table=table,
+                    source=predicted.source,
+                )
             found[table] = predicted
     return found
 
@@ -78,7 +92,11 @@ def _table_name(name: str) -> str:
     key = name.removesuffix(".tsv").lower()
     if key not in names:
         known = ", ".join(each.removesuffix(".tsv") for each in TABLES)
-        raise ConfigError(f"{name!r} is no table of a submission{did_you_mean(name, TABLES)}; allowed: {known}")
+        raise ConfigError(
+            f"{name!r} is no table of a submission{did_you_mean(name, TABLES)}; allowed: {known}",
+            code="cli.unknown_name",
+            name=name,
+        )
     return names[key]
 
 
@@ -89,7 +107,9 @@ def _of_file(file: str) -> Predicted:
     table = read_table(file)
     if "prediction" not in table.column_names:
         raise DataError(
-            f"{file} has no column `prediction`; write it with: paratune predict RUN --input TEST --output ..."
+            f"{file} has no column `prediction`; write it with: paratune predict RUN --input TEST --output ...",
+            code="data.column_missing",
+            file=file,
         )
     values = [None if value == "" else value for value in table["prediction"].to_pylist()]
     return Predicted(file, range(table.num_rows), values, table.num_rows)

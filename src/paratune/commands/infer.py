@@ -14,7 +14,7 @@ from paratune.base.units import format_number, format_share
 from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded
 from paratune.records import write_json
 from paratune.records.predictions import SUFFIXES, write_table
 
@@ -53,6 +53,7 @@ def evaluate_command(
             split.num_rows,
             data,
             format_share(num_trained_on / split.num_rows),
+            extra=coded("data.trained_on", num_rows=num_trained_on),
         )
     values = {**trained.recipe.scores(split, evaluation.outputs), "loss": evaluation.loss}
     result: dict[str, Any] = {
@@ -102,10 +103,20 @@ def predict_command(
     # Only now: of a model from elsewhere the data says whether questions may lack an answer.
     taken = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if taken:
-        raise DataError(f"{source} has a column {', '.join(taken)}, which the predictions need; rename it")
+        raise DataError(
+            f"{source} has a column {', '.join(taken)}, which the predictions need; rename it",
+            code="data.column_taken",
+            source=source,
+            taken=taken,
+        )
     is_document = output.suffix == DOCUMENT_SUFFIX
     if is_document and (reason := trained.recipe.why_no_document(split)):
-        raise ConfigError(f"--output {output}: {reason}; write {', '.join(SUFFIXES)}")
+        raise ConfigError(
+            f"--output {output}: {reason}; write {', '.join(SUFFIXES)}",
+            code="output.format",
+            option="--output",
+            value=output,
+        )
     _warn_of_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
     if is_document:
@@ -145,7 +156,7 @@ def _warn_of_unknown_tokens(split: Any) -> None:
     from paratune.data.load import unknown_warnings
 
     for warning in unknown_warnings({split.source: split}):
-        log.warning("%s", warning)
+        log.warning("%s", warning, extra=coded("data.unknown_tokens_many"))
 
 
 def check_batch_size(batch_size: int) -> None:
@@ -155,7 +166,9 @@ def check_batch_size(batch_size: int) -> None:
         ConfigError: It is below 1.
     """
     if batch_size < 1:
-        raise ConfigError(f"--batch-size {batch_size}: at least 1")
+        raise ConfigError(
+            f"--batch-size {batch_size}: at least 1", code="cli.out_of_range", option="--batch-size", value=batch_size
+        )
 
 
 def check_output(output: Path, overwrite: bool, *, document: bool = False) -> None:
@@ -166,19 +179,41 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
     """
     if output.suffix not in (*SUFFIXES, *([DOCUMENT_SUFFIX] if document else [])):
         also = f", or {DOCUMENT_SUFFIX} for the answers of question answering" if document else ""
-        raise ConfigError(f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}{also}")
+        raise ConfigError(
+            f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}{also}",
+            code="output.format",
+            option="--output",
+            value=output,
+        )
     if output.is_dir():
-        raise ConfigError(f"--output {output} cannot be written: it is a folder; name a file in it")
+        raise ConfigError(
+            f"--output {output} cannot be written: it is a folder; name a file in it",
+            code="output.not_a_file",
+            option="--output",
+            value=output,
+        )
     if output.exists() and not overwrite:
-        raise ConfigError(f"{output} exists; choose another --output, or say --overwrite")
+        raise ConfigError(
+            f"{output} exists; choose another --output, or say --overwrite", code="output.exists", path=output
+        )
     if not output.parent.is_dir():
-        raise ConfigError(f"--output {output} cannot be written: {output.parent} is not a folder; make it first")
+        raise ConfigError(
+            f"--output {output} cannot be written: {output.parent} is not a folder; make it first",
+            code="output.no_folder",
+            option="--output",
+            value=output,
+        )
     try:
         # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
         with tempfile.TemporaryFile(dir=output.parent):
             pass
     except OSError as error:
-        raise ConfigError(f"--output {output} cannot be written: {error.strerror}; choose another folder") from error
+        raise ConfigError(
+            f"--output {output} cannot be written: {error.strerror}; choose another folder",
+            code="output.not_writable",
+            option="--output",
+            value=output,
+        ) from error
 
 
 def apply(trained: Any, split: Any, batch_size: int) -> Any:

@@ -68,7 +68,11 @@ def _queued(number: str) -> str:
         return next(iter(facts)) if is_one else number
     state = next((each["JobState"] for each in facts.values()), None)
     why = f"is over ({state})" if state else "is not known to Slurm: it never was, or ended minutes ago"
-    raise LaunchError(f"job {number} {why}; nothing was cancelled; paratune jobs shows what is in the queue")
+    raise LaunchError(
+        f"job {number} {why}; nothing was cancelled; paratune jobs shows what is in the queue",
+        code="slurm.unknown_job",
+        number=number,
+    )
 
 
 def cancel_command(given: Sequence[str], *, as_json: bool) -> int:
@@ -85,7 +89,7 @@ def cancel_command(given: Sequence[str], *, as_json: bool) -> int:
         queued = queue()
         here = [s.job for s in jobs.submissions([Path(each)]) if not jobs.status(s, queued).is_over]
         if not here:
-            raise LaunchError(f"{each} has no job in the queue")
+            raise LaunchError(f"{each} has no job in the queue", code="slurm.unknown_job")
         numbers += here
     cancel(numbers)
     if as_json:

@@ -18,7 +18,7 @@ from paratune.config.layers import read_text
 from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path
 from paratune.config.yaml_tree import read_tree
-from paratune.console import print_json
+from paratune.console import print_json, print_warning
 from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
@@ -62,7 +62,11 @@ def launch_command(
     for each in after:
         check_job_id(each, "--after")
     if not is_array and (max_at_once is not None or only_words or retry_failed):
-        raise ConfigError("--max-at-once, --only and --retry-failed choose among the runs of a matrix: add --array")
+        raise ConfigError(
+            "--max-at-once, --only and --retry-failed choose among the runs of a matrix: add --array",
+            code="cli.option_missing",
+            option="--array",
+        )
     site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as held:
         if is_array:
@@ -96,7 +100,13 @@ def _check_counts(*, nodes: int | None, gpus_per_node: int | None, max_at_once: 
         ("max-at-once", max_at_once, 1),
     ):
         if value is not None and value < least:
-            raise ConfigError(f"--{option} {value}: at least {least} is needed")
+            raise ConfigError(
+                f"--{option} {value}: at least {least} is needed",
+                code="cli.out_of_range",
+                option=option,
+                value=value,
+                least=least,
+            )
 
 
 def _check_known(after: Sequence[str]) -> None:
@@ -109,7 +119,9 @@ def _check_known(after: Sequence[str]) -> None:
         if not known(each):
             raise LaunchError(
                 f"--after {each}: Slurm does not know this job, or no longer, and would start this one at once; leave "
-                "--after out if that is right (paratune jobs shows how jobs ended)"
+                "--after out if that is right (paratune jobs shows how jobs ended)",
+                code="slurm.unknown_job",
+                option="--after",
             )
 
 
@@ -127,20 +139,30 @@ def _run_jobs(
     """
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" in tree.value:
-        raise ConfigError(f"{path} is a matrix of runs: add --array, which submits each of them by itself")
+        raise ConfigError(
+            f"{path} is a matrix of runs: add --array, which submits each of them by itself",
+            code="cli.option_missing",
+            path=path,
+            option="--array",
+        )
     loaded = load_config(path, overrides)
     folder = run_path(loaded.config).absolute()
     name = loaded.config.run.name or path.stem
     job = _job(name, site, (Run(name, _slurm_folder(folder) / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
-        raise ConfigError(f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0")
+        raise ConfigError(
+            f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0",
+            code="device.conflict",
+            key="device",
+            gpus_per_node=site.gpus_per_node,
+        )
     size = global_batch_size(loaded.config, job.num_processes)
     check_same_run(folder, loaded.values, global_batch_size=size)
     if is_finished(folder):
         print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201
         return []
     for _, message in missing_files(loaded):
-        _say(plain(f"warning: {message}; the nodes must see it"))
+        print_warning(f"{message}; the nodes must see it", "data.not_on_nodes")
     if held is not None:
         if not after:  # else it may be in use by a job that this one is to come after
             _check_not_queued(folder, after)
@@ -179,7 +201,9 @@ def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
         if not jobs.status(each, queued).is_over:
             raise LaunchError(
                 f"job {each.job} of this run is in the queue; paratune cancel {each.job} takes it out, and with "
-                f"--after {each.job} this one starts when it has ended well"
+                f"--after {each.job} this one starts when it has ended well",
+                code="slurm.already_queued",
+                job=each.job,
             )
 
 
@@ -197,7 +221,12 @@ def _array_jobs(
     """Return an array of what is left of a matrix, one for each number of processes and nodes."""
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
-        raise ConfigError(f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out")
+        raise ConfigError(
+            f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out",
+            code="cli.no_effect",
+            path=path,
+            option="--array",
+        )
     matrix = read_matrix(path)
     cells = cells_of(matrix, overrides, here=False)
     asked_cells = only(matrix, cells, only_words) if only_words else cells
@@ -206,7 +235,9 @@ def _array_jobs(
         raise error
     if nodes is not None and (clash := next((cell for cell in asked_cells if cell.num_nodes), None)):
         raise ConfigError(
-            f"--nodes {nodes}: the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes"
+            f"--nodes {nodes}: the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
+            code="cli.conflict",
+            option="--nodes",
         )
     asked = {cell.name for cell in asked_cells}
     plan = plan_of(matrix, cells, sys.argv)
@@ -261,9 +292,10 @@ def _say_of_queued(folder: Path) -> None:
     queued = queue() if earlier else []
     numbers = " ".join(each.job for each in earlier if not jobs.status(each, queued).is_over)
     if numbers:
-        _say(
-            f"warning: of this matrix there is in the queue: {numbers}; a run that is in both is trained once, and the "
-            f"other time ends with an error while it is in use; paratune cancel {numbers} takes them out"
+        print_warning(
+            f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, and the "
+            f"second job ends with an error if the first one still trains it; paratune cancel {numbers} removes them",
+            "slurm.runs_queued",
         )
 
 
@@ -285,12 +317,20 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
     if num_nodes and (num_processes % num_nodes or num_processes // num_nodes > most):
         raise ConfigError(
             f"{name} wants {num_processes} processes on {num_nodes} nodes, and a node of the site has {most}: nproc "
-            f"may be a multiple of {num_nodes}, up to {num_nodes * most}; --nodes or the matrix (nodes:) changes them"
+            f"may be a multiple of {num_nodes}, up to {num_nodes * most}; --nodes or the matrix (nodes:) changes them",
+            code="site.too_small",
+            name=name,
+            num_processes=num_processes,
+            most=most,
         )
     if not num_nodes and num_processes > most and num_processes % most:
         raise ConfigError(
             f"{name} wants {num_processes} processes, and a node of the site has {most}: a run on several nodes takes "
-            f"all of each; nproc may be up to {most}, or a multiple of it"
+            f"all of each; nproc may be up to {most}, or a multiple of it",
+            code="site.too_small",
+            name=name,
+            num_processes=num_processes,
+            most=most,
         )
     each = num_processes // num_nodes if num_nodes else min(num_processes, most)
     gpus = each if site.gpus_per_node else 0
@@ -302,7 +342,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
 def _job(name: str, site: Site, runs: tuple[Run, ...], folder: Path) -> Job:
     for path in (folder, Path.cwd()):
         if reason := why_no_sbatch_path(str(path)):
-            raise ConfigError(f"{reason}; change run.folder, or the working directory")
+            raise ConfigError(f"{reason}; change run.folder, or the working directory", code="run.name_unfit")
     return Job(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
 
 
@@ -347,7 +387,9 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror}; change run.folder") from error
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror}; change run.folder", code="run.not_writable", path=path
+        ) from error
 
 
 def _wait(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:

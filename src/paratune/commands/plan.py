@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paratune.base.text import plain
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, did_you_mean
+from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, coded, did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,11 @@ def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: st
         if as_json:
             print_json({"calibration": found})
         return EXIT_OK
-    raise ConfigError(f"CONFIG is missing; for example: {example} (paratune plan --help shows all options)")
+    raise ConfigError(
+        f"CONFIG is missing; for example: {example} (paratune plan --help shows all options)",
+        code="cli.argument_missing",
+        argument="CONFIG",
+    )
 
 
 def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:
@@ -79,7 +83,12 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     from paratune.plan.written import check_writable, write_config
 
     if wanted.score:
-        raise ConfigError(f"--score is about runs that are finished, and plans nothing; leave out {path}")
+        raise ConfigError(
+            f"--score is about runs that are finished, and plans nothing; leave out {path}",
+            code="cli.no_effect",
+            option="--score",
+            path=path,
+        )
     loaded = load_config(path, overrides)
     _check_numbers(wanted)
     goal = check_goal(wanted, loaded.config.task.kind, lambda: _machine(wanted, loaded).price_per_hour)
@@ -89,7 +98,13 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     set_up_logging(speaks=True)
     if wanted.calibrate:
         if wanted.device is not None:
-            raise ConfigError(f"--calibrate is for this machine, and --device for {wanted.device}; leave one out")
+            raise ConfigError(
+                f"--calibrate is for this machine, and --device for {wanted.device}; leave one out",
+                code="cli.conflict",
+                option="--calibrate",
+                device=wanted.device,
+                options=("--calibrate", "--device"),
+            )
         calibrate_command(as_json=as_json, speaks=False)
     with stdout_for_results():
         plan = make_plan(loaded, wanted)
@@ -153,7 +168,9 @@ def _machine(wanted: Wanted, loaded: LoadedConfig) -> "Machine":
     if wanted.device is None and machine.is_cuda and loaded.config.device == "cpu":
         raise ConfigError(
             "device: cpu in the configuration, and this machine has a GPU; name the machine that is meant: --device "
-            "KEY or FILE.yaml, or --set device=auto"
+            "KEY or FILE.yaml, or --set device=auto",
+            code="device.conflict",
+            key="device",
         )
     return machine if wanted.price is None else replace(machine, price_per_hour=wanted.price)
 
@@ -192,7 +209,9 @@ def _precisions(text: str | None, loaded: LoadedConfig) -> tuple[str, ...]:
         found = strange[0] if strange else text
         raise ConfigError(
             f"--precision {found!r} is no precision{did_you_mean(found, PRECISIONS)}; allowed: "
-            f"{', '.join(PRECISIONS)}, several with commas"
+            f"{', '.join(PRECISIONS)}, several with commas",
+            code="cli.unknown_name",
+            option="--precision",
         )
     return names
 
@@ -206,11 +225,18 @@ def _whole_numbers(option: str, text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if not (word.isascii() and word.isdigit() and 1 <= int(word) <= _MOST_RANKS):
-            raise ConfigError(f"{option} {text!r}: {word!r} is not a whole number from 1 on; such as {option} 1,2,4,8")
+            raise ConfigError(
+                f"{option} {text!r}: {word!r} is not a whole number from 1 on; such as {option} 1,2,4,8",
+                code="cli.invalid_value",
+                option=option,
+                word=word,
+            )
     numbers = [int(word) for word in words]
     twice = [number for number in dict.fromkeys(numbers) if numbers.count(number) > 1]
     if twice:
-        raise ConfigError(f"{option} {text!r} names {twice[0]} twice; name each once")
+        raise ConfigError(
+            f"{option} {text!r} names {twice[0]} twice; name each once", code="cli.named_twice", option=option
+        )
     return numbers
 
 
@@ -230,7 +256,7 @@ def _check_numbers(wanted: Wanted) -> None:
     if wanted.rows is not None and wanted.max_length is None:
         problems.append("--rows says how many rows there are where data is not read; it goes with --max-length")
     if problems:
-        raise ConfigError("; ".join(problems))
+        raise ConfigError("; ".join(problems), code="cli.out_of_range")
 
 
 def _model_config(model: Any) -> Any:
@@ -246,7 +272,12 @@ def _model_config(model: Any) -> Any:
         if known is None:
             raise
         override(known, model)
-        log.warning("planned with the published shape of %s: %s", model.name, error)
+        log.warning(
+            "planned with the published shape of %s: %s",
+            model.name,
+            error,
+            extra=coded("plan.published_shape", name=model.name),
+        )
         return known
 
 
@@ -272,7 +303,14 @@ def _check_positions(config: Any, hf_config: Any, max_length: int) -> None:
 
     most = num_positions(hf_config)
     if most is not None and most < max_length:
-        raise ConfigError(f"--max-length {max_length} is more than {config.model.name} has positions for: {most}")
+        raise ConfigError(
+            f"--max-length {max_length} is more than {config.model.name} has positions for: {most}",
+            code="model.max_length",
+            option="--max-length",
+            value=max_length,
+            name=config.model.name,
+            most=most,
+        )
 
 
 def _read_lengths(loaded: LoadedConfig) -> "Lengths":
@@ -304,7 +342,7 @@ def _read_lengths(loaded: LoadedConfig) -> "Lengths":
             data = config.data.model_copy(update={"validation": None, "test": None})
             train = recipe_of(config.task).load_splits(data, how)["train"]
     except (ConfigError, DataError) as error:
-        raise type(error)(f"{error}; or plan without data: --max-length TOKENS") from error
+        raise type(error)(f"{error}; or plan without data: --max-length TOKENS", code=error.code) from error
     return lengths_of_rows(train.store.lengths)
 
 

@@ -53,7 +53,12 @@ def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | 
             name for name, value in (("--measured", wanted.measured), ("--write-probes", wanted.write_probes)) if value
         ]
         if alone:
-            raise ConfigError(f'{" and ".join(alone)}: only with --goal, such as --goal "f1>=0.88 within 2h"')
+            raise ConfigError(
+                f'{" and ".join(alone)}: only with --goal, such as --goal "f1>=0.88 within 2h"',
+                code="cli.option_missing",
+                options=alone,
+                option="--goal",
+            )
         return None
     from paratune.plan.goal import parse_goal
 
@@ -63,15 +68,31 @@ def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | 
         if target.metric not in known:
             near = did_you_mean(target.metric, known)
             raise ConfigError(
-                f"--goal: {target.metric} is not a metric of {task_kind}{near}; allowed: {', '.join(known)}"
+                f"--goal: {target.metric} is not a metric of {task_kind}{near}; allowed: {', '.join(known)}",
+                code="metric.unknown",
+                option="--goal",
+                value=target.metric,
             )
         _check_scale(target, task_kind)
     if goal.price is not None and price_of() is None:
-        raise ConfigError("--goal: for PRICE needs the price of a device-hour: --price, or price_per_hour in its file")
+        raise ConfigError(
+            "--goal: for PRICE needs the price of a device-hour: --price, or price_per_hour in its file",
+            code="cli.option_missing",
+            option="--price",
+        )
     if wanted.write_probes is not None and wanted.nodes > 1:
-        raise ConfigError(f"--write-probes: probes run on one machine; leave out --nodes {wanted.nodes}")
+        raise ConfigError(
+            f"--write-probes: probes run on one machine; leave out --nodes {wanted.nodes}",
+            code="cli.no_effect",
+            option="--nodes",
+            nodes=wanted.nodes,
+        )
     if wanted.measured and not goal.targets:
-        raise ConfigError("--measured says when runs met a score, and --goal names none; such as f1>=0.88")
+        raise ConfigError(
+            "--measured says when runs met a score, and --goal names none; such as f1>=0.88",
+            code="metric.unknown",
+            option="--goal",
+        )
     return goal
 
 
@@ -83,7 +104,11 @@ def _check_scale(target: "Target", task_kind: str) -> None:
         return
     meant = min(target.value * 100 if in_percent else target.value / 100, most)
     raise ConfigError(
-        f"--goal: {target.text}, and scores of {task_kind} go up to {most}; write {target.metric}>={meant:g}"
+        f"--goal: {target.text}, and scores of {task_kind} go up to {most}; write {target.metric}>={meant:g}",
+        code="metric.scale",
+        option="--goal",
+        most=most,
+        metric=target.metric,
     )
 
 
@@ -144,5 +169,10 @@ def write_probes(path: Path, loaded: LoadedConfig, overrides: Sequence[str], aim
         with path.open("x", encoding="utf-8") as file:
             file.write("\n".join([f"# paratune plan {loaded.source} --goal", *lines]) + "\n")
     except OSError as error:
-        raise ConfigError(f"--write-probes {path}: it cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"--write-probes {path}: it cannot be written: {error.strerror}",
+            code="output.not_writable",
+            option="--write-probes",
+            value=path,
+        ) from error
     return f"{path}: {len(matrix['axes']['try'])} short runs; start them with: paratune sweep {path}"

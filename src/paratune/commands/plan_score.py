@@ -95,11 +95,19 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
 
     machine = this_machine()
     if not machine.is_calibrated:
-        raise ConfigError(f"{machine.name} has not been measured; first run paratune plan --calibrate by itself")
+        raise ConfigError(
+            f"{machine.name} has not been measured; first run paratune plan --calibrate by itself",
+            code="plan.not_calibrated",
+            name=machine.name,
+        )
     seen, names, left_out = _observed(folders, machine, refined_by(machine.name))
     reasons = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
     if not names:
-        raise ConfigError(f"no run says anything of the figures of {machine.name}: {'; '.join(reasons)}")
+        raise ConfigError(
+            f"no run says anything of the figures of {machine.name}: {'; '.join(reasons)}",
+            code="plan.nothing_to_refine",
+            name=machine.name,
+        )
     before = machine.by_threads or {1: machine.constants or Constants()}
     refined = {threads: refine(before[threads], each) for threads, each in seen.items()}
     path = keep_refined(machine, refined, names)

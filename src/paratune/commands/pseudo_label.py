@@ -16,7 +16,7 @@ from paratune.commands.infer import apply, check_batch_size, check_output
 from paratune.commands.threads import respect_quota
 from paratune.config.task_sections import ClassificationTask
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded
 from paratune.records.predictions import write_table
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,9 @@ def pseudo_label_command(
     check_batch_size(batch_size)
     check_output(output, overwrite)
     if record_path.exists() and not overwrite:
-        raise ConfigError(f"{record_path} exists; choose another --output, or say --overwrite")
+        raise ConfigError(
+            f"{record_path} exists; choose another --output, or say --overwrite", code="output.exists", path=record_path
+        )
     _check_options(targets, threshold, max_per_class, limit)
     set_up_logging(speaks=True)
     respect_quota()
@@ -67,9 +69,9 @@ def pseudo_label_command(
     fates = decide(opinion, refused, Rule(threshold, max_per_class, limit))
     kept = np.array([number for number, fate in enumerate(fates) if fate == "kept"], dtype=np.int64)
     if len(kept) == 0:
-        raise DataError(nothing_kept(source, opinion, fates, threshold))
+        raise DataError(nothing_kept(source, opinion, fates, threshold), code="data.nothing_kept")
     if (absent := classes_without_rows(task, opinion, fates)) is not None:
-        log.warning("%s: %s", source, absent)
+        log.warning("%s: %s", source, absent, extra=coded("pseudo_label.class_empty", source=source))
     made = output_table(table, voices, opinion, kept)
     counts = Counter(fates) + Counter({"without_text": table.num_rows - len(fates)})
     record = make_record(source, output, table, voices, opinion, fates, counts, Rule(threshold, max_per_class, limit))
@@ -85,15 +87,24 @@ def pseudo_label_command(
 
 def _check_options(targets: Sequence[str], threshold: float, max_per_class: int | None, limit: int | None) -> None:
     if not targets:
-        raise ConfigError("paratune pseudo-label needs at least one run or model, such as runs/NAME")
+        raise ConfigError(
+            "paratune pseudo-label needs at least one run or model, such as runs/NAME", code="cli.argument_missing"
+        )
     twice = [target for target, count in Counter(str(Path(each).resolve()) for each in targets).items() if count > 1]
     if twice:
-        raise ConfigError(f"{twice[0]} is named twice; a model agrees with itself")
+        raise ConfigError(f"{twice[0]} is named twice; a model agrees with itself", code="cli.named_twice")
     if not threshold > 0:
-        raise ConfigError(f"--threshold {threshold:g}: above 0")
+        raise ConfigError(
+            f"--threshold {threshold:g}: above 0", code="cli.out_of_range", option="--threshold", value=threshold
+        )
     for name, value in (("--max-per-class", max_per_class), ("--limit", limit)):
         if value is not None and value < 1:
-            raise ConfigError(f"{name} {value}: at least 1")
+            raise ConfigError(
+                f"{name} {value}: at least 1",
+                code="cli.out_of_range",
+                option=name,
+                value=value,
+            )
 
 
 def _ask(
@@ -117,7 +128,12 @@ def _ask(
         if voices:
             check_alike(voices[0], target, trained.task, trained.columns)
         elif trained.columns.label in table.column_names:
-            log.warning("%s has the column %s; its values are not looked at", source, trained.columns.label)
+            log.warning(
+                "%s has the column %s; its values are not looked at",
+                source,
+                trained.columns.label,
+                extra=coded("pseudo_label.label_ignored", source=source),
+            )
         group_by = group_by_of(trained.run)
         check_columns(source, table, trained.columns, group_by)
         split = trained.read(source, table, require_labels=False)
@@ -125,7 +141,13 @@ def _ask(
         seen = seen_texts(trained.run)
         for name, each in seen.items():
             if each.unknown:
-                log.warning("%s: texts of its %s set may be in the output: %s", target, name, each.unknown)
+                log.warning(
+                    "%s: texts of its %s set may be in the output: %s",
+                    target,
+                    name,
+                    each.unknown,
+                    extra=coded("pseudo_label.overlap", target=target),
+                )
         facts = model_facts(target, trained)
         voices.append(
             Voice(target, trained.task, trained.columns, group_by, split.samples, evaluation.outputs, seen, facts)

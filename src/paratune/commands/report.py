@@ -29,19 +29,31 @@ def report_command(
 ) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if price is not None and not (math.isfinite(price) and price >= 0):
-        raise ConfigError(f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5")
+        raise ConfigError(
+            f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5",
+            code="cli.out_of_range",
+            option="--price",
+            value=price,
+        )
     if not runs:
-        raise ConfigError("paratune report needs at least one run folder, such as runs/NAME")
+        raise ConfigError(
+            "paratune report needs at least one run folder, such as runs/NAME", code="cli.argument_missing"
+        )
     wanted = [parse_target(text) for text in dict.fromkeys(targets)]
     sweeps = [run for run in runs if holds_sweep(run)]
     if sweeps and len(sweeps) < len(runs):
         raise ConfigError(
             f"{sweeps[0]} is a matrix of runs: report it by itself, with other matrices, or its runs: "
-            f"{sweeps[0]}/runs/*"
+            f"{sweeps[0]}/runs/*",
+            code="compare.mixed_matrix",
         )
     is_replaced = out is not None and holds_report(out)
     if sweeps and baseline is not None:
-        raise ConfigError(f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*")
+        raise ConfigError(
+            f"--baseline compares runs, and {sweeps[0]} is a matrix; give its runs: {sweeps[0]}/runs/*",
+            code="compare.mixed_matrix",
+            option="--baseline",
+        )
     report = make_sweep(sweeps, out, price, wanted) if sweeps else make(runs, out, baseline, wanted, price)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201

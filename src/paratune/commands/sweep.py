@@ -48,14 +48,18 @@ def sweep_command(
         ParatuneError: The file or a cell is wrong, the folder is in use or holds other runs, or a signal came.
     """
     if not (dry_run or as_list) and (reason := why_no_sweep()):
-        raise LaunchError(reason)
+        raise LaunchError(reason, code="launch.started_twice")
     if dry_run and as_list:
-        raise ConfigError("--list writes what it lists and --dry-run writes nothing; say one of them")
+        raise ConfigError(
+            "--list writes what it lists and --dry-run writes nothing; say one of them",
+            code="cli.conflict",
+            options=("--list", "--dry-run"),
+        )
     matrix = all_probes(read_matrix(path)) if probe else read_matrix(path)
     cells = cells_of(matrix, overrides, here=not as_list)
     error = invalid(matrix, cells)
     if dry_run and error is not None:
-        show_invalid(matrix, cells, str(error), as_json=as_json)
+        show_invalid(matrix, cells, error, as_json=as_json)
         return EXIT_CONFIG
     asked_cells = only(matrix, cells, only_words) if only_words else cells
     error = error or none_possible(matrix, asked_cells)
@@ -115,7 +119,7 @@ def _run(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_
         _say_where(report)
     code = exit_code(record, sorted(asked), was_stopped=signal is not None)
     if signal is not None and code != EXIT_OK:
-        raise Stopped(f"stopped by {signal}; the same command goes on with it")
+        raise Stopped(f"stopped by {signal}; the same command goes on with it", code="stopped.signal", signal=signal)
     _name_failed(record, asked)
     return code
 

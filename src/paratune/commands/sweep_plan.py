@@ -8,6 +8,7 @@ from typing import Any
 from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.console import print_json, print_result
+from paratune.errors import ConfigError
 from paratune.sweep.asked import names_of
 from paratune.sweep.cell import Cell
 from paratune.sweep.listing import listed
@@ -129,7 +130,7 @@ def show_list(matrix: Matrix, todo: Sequence[Step], *, as_json: bool) -> None:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
 
 
-def show_invalid(matrix: Matrix, cells: Sequence[Cell], error: str, *, as_json: bool) -> None:
+def show_invalid(matrix: Matrix, cells: Sequence[Cell], error: ConfigError, *, as_json: bool) -> None:
     if as_json:
         runs = [
             {
@@ -140,11 +141,12 @@ def show_invalid(matrix: Matrix, cells: Sequence[Cell], error: str, *, as_json: 
             }
             for cell in cells
         ]
-        print_json({**_about(matrix, cells), "problems": error, "runs": runs}, indent=1)
+        errors = [fault.as_dict() for fault in error.faults]
+        print_json({**_about(matrix, cells), "problems": str(error), "errors": errors, "runs": runs}, indent=1)
         return
     print_result(plain(f"{matrix.name}: {counted(len(cells), 'run')}"))
     for cell in cells:
         print_result(
             plain(f"  {cell.name}: {'cannot be trained' if cell.problems or cell.impossible else 'can be trained'}")
         )
-    print(f"error: {error}", file=sys.stderr)  # noqa: T201
+    print(f"error: {error.text()}", file=sys.stderr)  # noqa: T201

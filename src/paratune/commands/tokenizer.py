@@ -54,9 +54,9 @@ def train_command(
 def compare_command(names: Sequence[str], sources: Sequence[str], *, column: str, limit: int, as_json: bool) -> int:
     """Show what tokenizers make of the same texts; return the exit code."""
     if len(set(names)) < len(names):
-        raise ConfigError("a tokenizer is named twice; name each once")
+        raise ConfigError("a tokenizer is named twice; name each once", code="cli.named_twice")
     if limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1")
+        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit", value=limit)
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
@@ -65,7 +65,9 @@ def compare_command(names: Sequence[str], sources: Sequence[str], *, column: str
         tokenizers = [(name, _load(name)) for name in names]
         texts = list(islice(iterate_texts(sources, column), limit))
         if not texts:
-            raise DataError(f"{', '.join(sources)}: column {column} has no text")
+            raise DataError(
+                f"{', '.join(sources)}: column {column} has no text", code="data.empty", sources=sources, column=column
+            )
         found = compare(tokenizers, texts)
     if as_json:
         print_json({"files": list(sources), "column": column, "tokenizers": [each.as_dict() for each in found]})
@@ -79,13 +81,22 @@ def _check_output(output: Path, overwrite: bool) -> None:
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--output {output} cannot be made: {error.strerror or error}; name another") from error
+            raise ConfigError(
+                f"--output {output} cannot be made: {error.strerror or error}; name another",
+                code="output.not_writable",
+                option="--output",
+                value=output,
+            ) from error
         return
     if not overwrite:
-        raise ConfigError(f"{output} exists; choose another --output, or say --overwrite")
+        raise ConfigError(
+            f"{output} exists; choose another --output, or say --overwrite", code="output.exists", path=output
+        )
     if not (output / RECORD_FILE).is_file():
         raise ConfigError(
-            f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
+            f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output",
+            code="output.foreign",
+            path=output,
         )
 
 
@@ -99,7 +110,9 @@ def _load(name: str) -> Any:
     if not tokenizer.is_fast:
         raise ConfigError(
             f"{name}: {type(tokenizer).__name__} does not say where its tokens are in a text; a fast "
-            "tokenizer (with a tokenizer.json) is needed"
+            "tokenizer (with a tokenizer.json) is needed",
+            code="tokenizer.slow",
+            name=name,
         )
     return tokenizer
 

@@ -12,7 +12,14 @@ from paratune.base.text import plain
 from paratune.commands.threads import respect_quota
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sections import run_path
-from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import (
+    outlive_readers,
+    print_json,
+    print_result,
+    print_warning,
+    set_up_logging,
+    stdout_for_results,
+)
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
 from paratune.launch.smaller import launch_until_it_fits
 from paratune.processes.elastic import mode_of_start, torchrun_of
@@ -39,23 +46,36 @@ def train_command(
     """
     outlive_readers()
     if resume and overwrite:
-        raise ConfigError("--resume goes on with a run and --overwrite deletes it; say one of them")
+        raise ConfigError(
+            "--resume goes on with a run and --overwrite deletes it; say one of them",
+            code="cli.conflict",
+            options=("--resume", "--overwrite"),
+        )
     if num_processes < 1:
-        raise ConfigError(f"--nproc {num_processes}: at least 1 process is needed")
+        raise ConfigError(
+            f"--nproc {num_processes}: at least 1 process is needed",
+            code="cli.out_of_range",
+            option="--nproc",
+            value=num_processes,
+        )
     mode: Mode = "resume" if resume else "overwrite" if overwrite else "new"
     loaded = load_config(path, overrides)
     if reason := why_wrong(num_processes):
-        raise LaunchError(reason)
+        raise LaunchError(reason, code="launch.started_twice")
     place = place_from_environment()
     is_child = RENDEZVOUS_VARIABLE in os.environ
     if num_processes > 1 and place.world_size > 1 and not is_child:
         by = "srun" if launcher() == "srun" else "torchrun"
         raise LaunchError(
             f"--nproc {num_processes} in a process that {by} started (WORLD_SIZE={place.world_size}); leave out "
-            f"--nproc or {by}"
+            f"--nproc or {by}",
+            code="launch.started_twice",
+            option="--nproc",
+            value=num_processes,
+            world_size=place.world_size,
         )
     if reason := idle_tasks(num_processes):
-        print(f"warning: {reason}", file=sys.stderr)  # noqa: T201
+        print_warning(reason, "launch.idle_tasks")
     num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
     size = global_batch_size(loaded.config, num_ranks)
     folder = run_path(loaded.config)

@@ -29,7 +29,12 @@ def watch_command(paths: Sequence[Path], *, once: bool, interval: float, as_json
         ConfigError: The interval is none.
     """
     if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):
-        raise ConfigError(f"--interval {interval:g}: allowed are seconds from {MIN_INTERVAL_S:g} on")
+        raise ConfigError(
+            f"--interval {interval:g}: allowed are seconds from {MIN_INTERVAL_S:g} on",
+            code="cli.out_of_range",
+            option="--interval",
+            value=interval,
+        )
     board = Board(_watched(paths))
     if as_json:
         print_json(board.look().as_dict(), indent=1)
@@ -46,7 +51,10 @@ def _watched(paths: Sequence[Path]) -> Sequence[Path]:
     if paths:
         return paths
     if not DEFAULT_FOLDER.is_dir():
-        raise ConfigError(f"there is no folder {DEFAULT_FOLDER} here; name a run, a matrix or a folder of them")
+        raise ConfigError(
+            f"there is no folder {DEFAULT_FOLDER} here; name a run, a matrix or a folder of them",
+            code="run.nothing_to_watch",
+        )
     return [DEFAULT_FOLDER]
 
 

@@ -80,12 +80,19 @@ def resolve_batch(
         )
         raise ConfigError(
             f"batch: a step has {found}, and a pipeline of {num_micro_batches} stages needs as many as it has stages, "
-            f"better four times as many; {what}"
+            f"better four times as many; {what}",
+            code="batch.pipeline",
+            key="batch",
+            num_micro_batches=num_micro_batches,
         )
     if resolved.grad_accum_steps % micro_batch_multiple:
         raise ConfigError(
             f"batch: a step has {resolved.grad_accum_steps} micro-batches, and this schedule takes multiples of "
-            f"{micro_batch_multiple}; {_nearest_multiple(batch, resolved, micro_batch_multiple)}"
+            f"{micro_batch_multiple}; {_nearest_multiple(batch, resolved, micro_batch_multiple)}",
+            code="batch.pipeline",
+            key="batch",
+            grad_accum_steps=resolved.grad_accum_steps,
+            micro_batch_multiple=micro_batch_multiple,
         )
     return replace(resolved, micro_batch_multiple=micro_batch_multiple)
 
@@ -111,7 +118,10 @@ def _resolved(batch: BatchSize, data_world_size: int, num_micro_batches: int, mu
         near = _either([size for size in (share * data_world_size, (share + 1) * data_world_size) if size])
         raise ConfigError(
             f"batch.global is {batch.global_}, which {data_world_size} ranks cannot share evenly; "
-            f"the nearest sizes that they can: {near}"
+            f"the nearest sizes that they can: {near}",
+            code="batch.not_divisible",
+            key="batch.global",
+            value=batch.global_,
         )
     asked = batch.micro_batch_size
     if asked is None or asked == "auto":
@@ -123,7 +133,11 @@ def _resolved(batch: BatchSize, data_world_size: int, num_micro_batches: int, mu
         near = _either([max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)])
         raise ConfigError(
             f"batch.micro_batch_size is {micro}, which does not divide the {share} samples that {whose} takes of "
-            f"batch.global: {batch.global_}; the nearest that do: {near}"
+            f"batch.global: {batch.global_}; the nearest that do: {near}",
+            code="batch.not_divisible",
+            key="batch.micro_batch_size",
+            value=micro,
+            batch=batch.global_,
         )
     return ResolvedBatch(batch.global_, micro, share // micro)
 

@@ -39,7 +39,11 @@ def names_of(strategies: str) -> list[str]:
     words = re.split(r",(?![^\[\]{}]*[\]}])", strategies)
     names = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     if not names:
-        raise ConfigError("--strategies names none; such as: --strategies ddp,zero3")
+        raise ConfigError(
+            "--strategies names none; such as: --strategies ddp,zero3",
+            code="cli.argument_missing",
+            option="--strategies",
+        )
     return names
 
 
@@ -80,15 +84,18 @@ def all_candidates(
     Raises:
         ConfigError: Some are wrong; all of them are named.
     """
-    found, problems = [], []
+    found, errors = [], []
     for name in names:
         try:
             found.append(candidate(loaded, common, name, num_processes))
         except ConfigError as error:
-            problems.append(str(error))
-    if problems:
-        count = [f"{len(problems)} of {len(names)} strategies cannot be tried:"] * (len(problems) > 1)
-        raise ConfigError("\n  ".join([*count, *problems]))
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        faults = [fault for error in errors for fault in error.faults]
+        heading = f"{len(errors)} of {len(names)} strategies cannot be tried:"
+        raise ConfigError(heading, code=faults[0].code, faults=faults)
     return found
 
 
@@ -113,7 +120,9 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
     values, findings = validate(values)
     problems += [problem.message for problem in findings.problems]
     if problems:
-        raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
+        raise ConfigError(
+            f"--strategies {name}: {'; '.join(problems)}", code="strategy.candidates", option="--strategies", name=name
+        )
     config = Config.model_validate(values)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
@@ -137,7 +146,11 @@ def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], l
             return dict(given) if given["kind"] == name else {"kind": name}, []
         raise ConfigError(
             f"--strategies {name}: {kind} is no strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
-            "package.module:Class"
+            "package.module:Class",
+            code="strategy.unknown",
+            option="--strategies",
+            name=name,
+            kind=kind,
         )
     section = dict(given) if given["kind"] == kind else {"kind": kind}
     keys = [key for key in options_of(known[kind]) if key != "kind"]

@@ -38,7 +38,7 @@ def _length(config: Config) -> Iterator[Problem]:
     train = config.train
     keys = ("train.epochs", "train.max_steps")
     if train.epochs is None and train.max_steps is None:
-        yield Problem("train.epochs or train.max_steps is required: how long to train", keys)
+        yield Problem("train.epochs or train.max_steps is required: how long to train", keys, code="config.required")
     if train.epochs is not None and train.max_steps is not None:
         yield both("train.epochs", train.epochs, "train.max_steps", train.max_steps)
 
@@ -52,6 +52,7 @@ def _warmup(config: Config) -> Iterator[Problem]:
             f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
             "the learning rate would never reach its peak",
             ("train.warmup_steps", "train.max_steps"),
+            code="config.never_due",
         )
 
 
@@ -59,7 +60,9 @@ def _batch(config: Config) -> Iterator[Problem]:
     batch = config.batch
     sizes = ("batch.global", "batch.per_device")
     if batch.global_ is None and batch.per_device is None:
-        yield Problem("batch.global or batch.per_device is required: samples per optimizer step", sizes)
+        yield Problem(
+            "batch.global or batch.per_device is required: samples per optimizer step", sizes, code="config.required"
+        )
         return
     if batch.global_ is not None and batch.per_device is not None:
         yield both("batch.global", batch.global_, "batch.per_device", batch.per_device)
@@ -80,7 +83,7 @@ def _when(config: Config) -> Iterator[Problem]:
     for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
         keys = (f"{name}.every", f"{name}.steps")
         if section.every == "steps" and section.steps is None:
-            yield Problem(f"{name}.steps is required with {name}.every: steps", keys)
+            yield Problem(f"{name}.steps is required with {name}.every: steps", keys, code="config.required")
         if section.every != "steps" and section.steps is not None:
             wanted = f"without {name}.every: steps (it is {section.every})"
             yield no_effect(f"{name}.steps", section.steps, wanted, keys)
@@ -89,6 +92,7 @@ def _when(config: Config) -> Iterator[Problem]:
                 f"{name}.steps is {section.steps}, more than train.max_steps: {config.train.max_steps}; "
                 "it would never be due",
                 (f"{name}.steps", "train.max_steps"),
+                code="config.never_due",
             )
 
 
@@ -99,6 +103,7 @@ def _choosing(config: Config) -> Iterator[Problem]:
         yield Problem(
             f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that has to become better",
             ("evaluate.patience", "evaluate.best"),
+            code="config.required",
         )
     if evaluate.patience is None and evaluate.min_delta:
         yield no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
@@ -108,6 +113,7 @@ def _choosing(config: Config) -> Iterator[Problem]:
             f"evaluate.best: {evaluate.best} is not a metric of {config.task.kind}{did_you_mean(evaluate.best, known)}"
             f"; allowed: {', '.join(known)}",
             ("evaluate.best", "task.kind"),
+            code="metric.unknown",
         )
     for key, value in (("evaluate.best", evaluate.best), ("evaluate.patience", evaluate.patience)):
         if value is not None and evaluate.every == "never":
@@ -138,13 +144,15 @@ def _validation_set(config: Config) -> Iterator[Problem]:
     for key, value in wanted.items():
         if value is not None:
             message = f"{key}: {value} needs a validation set; give data.validation or data.split.validation"
-            yield Problem(message, (key, "data.validation", "data.split.validation", "data.split"))
+            yield Problem(
+                message, (key, "data.validation", "data.split.validation", "data.split"), code="data.validation_missing"
+            )
 
 
 def _files(config: Config) -> Iterator[Problem]:
     data = config.data
     if data.train is None:
-        yield Problem("data.train is required: the file to train on", ("data.train",))
+        yield Problem("data.train is required: the file to train on", ("data.train",), code="config.required")
     trains = [data.train] if isinstance(data.train, str) else data.train or []
     names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
     names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
@@ -157,9 +165,9 @@ def _files(config: Config) -> Iterator[Problem]:
         if place in seen:
             message = f"{key} is the same as {seen[place]}: {name}; what trains, chooses and tests a model must differ"
             if key == seen[place]:
-                yield Problem(f"{key} names {name} twice; its rows would count double", (key,))
+                yield Problem(f"{key} names {name} twice; its rows would count double", (key,), code="data.same_files")
             else:
-                yield Problem(f"{message}; cut parts with data.split", (key, seen[place]))
+                yield Problem(f"{message}; cut parts with data.split", (key, seen[place]), code="data.same_files")
         seen.setdefault(place, key)
     sources = [*(name for _, name in names), *data.predict.values()]
     if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in sources):
@@ -196,11 +204,12 @@ def _further(config: Config) -> Iterator[Problem]:
         for name in sets:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
                 message = f"data.{key}: {one_line(name)} is not a name; allowed: letters, digits, '_' and '-'"
-                yield Problem(message, (f"data.{key}",))
+                yield Problem(message, (f"data.{key}",), code="config.invalid_value")
             elif name in others:
                 yield Problem(
                     f"data.{key}.{name}: {name} is the name of another set; give this one a name of its own",
                     (f"data.{key}.{name}", f"data.{key}"),
+                    code="config.invalid_value",
                 )
 
 
@@ -215,11 +224,11 @@ def _split(config: Config) -> Iterator[Problem]:
             yield both(f"data.split.{part}", share, f"data.{part}", files[part])
     if split.validation is None and split.test is None:
         message = "data.split cuts nothing: give data.split.validation or data.split.test, or leave it out"
-        yield Problem(message, ("data.split", "data.split.validation", "data.split.test"))
+        yield Problem(message, ("data.split", "data.split.validation", "data.split.test"), code="data.split_shares")
     total = sum(share or 0 for share in shares.values())
     if total >= 1:
         message = f"data.split takes {total:g} of the rows; its shares must leave some to train on (sum below 1)"
-        yield Problem(message, ("data.split.validation", "data.split.test"))
+        yield Problem(message, ("data.split.validation", "data.split.test"), code="data.split_shares")
     if split.stratify and not isinstance(config.task, ClassificationTask | OrdinalTask):
         wanted = f"in {config.task.kind}, which has no labels that exclude each other; for groups: data.split.group_by"
         yield no_effect("data.split.stratify", True, wanted, ("task.kind",))
@@ -251,19 +260,21 @@ def _columns(config: Config) -> Iterator[Problem]:
             what = _COLUMNS[config.task.kind == "qa"][name]
             keys = (f"data.columns.{name}", "data.columns", "data")
             yield Problem(
-                f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {what}", keys
+                f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {what}",
+                keys,
+                code="config.required",
             )
     text, pair = named_columns(columns.text), named_columns(columns.text_pair)
     for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
         if columns.label is not None and columns.label in names:
             message = f"{key} holds {columns.label}, which is also data.columns.label; the text would tell the answer"
-            yield Problem(message, (key, "data.columns.label"))
+            yield Problem(message, (key, "data.columns.label"), code="data.column_conflict")
         for name, count in Counter(names).items():
             if count > 1:
-                yield Problem(f"{key} names {name} {count} times", (key,))
+                yield Problem(f"{key} names {name} {count} times", (key,), code="data.column_conflict")
     if pair and text == pair:
         message = f"data.columns.text_pair is the same as data.columns.text: {one_line(columns.text)}"
-        yield Problem(message, ("data.columns.text_pair", "data.columns.text"))
+        yield Problem(message, ("data.columns.text_pair", "data.columns.text"), code="data.column_conflict")
     if columns.separator != "\n" and max(len(text), len(pair)) < 2:
         wanted = "when no columns are joined (data.columns.text is not a list)"
         yield no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
@@ -288,6 +299,7 @@ def _questions(config: Config) -> Iterator[Problem]:
             f"data.columns.text_pair: {one_line(columns.text_pair)} joins columns, and the place of an answer counts "
             "in one; name the one column of the context",
             ("data.columns.text_pair",),
+            code="data.column_conflict",
         )
     if config.data.truncation != "longest_first":
         yield no_effect("data.truncation", config.data.truncation, _WINDOWS, ("task.kind",))
@@ -299,6 +311,7 @@ def _questions(config: Config) -> Iterator[Problem]:
             f"task.stride: {task.stride} tokens that neighbouring windows share leave no new ones in windows of "
             f"data.max_length: {limit}; a third of it is usual",
             ("task.stride", "data.max_length"),
+            code="task.stride",
         )
     if task.unanswerable is False and task.null_threshold is not None:
         wanted = "with task.unanswerable: false, where every question has an answer"
@@ -311,10 +324,14 @@ def _labels(config: Config) -> Iterator[Problem]:
     labels = config.task.labels
     names, twice = class_names(config.task), _twice(labels)
     for value in twice:
-        yield Problem(f"task.labels has {value} twice; labels are told apart by their text", ("task.labels",))
+        yield Problem(
+            f"task.labels has {value} twice; labels are told apart by their text", ("task.labels",), code="task.labels"
+        )
     if len(names) < 2 and not twice:
         number = f"{len(names)} class" if len(names) == 1 else "no classes"
-        yield Problem(f"task.labels has {number}: {one_line(labels)}; at least 2 are needed", ("task.labels",))
+        yield Problem(
+            f"task.labels has {number}: {one_line(labels)}; at least 2 are needed", ("task.labels",), code="task.labels"
+        )
     if isinstance(config.task, MultiLabelTask):
         yield from _separator(config.task)
 
@@ -328,6 +345,7 @@ def _separator(task: MultiLabelTask) -> Iterator[Problem]:
             f"task.separator: {one_line(task.separator)} stands inside {', '.join(map(one_line, torn))} of "
             "task.labels; choose another one, also where the column holds lists",
             ("task.separator", "task.labels"),
+            code="task.labels",
         )
 
 
@@ -342,12 +360,14 @@ def _glue(config: Config) -> Iterator[Problem]:
             f"task.labels gives the classes {', '.join(found)}, and {task.glue} has {', '.join(wanted)}; map the "
             f"values of your files to these, as in {{{found[0]}: {wanted[0]}, ...}}, or leave task.glue out",
             ("task.labels", "task.glue"),
+            code="task.labels",
         )
     elif found != wanted and "f1" in GLUE[task.glue].metrics:
         yield Problem(
             f"task.labels puts {found[-1]} last, and the F1 of {task.glue} is that of {wanted[-1]}; name the values "
             f"of {wanted[0]} first",
             ("task.labels", "task.glue"),
+            code="task.labels",
         )
 
 
@@ -358,7 +378,11 @@ def _bands(config: Config) -> Iterator[Problem]:
         return
     low, high = task.range
     if low >= high:
-        yield Problem(f"task.range: {one_line(task.range)} must name a lower and then a higher score", ("task.range",))
+        yield Problem(
+            f"task.range: {one_line(task.range)} must name a lower and then a higher score",
+            ("task.range",),
+            code="task.range",
+        )
     elif task.round_to is not None:
         off = [end for end in task.range if not is_on_scale(end, task.round_to)]
         if off:
@@ -366,6 +390,7 @@ def _bands(config: Config) -> Iterator[Problem]:
                 f"task.range: {one_line(task.range)} ends at {one_line(off[0])}, which is no multiple of "
                 f"task.round_to: {one_line(task.round_to)}; a rounded score could be neither in it nor on the scale",
                 ("task.range", "task.round_to"),
+                code="task.range",
             )
 
 

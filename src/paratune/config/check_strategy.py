@@ -47,6 +47,7 @@ def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
             f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "
             f"{num_stages} (strategy.stages times the chunks of each rank)",
             ("strategy.balance", "strategy.stages"),
+            code="strategy.stages",
         )
 
 
@@ -68,11 +69,19 @@ def check_stages(stages: int, chunks: int, balance: str | list[int], num_blocks:
         fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
         raise ConfigError(
             f"strategy.stages: {stages}{each} cuts the model into {stages * chunks} parts, and it has {num_blocks} "
-            f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
+            f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp",
+            code="strategy.stages",
+            key="strategy.stages",
+            value=stages,
+            num_blocks=num_blocks,
         )
     if isinstance(balance, list) and sum(balance) != num_blocks:
         raise ConfigError(
-            f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}"
+            f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}",
+            code="strategy.stages",
+            key="strategy.balance",
+            value=balance,
+            num_blocks=num_blocks,
         )
 
 
@@ -89,7 +98,7 @@ def excluded(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
         key, _, value = setting.partition("=")
         if key in values and one_line(values[key]) == value:
             message = f"{key}: {value} cannot be combined with strategy.kind: {kind}: {reason}"
-            yield Problem(message, (key, "strategy.kind"), is_impossible=True)
+            yield Problem(message, (key, "strategy.kind"), is_impossible=True, code="strategy.excluded")
 
 
 def _deepspeed(config: Config) -> Iterator[Problem]:
@@ -115,7 +124,7 @@ def _deepspeed(config: Config) -> Iterator[Problem]:
         message = (
             f"strategy.allgather_bucket_size: {strategy.allgather_bucket_size} is odd; DeepSpeed needs an even number"
         )
-        yield Problem(message, ("strategy.allgather_bucket_size",))
+        yield Problem(message, ("strategy.allgather_bucket_size",), code="config.invalid_value")
 
 
 def _one_of(stages: Sequence[int]) -> str:
@@ -134,13 +143,15 @@ def _param_dtype(config: Config) -> Iterator[Problem]:
             f"strategy.param_dtype: {name} needs precision: {name}, and it is {config.precision}; set precision: {name}"
             ", or leave strategy.param_dtype out"
         )
-        yield Problem(message, keys, is_impossible=True)
+        yield Problem(message, keys, is_impossible=True, code="precision.conflict")
     if isinstance(config.strategy, DeepSpeedStrategy) and config.strategy.stage == 0:
         message = (
             f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, for which DeepSpeed has another "
             "optimizer; use stage 1, 2 or 3"
         )
-        yield Problem(message, ("strategy.param_dtype", "strategy.stage"), is_impossible=True)
+        yield Problem(
+            message, ("strategy.param_dtype", "strategy.stage"), is_impossible=True, code="precision.conflict"
+        )
 
 
 STRATEGY_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (

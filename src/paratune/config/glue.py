@@ -101,7 +101,7 @@ def fill_glue(layer: Layer) -> None:
     if isinstance(task.get("kind"), str) and task["kind"] in GLUE:
         if task.get("glue", task["kind"]) != task["kind"]:
             message = f"task.kind: {task['kind']} and task.glue: {task['glue']} are two tasks; keep one of them"
-            layer.problems.append(Problem(message, ("task.kind", "task.glue")))
+            layer.problems.append(Problem(message, ("task.kind", "task.glue"), code="task.glue"))
         task["glue"] = task.pop("kind")
         if "task.kind" in layer.places:
             layer.places["task.glue"] = layer.places.pop("task.kind")

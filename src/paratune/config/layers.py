@@ -86,7 +86,7 @@ def layers_within(
         found = {name.removeprefix(f"{at}."): place for name, place in places.items() if _is_within(name, inside)}
         for name in found.keys() & own.places.keys():
             message = f"{at}.{name} is also given on line {own.places[name].line}; keep one of them"
-            own.problems.append(Problem(message, place=found[name]))
+            own.problems.append(Problem(message, place=found[name], code="config.duplicate_key"))
         own = merge(own, layer_of(str(key), value, found))
     below = Layer()
     if EXTENDS in values:
@@ -156,11 +156,13 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
     if isinstance(tree.value, dict):
         layer.values = tree.value
     elif tree.value is None and not tree.problems:
-        layer.problems.append(Problem(f"{name} is empty; `paratune config init` writes a file to start from"))
+        layer.problems.append(
+            Problem(f"{name} is empty; `paratune config init` writes a file to start from", code="config.empty")
+        )
     elif not tree.problems:
         found = "a list" if isinstance(tree.value, list) else repr(tree.value)
         message = f"a configuration is a mapping of sections (task:, data:, ...); found {found}"
-        layer.problems.append(Problem(message, place=Place(name, 1)))
+        layer.problems.append(Problem(message, place=Place(name, 1), code="config.not_mapping"))
     place = layer.places.pop(EXTENDS, Place(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
 
@@ -172,20 +174,24 @@ def _on_top_of(
     names = [names] if isinstance(names, str) else names
     below = Layer()
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        layer.problems.append(Problem(f"{called}: allowed is a file name, or a list of file names", place=place))
+        layer.problems.append(
+            Problem(f"{called}: allowed is a file name, or a list of file names", place=place, code="config.extends")
+        )
         layer.whole = False
         return layer
     for name in names:
         base = path.parent / name
         if base.resolve() in chain:
             circle = " -> ".join(label(each, folder.resolve()) for each in (*chain, base.resolve()))
-            layer.problems.append(Problem(f"{called}: {name} goes round in a circle: {circle}", place=place))
+            layer.problems.append(
+                Problem(f"{called}: {name} goes round in a circle: {circle}", place=place, code="config.extends")
+            )
             layer.whole = False
             continue
         try:
             below = merge(below, _read_file(base, folder, chain))
         except ConfigError as error:
-            layer.problems.append(Problem(f"{called}: {error}", place=place))
+            layer.problems.append(Problem(f"{called}: {error}", place=place, code="config.extends"))
             layer.whole = False
     return merge(below, layer)
 
@@ -199,13 +205,26 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist{_nearest_file(path)}") from None
+        raise ConfigError(
+            f"{path} does not exist{_nearest_file(path)}", code="config.file_not_found", path=path
+        ) from None
     except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}") from None
+        raise ConfigError(
+            f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}",
+            code="config.file_unreadable",
+            path=path,
+        ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}") from None
+        raise ConfigError(
+            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}",
+            code="config.file_unreadable",
+            path=path,
+            start=error.start,
+        ) from None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", code="config.file_unreadable", path=path
+        ) from None
 
 
 def _nearest_file(path: Path) -> str:
@@ -225,12 +244,12 @@ def _read_override(override: str) -> Layer:
     parts = key.strip().split(".")
     if not equals or not all(parts) or parts[0] == EXTENDS:
         hint = "extends belongs into a file" if parts[0] == EXTENDS else "allowed: section.key=value"
-        return Layer(problems=[Problem(f"{override!r} cannot be set; {hint}", place=SET)])
+        return Layer(problems=[Problem(f"{override!r} cannot be set; {hint}", place=SET, code="config.set_syntax")])
     try:
         value = read_scalar(text)
     except ValueError as error:
         message = f"{key}: {text!r} is {error}; put text with special characters in quotes"
-        return Layer(problems=[Problem(message, place=SET)])
+        return Layer(problems=[Problem(message, place=SET, code="config.set_syntax")])
     name = ".".join(parts)
     return layer_of(name, value, dict.fromkeys([name, *_keys_inside(value, name)], SET))
 

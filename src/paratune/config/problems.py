@@ -1,10 +1,10 @@
 """Problems of a configuration, each with its place, and the one error that reports all of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, Fault
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Problem:
     """Dotted keys that it is about; the first is the one whose line is shown."""
     place: Place | None = None
     """Where to look; looked up by key when None."""
+    code: str = field(kw_only=True)
+    """Stable name of the cause, listed in docs/errors.md."""
     is_impossible: bool = False
     """Whether each setting is right by itself, and only together they cannot be: a matrix leaves such runs out."""
 
@@ -51,10 +53,15 @@ def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigEr
         main_file: How that file is named in places; the name is left out on its own lines.
     """
     assert problems
-    ordered = _sorted(problems, main_file)
-    noun = "problem" if len(ordered) == 1 else "problems"
-    lines = [f"  {_prefix(problem.place, main_file)}{problem.message}" for problem in ordered]
-    return ConfigError("\n".join([f"{path}: {len(ordered)} {noun}", *lines]))
+    faults = [_fault(problem, main_file) for problem in _sorted(problems, main_file)]
+    noun = "problem" if len(faults) == 1 else "problems"
+    return ConfigError(f"{path}: {len(faults)} {noun}", code=faults[0].code, faults=faults)
+
+
+def _fault(problem: Problem, main_file: str) -> Fault:
+    place = problem.place
+    facts = {"keys": problem.keys, "file": place and place.file, "line": place and place.line}
+    return Fault(problem.code, f"{_prefix(place, main_file)}{problem.message}", facts)
 
 
 def _prefix(place: Place | None, main_file: str) -> str:

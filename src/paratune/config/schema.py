@@ -143,7 +143,11 @@ def init_text(task: str) -> str:
         ConfigError: There is no such task.
     """
     if task not in _FILLED:
-        raise ConfigError(f"{task!r} is not a task{did_you_mean(task, _FILLED)}; allowed: {', '.join(_FILLED)}")
+        raise ConfigError(
+            f"{task!r} is not a task{did_you_mean(task, _FILLED)}; allowed: {', '.join(_FILLED)}",
+            code="task.unknown_kind",
+            task=task,
+        )
     filled = {**_FILLED_ALWAYS, **_FILLED[task]}
     return "\n".join([_HEAD.format(task=task).rstrip(), *_template(Config, "", 0, filled)]) + "\n"
 

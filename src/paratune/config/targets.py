@@ -39,16 +39,29 @@ def parse_target(text: str, option: str = "--target") -> Target:
     """
     found = _WRITTEN.fullmatch(text)
     if found is None:
-        raise ConfigError(f"{option} {plain(text)!r} is no target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88")
+        raise ConfigError(
+            f"{option} {plain(text)!r} is no target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88",
+            code="target.syntax",
+            option=option,
+        )
     metric, sign, value = str(found[1]), found[2], float(found[3])
     try:
         wanted = ">=" if direction(metric) == "max" else "<="
     except KeyError:
         known = ", ".join(sorted({name for names in METRICS.values() for name in names}))
-        raise ConfigError(f"{option} {plain(text)}: there is no metric {metric}; known are {known}") from None
+        raise ConfigError(
+            f"{option} {plain(text)}: there is no metric {metric}; known are {known}",
+            code="metric.unknown",
+            option=option,
+            metric=metric,
+        ) from None
     if sign != wanted:
         better = "larger" if wanted == ">=" else "smaller"
         raise ConfigError(
-            f"{option} {plain(text)}: {metric} is better when it is {better}; write {metric}{wanted}{value:g}"
+            f"{option} {plain(text)}: {metric} is better when it is {better}; write {metric}{wanted}{value:g}",
+            code="metric.unknown",
+            option=option,
+            metric=metric,
+            value=value,
         )
     return Target(metric, value)

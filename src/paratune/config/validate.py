@@ -73,9 +73,9 @@ class Findings:
     root: type[Section] = Config
     """What is checked: a configuration, or the class of another file."""
 
-    def add(self, message: str, key: str, *also: str) -> None:
+    def add(self, message: str, key: str, *also: str, code: str) -> None:
         """Note a problem of a key; `also` are further keys whose value it leaves open."""
-        self.problems.append(Problem(message, (key,)))
+        self.problems.append(Problem(message, (key,), code=code))
         self.bad.update((key, *also))
 
 
@@ -137,16 +137,20 @@ def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, found: F
         shown = describe_value(values[option.key])
         hint = SWITCHES.get(dotted) if values[option.key] is True else None
         hint = f"; {hint}" if hint else _hint(option, values[option.key])
-        found.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted)
+        found.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted, code="config.invalid_value")
     elif option.required and dotted not in found.bad:
-        found.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted)
+        found.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted, code="config.required")
 
 
 def _sections(option: Option, value: Any, path: str, found: Findings) -> list[dict[str, Any]]:
     if value is None:
         value = option.default or []
     if not isinstance(value, list):
-        found.add(f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen", path)
+        found.add(
+            f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen",
+            path,
+            code="config.invalid_value",
+        )
         return []
     return [_subsection(option, each, f"{path}[{number}]", found) for number, each in enumerate(value)]
 
@@ -159,12 +163,17 @@ def _subsection(option: Option, value: Any, path: str, found: Findings) -> dict[
         value = {"kind": value}
     if not isinstance(value, dict):
         known = ", ".join(options_of(option.sections[0]))
-        found.add(f"{path} is {describe_value(value)}; allowed: a mapping of options ({known})", path)
+        found.add(
+            f"{path} is {describe_value(value)}; allowed: a mapping of options ({known})",
+            path,
+            code="config.invalid_value",
+        )
         return _stand_in(option, path)
     if not option.by_kind:
         return _section(option.sections[0], value, path, path, found)
-    if value.get("kind") is None and option.default is not None:
-        value = {**value, "kind": option.default.kind}
+    default_kind = getattr(option.default, "kind", None)  # the default of a list of sections is a list
+    if value.get("kind") is None and default_kind is not None:
+        value = {**value, "kind": default_kind}
     section = _section_of_kind(option, value.get("kind"), path, found)
     return _section(section, value, path, value["kind"], found) if section else _stand_in(option, path)
 
@@ -183,14 +192,16 @@ def _section_of_kind(option: Option, kind: Any, path: str, found: Findings) -> t
     if isinstance(kind, str) and ":" in kind and outside is not None:
         return outside
     if kind is None:
-        found.add(f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path)
+        found.add(
+            f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path, code="config.required"
+        )
         return None
     hint = kind_hint if path == "strategy" else did_you_mean
     named = GLUE if path == "task" else ()
     near = hint(kind, [*known, *named]) if isinstance(kind, str) else ""
     more = f"; or a task of GLUE: {', '.join(named)}" if named else ""
     message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}{more}"
-    found.add(message, f"{path}.kind", path)
+    found.add(message, f"{path}.kind", path, code="config.unknown_kind")
     return None
 
 
@@ -207,7 +218,7 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fo
     what = f"{dotted} is not an option of {called}" if called else f"{dotted} is not a section of a configuration"
     other = _other_kind(section, key, path) if found.root is Config else None
     if other:
-        found.add(f"{what}; {other} has it ({path}.kind: {other})", dotted)
+        found.add(f"{what}; {other} has it ({path}.kind: {other})", dotted, code="config.unknown_key")
         return
     inside = find_key(key, section, f"{path}." if path else "")
     near = did_you_mean(str(key), options).removeprefix("; did you mean ").removesuffix("?")
@@ -217,10 +228,10 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fo
     else:
         meant = f"{path}.{near}" if path else near
     if meant is None:
-        found.add(f"{what}; it has: {', '.join(options)}", dotted)
+        found.add(f"{what}; it has: {', '.join(options)}", dotted, code="config.unknown_key")
         return
     folder, _, name = meant.rpartition(".")
-    found.add(f"{what}; did you mean {name if folder == path else meant}?", dotted, meant)
+    found.add(f"{what}; did you mean {name if folder == path else meant}?", dotted, meant, code="config.unknown_key")
 
 
 def _other_kind(section: type[Section], key: Any, path: str) -> str | None:
@@ -238,7 +249,7 @@ def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, 
     except ValidationError as error:
         for each in error.errors():
             if not each["loc"] and each["type"] != "model_type":
-                found.add(f"{path}: {each['msg'].removeprefix('Value error, ')}", path)
+                found.add(f"{path}: {each['msg'].removeprefix('Value error, ')}", path, code="config.invalid_value")
         return {str(each["loc"][0]) for each in error.errors() if each["loc"]}
     return set()
 

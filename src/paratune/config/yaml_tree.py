@@ -136,7 +136,7 @@ class _Reader:
         return self._tree
 
     def _refuse(self, message: str, line: int) -> None:
-        self._tree.problems.append(Problem(message, place=Place(self._file, line)))
+        self._tree.problems.append(Problem(message, place=Place(self._file, line), code="config.syntax"))
 
     def _build(self, node: yaml.Node, path: str) -> Any:
         line = node.start_mark.line + 1

@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from paratune.base.text import plain_lines
-from paratune.errors import CheckpointError
+from paratune.base.text import plain, plain_lines
+from paratune.errors import CheckpointError, Fault, ParatuneError, Stopped, coded
 from paratune.records import finite
 
 Heard = Callable[[str, int, int], None]
@@ -163,13 +163,27 @@ def _progress(console: Console) -> Progress:
 
 
 class PlainFormatter(logging.Formatter):
-    """Spells out control characters: a message may hold a column name or a label that would act in a terminal.
+    """Adds the code of a warning, and spells out control characters: a message may hold a column name or a label that
+    would act in a terminal.
 
     A formatter, because it sees the whole text, tracebacks included, and leaves the record to other handlers.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        return plain_lines(super().format(record))
+        text, code = super().format(record), getattr(record, "code", None)
+        return plain_lines(text if code is None else Fault(code, text).text())
+
+
+class _Warnings(logging.Handler):
+    """Keeps the warnings with a code, for `print_json`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.faults: list[Fault] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (code := getattr(record, "code", None)) is not None:
+            self.faults.append(Fault(code, record.getMessage(), getattr(record, "facts", {})))
 
 
 def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
@@ -190,6 +204,7 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
         handler.setFormatter(PlainFormatter(f"rank {rank}: %(message)s"))
     handler.setLevel(logging.INFO if speaks else logging.ERROR)
     logger.addHandler(handler)
+    logger.addHandler(_Warnings())
     # transformers imports DeepSpeed where it is installed, which then warns of a machine without a GPU in every run.
     logging.getLogger("DeepSpeed").addFilter(_is_not_about_the_accelerator)
     # What is said before the run folder is made goes into its file as well.
@@ -206,7 +221,8 @@ class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         logger = logging.getLogger("paratune")
         logger.removeHandler(self)
-        logger.warning("%s cannot be written: %s", self.baseFilename, sys.exc_info()[1])
+        extra = coded("run.log_lost", path=self.baseFilename)
+        logger.warning("%s cannot be written: %s", self.baseFilename, sys.exc_info()[1], extra=extra)
 
 
 def log_to_file(folder: Path, rank: int) -> None:
@@ -219,7 +235,9 @@ def log_to_file(folder: Path, rank: int) -> None:
     try:
         handler = _LogFile(path, encoding="utf-8")
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror}; choose another run.folder") from error
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror}; choose another run.folder", code="run.not_writable", path=path
+        ) from error
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("paratune")
     logger.addHandler(handler)
@@ -239,6 +257,20 @@ def stdout_for_results() -> Iterator[None]:
         yield
 
 
+def print_warning(message: str, code: str) -> None:
+    """Print a warning on stderr, of a command that has no log."""
+    print(plain(f"warning: {Fault(code, message).text()}"), file=sys.stderr)  # noqa: T201
+
+
+def print_error(error: ParatuneError, *, as_json: bool) -> None:
+    """Print an error on stderr with the code of each fault, and as one JSON document on stdout if asked."""
+    # A header or a label of a file may be part of the message, and must not act in the terminal.
+    text = str(error) if isinstance(error, Stopped) else f"error: {error.text()}"
+    print(plain_lines(text), file=sys.stderr)  # noqa: T201
+    if as_json:
+        print_json({"errors": [fault.as_dict() for fault in error.faults]})
+
+
 def print_result(renderable: Any, *, is_prose: bool = False) -> None:
     """Print a rich renderable on stdout.
 
@@ -253,6 +285,11 @@ def print_result(renderable: Any, *, is_prose: bool = False) -> None:
 def print_json(value: Any, *, indent: int | None = None) -> None:
     """Print one JSON document on stdout: what is neither a number nor text that JSON can say is null or text.
 
+    A mapping gets the warnings that were logged, if any, as `warnings`, unless it has that key itself.
     ASCII only: neither the encoding of stdout nor a control character in a label can spoil it.
     """
+    handlers = [handler for handler in logging.getLogger("paratune").handlers if isinstance(handler, _Warnings)]
+    warnings = [fault.as_dict() for handler in handlers for fault in handler.faults]
+    if isinstance(value, dict) and warnings:
+        value = {"warnings": warnings, **value}
     print(json.dumps(finite(value), indent=indent, allow_nan=False, default=str))  # noqa: T201

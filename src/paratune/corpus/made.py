@@ -63,7 +63,11 @@ def finished_stages(work: Path) -> list[Made]:
             outputs.append(totals["output"])
         found.append(Made(_name(folder.relative_to(work)), folder, totals, is_stale))
     if not found:
-        raise CheckpointError(f"{plain(work)} holds no finished stage of a corpus; run paratune corpus CONFIG first")
+        raise CheckpointError(
+            f"{plain(work)} holds no finished stage of a corpus; run paratune corpus CONFIG first",
+            code="corpus.not_finished",
+            folder=work,
+        )
     return found
 
 
@@ -94,7 +98,9 @@ def naming_damage(work: Path) -> Iterator[None]:
                 pq.read_metadata(path)
             except (pa.ArrowException, OSError) as damage:
                 raise CheckpointError(
-                    f"{plain(path)} is damaged: {plain(damage)}; delete its folder, and the same command makes it anew"
+                    f"{plain(path)} is damaged: {plain(damage)}; delete its folder, and the same command makes it anew",
+                    code="corpus.damaged",
+                    path=path,
                 ) from error
         raise
 

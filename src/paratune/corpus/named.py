@@ -32,9 +32,9 @@ def check_named(corpus: Corpus, stages: Collection[str]) -> None:
         except DataError as error:
             missing.append(str(error))
     if len(missing) == 1:
-        raise DataError(missing[0])
+        raise DataError(missing[0], code="data.not_found")
     if missing:
-        raise DataError("\n  ".join([f"{len(missing)} problems", *missing]))
+        raise DataError("\n  ".join([f"{len(missing)} problems", *missing]), code="data.not_found")
     if "sentences" in stages and corpus.sentences.scorer != "mlm":
         files_of(corpus.sentences)
     if "clean" in stages and is_on(corpus, "language"):
@@ -42,7 +42,10 @@ def check_named(corpus: Corpus, stages: Collection[str]) -> None:
     asks = {"index": corpus.index.servers, "fetch": corpus.fetch.ranges or corpus.fetch.replay}
     if corpus.network.contact in EXAMPLE_CONTACTS and any(asks.get(stage) for stage in stages):
         raise ConfigError(
-            f"network.contact is {corpus.network.contact}, that of the example; name whom the archive can write to"
+            f"network.contact is {corpus.network.contact}, that of the example; name whom the archive can write to",
+            code="config.placeholder",
+            key="network.contact",
+            value=corpus.network.contact,
         )
 
 

@@ -83,7 +83,9 @@ class RunWriter:
                 in_order(np.concatenate(self._waiting)).tofile(temporary)
         except OSError as error:
             raise CheckpointError(
-                f"{self._folder} cannot be written: {error.strerror or error}; change work"
+                f"{self._folder} cannot be written: {error.strerror or error}; change work",
+                code="corpus.not_writable",
+                folder=self._folder,
             ) from error
         self.names.append(name)
         self._waiting, self._num_waiting = [], 0
@@ -185,7 +187,11 @@ def _num_up_to(records: np.ndarray, bound: tuple[int, int, int]) -> int:
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{path} cannot be read: {error.strerror or error}; delete {path.parent} to make it again")
+    return CheckpointError(
+        f"{path} cannot be read: {error.strerror or error}; delete {path.parent} to make it again",
+        code="corpus.damaged",
+        path=path,
+    )
 
 
 def groups(blocks: Iterable[np.ndarray]) -> Iterator[tuple[bool, int]]:

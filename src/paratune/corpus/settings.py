@@ -1,6 +1,7 @@
 """The settings of a corpus: what is read, what is kept of it, and in which folder the stages work. One YAML file."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +90,11 @@ def read_settings(path: Path) -> Corpus:
     found = {} if tree.value is None else tree.value
     if not isinstance(found, dict):
         known = ", ".join(options_of(Corpus))
-        problems.append(Problem(f"it is {describe_value(found)}; a corpus is a mapping of options ({known})"))
+        problems.append(
+            Problem(
+                f"it is {describe_value(found)}; a corpus is a mapping of options ({known})", code="config.not_mapping"
+            )
+        )
         raise failure(path, problems, path.name)
     values, findings = validate_as(Corpus, found, "a corpus")
     problems += findings.problems
@@ -106,12 +111,14 @@ def _check(corpus: Corpus, clean: dict[str, Any]) -> list[Problem]:
     index = corpus.index
     if not (index.files or index.warcs or index.servers):
         what = "index has nothing to read; name index.files, index.warcs or index.servers"
-        problems.append(Problem(what, ("index",)))
+        problems.append(Problem(what, ("index",), code="config.required"))
     asks = index.servers or corpus.fetch.ranges or corpus.fetch.replay
     if asks and corpus.network.contact is None:
         what = "network.contact is required where the network is asked: an address of mail or a page, for the archive"
-        problems.append(Problem(what, ("network",)))
-    problems += [Problem(f"{name} {said}", (name,)) for name, said in corpus.clean.without_effect(clean)]
+        problems.append(Problem(what, ("network",), code="config.required"))
+    problems += [
+        Problem(f"{name} {said}", (name,), code="config.no_effect") for name, said in corpus.clean.without_effect(clean)
+    ]
     return problems
 
 
@@ -121,4 +128,4 @@ def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
     key = problem.keys[0]
     while key and key not in places:
         key = re.sub(r"(\[[0-9]+\]|\.?[^.\[\]]+)$", "", key)
-    return Problem(problem.message, problem.keys, places.get(key, Place(file, 1)))
+    return replace(problem, place=places.get(key, Place(file, 1)))

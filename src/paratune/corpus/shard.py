@@ -72,7 +72,11 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
                     kept.add(result if isinstance(result, Mapping) else vars(result))
         sha256 = [file_sha256(path) for path in tables]
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{folder} cannot be written: {error.strerror or error}; change work",
+            code="corpus.not_writable",
+            folder=folder,
+        ) from error
     counts = {"kept": num_kept, "dropped": dict(sorted(reasons.items())), "sha256": sha256}
     write_json(folder / counts_file(number), counts)
     return counts

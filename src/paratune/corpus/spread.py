@@ -87,7 +87,10 @@ class Spread:
         if left:
             raise DataError(
                 f"{stage.name}: {len(left)} of {len(todo)} shards were not made, the first of which is {left[0]}; "
-                f"{_last_error(logs)} (logs: {logs})"
+                f"{_last_error(logs)} (logs: {logs})",
+                code="corpus.shards_failed",
+                name=stage.name,
+                num_left=len(left),
             )
 
 
@@ -126,7 +129,9 @@ def by_ray(memory_gib: int) -> Start:
             try:
                 ray.init(address="auto", log_to_driver=False)
             except ConnectionError as error:
-                raise LaunchError("there is no Ray cluster here; name one in RAY_ADDRESS") from error
+                raise LaunchError(
+                    "there is no Ray cluster here; name one in RAY_ADDRESS", code="corpus.no_cluster"
+                ) from error
         executor = executors.RayPipelineExecutor(
             [make], tasks=tasks, logging_dir=str(logs), cpus_per_task=1, mem_per_cpu_gb=memory_gib
         )
@@ -151,9 +156,16 @@ def by_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[], bo
         try:
             executor.run()
         except FileNotFoundError as error:
-            raise MissingDependency("sbatch is not here: run this where Slurm's commands are (a login node)") from error
+            raise MissingDependency(
+                "sbatch is not here: run this where Slurm's commands are (a login node)",
+                code="dependency.program_missing",
+            ) from error
         except subprocess.CalledProcessError as error:  # what sbatch said stands on the screen
-            raise LaunchError(f"sbatch refuses {logs / 'launch_script.slurm'}; mend the site's profile") from error
+            raise LaunchError(
+                f"sbatch refuses {logs / 'launch_script.slurm'}; mend the site's profile",
+                code="slurm.refused",
+                command="sbatch",
+            ) from error
         return submitted(str(executor.job_id))
 
     return start

@@ -32,7 +32,7 @@ import pyarrow as pa
 from paratune.base.atomic import delete_remains
 from paratune.console import Display
 from paratune.corpus.shard import counts_file, part_file, write_shard
-from paratune.errors import CheckpointError, DataError
+from paratune.errors import CheckpointError, DataError, coded
 from paratune.records import read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,9 @@ def read_record(path: Path, needed: str) -> dict[str, Any]:
     if problem is not None:
         # Without what says whose it is, a folder is taken for that of something else.
         deleted = path.parent if path.name == BEGUN_FILE else path
-        raise CheckpointError(f"{problem}; delete {deleted}, and the same command makes it anew")
+        raise CheckpointError(
+            f"{problem}; delete {deleted}, and the same command makes it anew", code="corpus.damaged", folder=deleted
+        )
     return dict(found)
 
 
@@ -134,7 +136,10 @@ def finished_record(folder: Path) -> dict[str, Any]:
         name = numbered[0].partition("_")[2] if numbered else folder.name
         raise CheckpointError(
             f"the stage {name} is not finished ({folder}); run paratune corpus CONFIG --only {name} first, "
-            "or without --only all that is missing"
+            "or without --only all that is missing",
+            code="corpus.not_finished",
+            name=name,
+            folder=folder,
         )
     return read_record(folder / STAGE_FILE, "output")
 
@@ -148,7 +153,9 @@ def parts(folder: Path) -> list[Path]:
     found = [folder / part_file(number) for number in range(finished_record(folder)["shards"])]
     for each in found:
         if not each.exists():
-            raise CheckpointError(f"{each} is missing; delete {folder} to make it again")
+            raise CheckpointError(
+                f"{each} is missing; delete {folder} to make it again", code="corpus.damaged", folder=folder
+            )
     return found
 
 
@@ -195,7 +202,9 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     """
     path = stage.folder / BEGUN_FILE
     if stage.folder.exists() and not path.exists() and any(stage.folder.iterdir()):
-        raise CheckpointError(f"{stage.folder} holds other files; choose another work")
+        raise CheckpointError(
+            f"{stage.folder} holds other files; choose another work", code="run.folder_taken", folder=stage.folder
+        )
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
             delete_remains(stage.folder, is_locked=True)
@@ -205,7 +214,11 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     try:
         stage.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{stage.folder} cannot be made: {error.strerror}; change work") from error
+        raise CheckpointError(
+            f"{stage.folder} cannot be made: {error.strerror}; change work",
+            code="corpus.not_writable",
+            folder=stage.folder,
+        ) from error
     write_json(path, {"fingerprint": fingerprint(stage)})
 
 
@@ -285,9 +298,16 @@ def _finished(stage: Stage, todo: Sequence[tuple[int, Any]], workers: int) -> It
             if num_deaths == MAX_DEATHS:
                 raise DataError(
                     f"{stage.name}: processes died {MAX_DEATHS} times without finishing a shard, the first of which is "
-                    f"{first}: {left[first]}; memory may be short (fewer workers), or remove that input"
+                    f"{first}: {left[first]}; memory may be short (fewer workers), or remove that input",
+                    code="corpus.shards_failed",
+                    name=stage.name,
+                    num_left=len(left),
                 ) from None
-            log.warning("%s: a process died; shards that it had not finished are made again", stage.name)
+            log.warning(
+                "%s: a process died; shards that it had not finished are made again",
+                stage.name,
+                extra=coded("corpus.process_died", stage=stage.name),
+            )
 
 
 def _by_processes(stage: Stage, left: dict[int, Any], workers: int) -> Iterator[int]:

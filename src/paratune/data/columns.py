@@ -181,11 +181,20 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
     has = table.column_names
     absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
     if absent:
-        raise DataError(f"{source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})")
+        raise DataError(
+            f"{source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})",
+            code="data.column_missing",
+            source=source,
+        )
     counts = Counter(has)
     repeated = sorted({name for _, name in wanted if counts[name] > 1})
     if repeated:
-        raise DataError(f"{source}: column {', '.join(repeated)} occurs more than once; rename one")
+        raise DataError(
+            f"{source}: column {', '.join(repeated)} occurs more than once; rename one",
+            code="data.column_twice",
+            source=source,
+            repeated=repeated,
+        )
 
 
 def joined_texts(
@@ -194,7 +203,11 @@ def joined_texts(
     """Return the texts of a column or of several joined ones; None where one is missing."""
     names = [names] if isinstance(names, str) else names
     if not names:
-        raise DataError(f"data.columns.{key} is an empty list; name at least one column")
+        raise DataError(
+            f"data.columns.{key} is an empty list; name at least one column",
+            code="data.column_missing",
+            key=f"data.columns.{key}",
+        )
     parts = [_texts(table, name, source, key, refuse_numbers=refuse_numbers) for name in names]
     if len(parts) == 1:
         return parts[0]
@@ -213,18 +226,31 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind) or pa.types.is_null(kind)):
         example = next((value for value in values if value is not None), None)
         raise DataError(
-            f"{source}, column {name} (data.columns.{key}) holds {kind}, such as {str(example)[:40]}, and not text"
+            f"{source}, column {name} (data.columns.{key}) holds {kind}, such as {str(example)[:40]}, and not text",
+            code="data.not_text",
+            source=source,
+            name=name,
+            key=key,
+            kind=kind,
         )
     if place := (table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
         raise DataError(
-            f"{source}, {place.decode()}: column {name} (data.columns.{key}) holds an object or a list, and not text"
+            f"{source}, {place.decode()}: column {name} (data.columns.{key}) holds an object or a list, and not text",
+            code="data.not_text",
+            source=source,
+            name=name,
+            key=key,
         )
     texts = [None if value is None or not value.strip() else value for value in values]
     present = [text for text in texts if text is not None]
     if refuse_numbers and present and all(map(_is_number, present)):
         raise DataError(
             f"{source}, column {name} (data.columns.{key}) holds nothing but numbers, such as {present[0][:40]!r}, "
-            f"and not text (columns: {listing(map(repr, table.column_names))})"
+            f"and not text (columns: {listing(map(repr, table.column_names))})",
+            code="data.not_text",
+            source=source,
+            name=name,
+            key=key,
         )
     return texts
 
@@ -274,10 +300,12 @@ def _without_missing(
     )
     if found and missing == "refuse":
         raise DataError(
-            f"{source}: something is missing: {found}. Mend the file, or leave such rows out with data.missing: drop"
+            f"{source}: something is missing: {found}. Mend the file, or leave such rows out with data.missing: drop",
+            code="data.value_missing",
+            source=source,
         )
     if not kept:
-        raise DataError(f"{source}: no row is left; missing are {found}")
+        raise DataError(f"{source}: no row is left; missing are {found}", code="data.no_rows_left", source=source)
     return kept, {key: len(rows) for key, rows in lacking.items() if rows}
 
 
@@ -312,6 +340,10 @@ def groups_of(table: pa.Table, name: str, source: str) -> list[str]:
     if absent:
         raise DataError(
             f"{source}, column {name} (data.split.group_by) is empty in {len(absent)} of {len(values)} rows: "
-            f"{first_rows(absent)}; a row without a group cannot be kept together with its like"
+            f"{first_rows(absent)}; a row without a group cannot be kept together with its like",
+            code="data.value_missing",
+            source=source,
+            name=name,
+            key="data.split.group_by",
         )
     return [str(value) for value in values]

@@ -51,18 +51,27 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
         raise ConfigError(
             f"task.kind: mlm hides tokens behind a mask token, and the vocabulary of {tokenizer.name_or_path} "
             f"({type(tokenizer).__name__}) has none; take a model that has one (BERT, RoBERTa, DeBERTa, ModernBERT, "
-            "...), or set model.tokenizer"
+            "...), or set model.tokenizer",
+            code="tokenizer.no_mask_token",
+            key="task.kind",
+            tokenizer=tokenizer.name_or_path,
         )
     if whole_words and not tokenizer.is_fast:
         raise ConfigError(
             f"task.whole_words: true needs a fast tokenizer, which says where words begin, and "
             f"{type(tokenizer).__name__} of {tokenizer.name_or_path} is a slow one; set model.tokenizer to a folder "
-            "with a tokenizer.json, or task.whole_words: false"
+            "with a tokenizer.json, or task.whole_words: false",
+            code="tokenizer.slow",
+            key="task.whole_words",
+            tokenizer=tokenizer.name_or_path,
         )
     if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
         raise ConfigError(
             f"task.whole_words: true needs a tokenizer that cuts a text into words first, and to "
-            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} 'a b' is one word; set task.whole_words: false"
+            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} 'a b' is one word; set task.whole_words: false",
+            code="tokenizer.unsupported",
+            key="task.whole_words",
+            tokenizer=tokenizer.name_or_path,
         )
 
 
@@ -104,7 +113,10 @@ def _frame(tokenizer: Any) -> _Frame:
         raise ConfigError(
             f"task.kind: mlm puts special tokens around windows as the tokenizer does, and what "
             f"{type(tokenizer).__name__} of {tokenizer.name_or_path} makes of 'a' alone, {inner}, is not found between "
-            f"special tokens in what it makes of it as a whole text, {whole}; set model.tokenizer to another one"
+            f"special tokens in what it makes of it as a whole text, {whole}; set model.tokenizer to another one",
+            code="tokenizer.unsupported",
+            key="task.kind",
+            tokenizer=tokenizer.name_or_path,
         )
     between = next((token for token in (tokenizer.sep_token_id, tokenizer.eos_token_id) if token is not None), None)
     return _Frame(whole[:begin], whole[begin + len(inner) :], [] if between is None else [between])
@@ -143,7 +155,10 @@ def make_windows(
     if room < 1:
         raise ConfigError(
             f"data.max_length {how.max_length} leaves no room for text beside {frame.size} special tokens; "
-            f"at least {frame.size + 1} is needed"
+            f"at least {frame.size + 1} is needed",
+            code="data.max_length_too_small",
+            key="data.max_length",
+            value=how.max_length,
         )
     make = _Joined if windows == "joined" else _Apart
 
@@ -173,7 +188,11 @@ def _document_tokens(
     documents = [np.asarray(ids, dtype=np.int64) for ids in encoded["input_ids"]]
     empty = [int(row) for row, tokens in zip(samples.rows[part], documents, strict=True) if len(tokens) == 0]
     if empty:
-        raise DataError(f"{source}: the tokenizer makes no token of {first_rows(empty)}; mend or remove such rows")
+        raise DataError(
+            f"{source}: the tokenizer makes no token of {first_rows(empty)}; mend or remove such rows",
+            code="data.no_tokens",
+            source=source,
+        )
     if not whole_words:
         return [(tokens, np.zeros(len(tokens), dtype=bool)) for tokens in documents]
     return [(tokens, _word_starts(encoded.word_ids(number))) for number, tokens in enumerate(documents)]
@@ -317,7 +336,10 @@ def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -
         if not asked:
             raise DataError(
                 f"{source}: no text holds the mask token of this model, {how.tokenizer.mask_token}, within "
-                f"{how.max_length} tokens, with all of its masks; write it where a word is to be filled in"
+                f"{how.max_length} tokens, with all of its masks; write it where a word is to be filled in",
+                code="data.no_tokens",
+                source=source,
+                max_length=how.max_length,
             )
         of_rows = {"document": np.asarray(document, dtype=np.int64), "asked": np.asarray(asked, dtype=np.int64)}
         writer.finish(how.max_length, of_rows)

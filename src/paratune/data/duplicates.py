@@ -118,5 +118,7 @@ def count_known(path: Path, samples: Samples) -> int | None:
     try:
         known = pq.read_table(path).column("hash").to_numpy()
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}; delete it to do without") from error
+        raise CheckpointError(
+            f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path
+        ) from error
     return int(np.isin(text_hashes(samples), known).sum())

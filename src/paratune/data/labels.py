@@ -131,7 +131,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
         else:
             found[index] = class_id
     if unseen:
-        raise DataError(_unseen_message(unseen, ids, where))
+        raise DataError(_unseen_message(unseen, ids, where), code="data.label_unseen")
     names = class_names(task)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
         listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
@@ -146,7 +146,11 @@ def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
     for value, name in pairs:
         if str(value) in ids:
             raise DataError(
-                f"task.labels names {value!r} twice (as a number and as text); {where} cannot tell them apart"
+                f"task.labels names {value!r} twice (as a number and as text); {where} cannot tell them apart",
+                code="task.labels",
+                key="task.labels",
+                value=value,
+                where=where,
             )
         ids[str(value)] = names.index(name)
     return ids
@@ -198,7 +202,9 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
         )
         raise DataError(
             f"{where}: {len(wrong)} of {len(values)} targets are not numbers, such as {str(example)[:40]!r}: "
-            f"{first_rows([rows[index] for index in wrong])}; {advice}"
+            f"{first_rows([rows[index] for index in wrong])}; {advice}",
+            code="data.target_not_number",
+            where=where,
         )
     with np.errstate(over="ignore"):
         found = np.asarray(numbers, dtype=np.float64).astype(np.float32)
@@ -207,7 +213,9 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
         raise DataError(
             f"{where}: {len(infinite)} of {len(values)} targets are not finite, such as {values[int(infinite[0])]!r}: "
             f"{first_rows([rows[int(index)] for index in infinite])}; mend them, or leave the field empty and set "
-            "data.missing: drop"
+            "data.missing: drop",
+            code="data.target_not_finite",
+            where=where,
         )
     return found
 
@@ -229,7 +237,9 @@ def check_range(found: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[f
         raise DataError(
             f"{where}: {len(outside)} of {len(found)} targets are not between {limits[0]:g} and {limits[1]:g} "
             f"(task.range), such as {found[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; mend "
-            "them, or change task.range"
+            "them, or change task.range",
+            code="data.target_out_of_range",
+            where=where,
         )
 
 

@@ -147,10 +147,14 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
         cut_parts = _cut(samples, data) if name == "train" and data.split is not None else {name: samples}
         for part, rows in cut_parts.items():
             if part in parts or (part != name and getattr(data, part) is not None):
-                raise DataError(f"data.{part} names a file and data.split.{part} cuts one; keep one of the two")
+                raise DataError(
+                    f"data.{part} names a file and data.split.{part} cuts one; keep one of the two",
+                    code="data.split_conflict",
+                    part=part,
+                )
             parts[part] = (source, rows)
     if not parts:
-        raise DataError("data names no file: give data.train, data.validation or data.test")
+        raise DataError("data names no file: give data.train, data.validation or data.test", code="data.no_file")
     return {name: (parts[name][0], _drawn(parts[name][1], data, name)) for name in SPLITS if name in parts}
 
 
@@ -168,7 +172,11 @@ def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
     assert data.split is not None
     given, pseudo = split_off_pseudo(samples)
     if len(given) == 0:
-        raise DataError("data.split: all rows of data.train are pseudo-labelled; there is none to evaluate on")
+        raise DataError(
+            "data.split: all rows of data.train are pseudo-labelled; there is none to evaluate on",
+            code="data.split_empty",
+            key="data.split",
+        )
     labels = None if samples.labels is None else samples.labels[given]
     groups = None if samples.groups is None else [samples.groups[index] for index in given]
     rows_by_part = {part: given[rows] for part, rows in cut(len(given), data.split, labels, groups).items()}

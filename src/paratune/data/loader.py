@@ -5,7 +5,7 @@ Floor 3. Dimensions: `B` samples (rows), `S` padded length.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +76,7 @@ class Collator:
 
     def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
         """Return the samples at `indices` as one batch, the same in every epoch; see `Collate`."""
-        num_samples = len(indices)
-        num_filler = (how.get("num_rows") or max(1, num_samples)) - num_samples
-        rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)])
-        starts, lengths = np.asarray(self.store.offsets)[rows], self.store.lengths_of(rows)
-        lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
+        rows, starts, lengths, num_samples = self._rows(indices, how.get("num_rows"))
         length = how.get("length") or int(lengths.max())
         ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
         types_BS = None
@@ -89,17 +85,56 @@ class Collator:
         mask_BS = (np.arange(ids_BS.shape[1]) < lengths[:, None]).astype(np.int64)
         return Batch(
             input_ids=torch.from_numpy(ids_BS),
-            row_weight=torch.from_numpy((np.arange(len(rows)) < num_samples).astype(np.float32)),
-            index=torch.from_numpy(np.concatenate([indices, np.full(num_filler, -1)])),
-            num_samples=num_samples,
-            num_tokens=int(lengths[:num_samples].sum()),
             num_padded_tokens=ids_BS.size,
             loss_denominator=float(loss_denominator),
             attention_mask=torch.from_numpy(mask_BS),
             token_type_ids=types_BS,
             max_seqlen=ids_BS.shape[1],
-            labels=None if self.labels is None else torch.from_numpy(self.labels[rows]),
+            **self._values_of_rows(rows, lengths, num_samples),
         )
+
+    def packed(self, indices: IntArray, loss_denominator: float, *, num_rows: int | None = None) -> Batch:
+        """Return what `pack` makes of the batch of `__call__`, without padding it first."""
+        rows, starts, lengths, num_samples = self._rows(indices, num_rows)
+        ends, longest = lengths.cumsum(), int(lengths.max())
+        begins = ends - lengths
+        place_T = np.arange(int(ends[-1]))
+        sources_T = place_T + np.repeat(starts - begins, lengths)
+        slots_T = place_T + np.repeat(np.arange(len(rows)) * longest - begins, lengths)
+        cu_seqlens = np.zeros(len(rows) + 1, dtype=np.int32)
+        cu_seqlens[1:] = ends
+        type_ids = self.store.type_ids
+        return Batch(
+            input_ids=_taken(self.store.tokens, sources_T),
+            num_padded_tokens=len(place_T),
+            loss_denominator=float(loss_denominator),
+            token_type_ids=None if type_ids is None else _taken(type_ids, sources_T),
+            position_ids=torch.from_numpy(slots_T % longest),
+            cu_seqlens=torch.from_numpy(cu_seqlens),
+            slots=torch.from_numpy(slots_T),
+            max_seqlen=longest,
+            **self._values_of_rows(rows, lengths, num_samples),
+        )
+
+    def _rows(self, indices: IntArray, num_rows: int | None) -> tuple[IntArray, IntArray, IntArray, int]:
+        """Return the samples with those of filler rows, where each begins, their lengths, and the number of samples."""
+        num_samples = len(indices)
+        num_filler = (num_rows or max(1, num_samples)) - num_samples
+        rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)]) if num_filler else indices
+        starts, lengths = np.asarray(self.store.offsets)[rows], self.store.lengths_of(rows)
+        lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
+        return rows, starts, lengths, num_samples
+
+    def _values_of_rows(self, rows: IntArray, lengths: IntArray, num_samples: int) -> dict[str, Any]:
+        """Return the fields of a batch that do not depend on its layout."""
+        is_sample = np.arange(len(rows)) < num_samples
+        return {
+            "row_weight": torch.from_numpy(is_sample.astype(np.float32)),
+            "index": torch.from_numpy(np.where(is_sample, rows, -1)),
+            "num_samples": num_samples,
+            "num_tokens": int(lengths[:num_samples].sum()),
+            "labels": None if self.labels is None else torch.from_numpy(self.labels[rows]),
+        }
 
     @staticmethod
     def _padded(
@@ -111,6 +146,10 @@ class Collator:
         for number, (start, count) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             padded_BS[number, :count] = flat[start : start + count]
         return padded_BS
+
+
+def _taken(flat: npt.NDArray[np.generic], places: IntArray) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(flat)[places].astype(np.int64))  # indexing a memmap makes another one
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +168,10 @@ class PackedCollator:
         return self.padded.loss_denominator(indices, epoch=epoch)
 
     def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
-        batch = pack(self.padded(indices, loss_denominator, **how))
+        if isinstance(self.padded, Collator) and how.get("length") is None:
+            batch = self.padded.packed(indices, loss_denominator, num_rows=how.get("num_rows"))
+        else:
+            batch = pack(self.padded(indices, loss_denominator, **how))
         return round_up(batch) if self.rounds else batch
 
 

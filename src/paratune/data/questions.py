@@ -201,10 +201,12 @@ def _judge(found: _Findings, num_rows: int, num_kept: int, missing: Missing, sou
     if num_dropped and missing == "refuse":
         raise DataError(
             f"{source}: {sum(num_dropped.values())} of {num_rows} questions cannot be used: {found}. Mend the file, or "
-            "leave them out with data.missing: drop"
+            "leave them out with data.missing: drop",
+            code="data.question_unusable",
+            source=source,
         )
     if num_kept == 0:
-        raise DataError(f"{source}: no question is left: {found}")
+        raise DataError(f"{source}: no question is left: {found}", code="data.no_rows_left", source=source)
     return num_dropped
 
 
@@ -312,6 +314,8 @@ def _flags(table: pa.Table, source: str) -> list[bool | None]:
     if odd:
         raise DataError(
             f"{source}, column {IS_IMPOSSIBLE} holds {odd.most_common(1)[0][0][:40]!r}; expected true or false: it "
-            "says which questions have no answer"
+            "says which questions have no answer",
+            code="data.question_unusable",
+            source=source,
         )
     return [None if value is None else str(value).lower() in _TRUE for value in values]

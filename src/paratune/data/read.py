@@ -53,7 +53,9 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         MissingDependency: A `datasets` folder or hub data set, and `datasets` is not installed.
     """
     if source.startswith("<") and source.endswith(">"):
-        raise DataError(f"data: {source} is still to be filled in; name a file")
+        raise DataError(
+            f"data: {source} is still to be filled in; name a file", code="config.placeholder", source=source
+        )
     if source.startswith("hub:"):
         table = _read_hub(source, revision)
     elif source.startswith("demo:"):
@@ -61,7 +63,9 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
     else:
         table = _read_path(source)
     if table.num_rows == 0:
-        raise DataError(f"{source} has no rows (columns: {listing(table.column_names) or 'none'})")
+        raise DataError(
+            f"{source} has no rows (columns: {listing(table.column_names) or 'none'})", code="data.empty", source=source
+        )
     return table
 
 
@@ -69,7 +73,9 @@ def _read_demo(source: str) -> pa.Table:
     name = source.removeprefix("demo:")
     if name not in DEMO:
         raise DataError(
-            f"{source} is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
+            f"{source} is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})",
+            code="data.not_found",
+            source=source,
         )
     return parse_csv((importlib.resources.files("paratune.demo") / DEMO[name]).read_bytes(), source)
 
@@ -79,7 +85,7 @@ def _read_path(source: str) -> pa.Table:
     assert whole is not None
     path, split = split_of(whole)
     if not path.exists():
-        raise DataError(_absent(path))
+        raise DataError(_absent(path), code="data.not_found")
     return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)
 
 
@@ -100,23 +106,36 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
     if split is not None and not is_paragraphs:
         raise DataError(
             f"{path}#{split}: only a folder saved by `datasets` has splits, and a .txt file {PARAGRAPHS}; name the "
-            "file alone"
+            "file alone",
+            code="data.split_unknown",
+            path=path,
+            split=split,
         )
     if kind not in PARSERS:
         raise DataError(
             f"{path}: {kind or 'no suffix'} is not a kind of file that can be read "
-            f"(allowed: {', '.join(PARSERS)}, each also with .gz)"
+            f"(allowed: {', '.join(PARSERS)}, each also with .gz)",
+            code="data.format",
+            path=path,
         )
     if not path.is_file():
-        raise DataError(f"{path} is not a regular file (a pipe, a socket or a device?); write the rows to a file")
+        raise DataError(
+            f"{path} is not a regular file (a pipe, a socket or a device?); write the rows to a file",
+            code="data.unreadable",
+            path=path,
+        )
     try:
         raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged or not gzip: {error}; fetch or compress it again") from error
+        raise DataError(
+            f"{path} is damaged or not gzip: {error}; fetch or compress it again", code="data.damaged", path=path
+        ) from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
     if not raw:
-        raise DataError(f"{path} is empty (0 bytes)")
+        raise DataError(f"{path} is empty (0 bytes)", code="data.empty", path=path)
     parse = parse_paragraphs if is_paragraphs else PARSERS[kind]
     return parse(raw, str(path))
 
@@ -131,7 +150,9 @@ def _unpacked(path: Path) -> bytes:
             if held.tell() + len(chunk) > limit:
                 raise DataError(
                     f"{path} has {format_bytes(packed)} and unpacks to more than {format_bytes(limit)}, which is more "
-                    "than data of this size would; if it is meant to, unpack it and name the unpacked file"
+                    "than data of this size would; if it is meant to, unpack it and name the unpacked file",
+                    code="data.too_large",
+                    path=path,
                 )
             held.write(chunk)
     return held.getvalue()  # shares the memory, no copy
@@ -141,7 +162,7 @@ def _parse_parquet(raw: bytes, source: str) -> pa.Table:
     try:
         return pq.read_table(pa.BufferReader(raw))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source} is not a whole Parquet file: {error}") from error
+        raise DataError(f"{source} is not a whole Parquet file: {error}", code="data.damaged", source=source) from error
 
 
 PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
@@ -162,15 +183,19 @@ def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
         files = sorted(item.name for item in path.iterdir())
         raise DataError(
             f"{path} is a folder, but not one that `datasets` saved (save_to_disk); name a file in it"
-            f" (it holds {', '.join(files[:8]) or 'nothing'}{', ...' if len(files) > 8 else ''})"
+            f" (it holds {', '.join(files[:8]) or 'nothing'}{', ...' if len(files) > 8 else ''})",
+            code="data.format",
+            path=path,
         )
     datasets = require("datasets", extra="datasets")
     try:
         found = datasets.load_from_disk(str(path))
     except Exception as error:  # whatever a damaged folder makes `datasets` raise
-        raise DataError(f"{path} cannot be read by datasets: {error}") from error
+        raise DataError(f"{path} cannot be read by datasets: {error}", code="data.unreadable", path=path) from error
     if is_one and split is not None:
-        raise DataError(f"{path} holds a single split: name it without #{split}")
+        raise DataError(
+            f"{path} holds a single split: name it without #{split}", code="data.split_unknown", path=path, split=split
+        )
     return _as_table(_pick(found, split, str(path), "#") if is_several else found)
 
 
@@ -181,10 +206,17 @@ def _pick(found: Any, split: str | None, source: str, mark: str) -> Any:
         return found[names[0]]
     if split is None:
         raise DataError(
-            f"{source} holds {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})"
+            f"{source} holds {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})",
+            code="data.split_unknown",
+            source=source,
         )
     if split not in names:
-        raise DataError(f"{source} has no split {split}{did_you_mean(split, names)} (has: {', '.join(names)})")
+        raise DataError(
+            f"{source} has no split {split}{did_you_mean(split, names)} (has: {', '.join(names)})",
+            code="data.split_unknown",
+            source=source,
+            split=split,
+        )
     return found[split]
 
 
@@ -198,7 +230,11 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     name, _, split = source.removeprefix("hub:").partition("@")
     parts = name.split("/")
     if not all(parts) or len(parts) > 3:
-        raise DataError(f"{source}: expected hub:NAME, hub:OWNER/NAME or hub:OWNER/NAME/CONFIG, with @SPLIT")
+        raise DataError(
+            f"{source}: expected hub:NAME, hub:OWNER/NAME or hub:OWNER/NAME/CONFIG, with @SPLIT",
+            code="data.hub",
+            source=source,
+        )
     # One slash can be OWNER/NAME or NAME/CONFIG: both are tried, in this order.
     readings: list[tuple[str, str | None]] = (
         [(name, None)] if len(parts) == 1 else [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
@@ -220,9 +256,13 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     if reason is not None:
         raise DataError(
             f"{source} is on the hub, {'its revision' if revision else 'it'} is not in the cache, and {reason}; save "
-            "it where there is a network (datasets.load_dataset(...).save_to_disk(FOLDER)) and name the folder"
+            "it where there is a network (datasets.load_dataset(...).save_to_disk(FOLDER)) and name the folder",
+            code="data.hub",
+            source=source,
         )
-    raise DataError(f"{source} could not be loaded from the hub ({'; '.join(problems)})")
+    raise DataError(
+        f"{source} could not be loaded from the hub ({'; '.join(problems)})", code="data.hub", source=source
+    )
 
 
 @contextmanager

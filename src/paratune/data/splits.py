@@ -42,7 +42,11 @@ def cut(
     classes = np.zeros(num_rows, dtype=np.int64)
     if split.stratify:
         if labels is None or not np.issubdtype(labels.dtype, np.integer):
-            raise DataError("data.split.stratify needs class labels; leave it out for a numeric target")
+            raise DataError(
+                "data.split.stratify needs class labels; leave it out for a numeric target",
+                code="data.split_conflict",
+                key="data.split.stratify",
+            )
         classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     part_of = (
         _deal_rows(classes, shares, split.seed) if groups is None else _deal_groups(classes, groups, shares, split.seed)
@@ -53,7 +57,10 @@ def cut(
         if len(rows) == 0:
             raise DataError(
                 f"data.split: the {name} part of {units} would be empty (its share is {shares[name]:g}); "
-                "give it a larger share, or more data"
+                "give it a larger share, or more data",
+                code="data.split_empty",
+                key="data.split",
+                name=name,
             )
     return parts
 
@@ -62,7 +69,11 @@ def _shares(split: Split) -> dict[str, float]:
     held_out = {name: share for name in ("validation", "test") if (share := getattr(split, name)) is not None}
     train = 1.0 - sum(held_out.values())
     if train <= 1e-9:
-        raise DataError(f"data.split: validation and test take {1 - train:g} of the rows; nothing is left to train on")
+        raise DataError(
+            f"data.split: validation and test take {1 - train:g} of the rows; nothing is left to train on",
+            code="data.split_empty",
+            key="data.split",
+        )
     return {"train": train, **held_out}
 
 

@@ -43,11 +43,15 @@ def squad_table(value: Any, source: str) -> pa.Table:
     """
     rows = list(_questions(value["data"], source))
     if not rows:
-        raise DataError(f"{source} has SQuAD's layout and no question in it")
+        raise DataError(f"{source} has SQuAD's layout and no question in it", code="data.empty", source=source)
     try:
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
     except UnicodeEncodeError as error:
-        raise DataError(f"{source}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}") from error
+        raise DataError(
+            f"{source}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}",
+            code="data.encoding",
+            source=source,
+        ) from error
 
 
 def _questions(articles: list[Any], source: str) -> Iterator[dict[str, Any]]:
@@ -82,7 +86,9 @@ def _answers(answers: list[Any] | None, where: str) -> dict[str, list[Any]] | No
 
 def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -> Any:
     if not isinstance(value, dict):
-        raise DataError(f"{where} is {_shown(value)} and not an object with {key!r}")
+        raise DataError(
+            f"{where} is {_shown(value)} and not an object with {key!r}", code="data.squad_layout", where=where, key=key
+        )
     found = value.get(key)
     if found is None and not needed:
         return None
@@ -90,7 +96,7 @@ def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         wanted = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
         state = "is absent" if key not in value else f"is {_shown(found)}"
-        raise DataError(f"{where}.{key} {state}; expected {wanted}")
+        raise DataError(f"{where}.{key} {state}; expected {wanted}", code="data.squad_layout", where=where, key=key)
     return found
 
 

@@ -30,21 +30,31 @@ def decode(raw: bytes, source: str) -> str:
         DataError: It is not UTF-8 (the first bad byte and its line are named), or it is binary.
     """
     if raw[:2] in _BYTE_ORDER_MARKS:
-        raise DataError(f"{source} is {_BYTE_ORDER_MARKS[raw[:2]]}; save it as UTF-8")
+        raise DataError(
+            f"{source} is {_BYTE_ORDER_MARKS[raw[:2]]}; save it as UTF-8", code="data.encoding", source=source
+        )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if b"\0" in raw:
-            raise DataError(f"{source} is a binary file, not the text that its suffix promises") from error
+            raise DataError(
+                f"{source} is a binary file, not the text that its suffix promises", code="data.encoding", source=source
+            ) from error
         # utf-8-sig counts from behind the mark.
         byte = error.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
         line = raw.count(b"\n", 0, byte) + 1
         raise DataError(
             f"{source}, line {line}: byte 0x{raw[byte]:02x} at offset {byte} is not UTF-8; save it as UTF-8, "
-            "for example with iconv -f CP1252 -t UTF-8"
+            "for example with iconv -f CP1252 -t UTF-8",
+            code="data.encoding",
+            source=source,
+            line=line,
+            byte=byte,
         ) from error
     if "\0" in text:
-        raise DataError(f"{source} is a binary file, not the text that its suffix promises")
+        raise DataError(
+            f"{source} is a binary file, not the text that its suffix promises", code="data.encoding", source=source
+        )
     return text
 
 
@@ -83,11 +93,15 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
     records = _records(text, source, delimiter, quoted)
     first = next(records, None)
     if first is None:
-        raise DataError(f"{source} is empty: it has no header line")
+        raise DataError(f"{source} is empty: it has no header line", code="data.empty", source=source)
     header = first[1]
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
-        raise DataError(f"{source}, line 1: column {listing(repeated)} occurs more than once; rename one")
+        raise DataError(
+            f"{source}, line 1: column {listing(repeated)} occurs more than once; rename one",
+            code="data.column_twice",
+            source=source,
+        )
     chunks: list[list[pa.Array]] = [[] for _ in header]
     rows: list[list[str]] = []
     for line, record in records:
@@ -98,7 +112,10 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
                     'a field with a separator or a line break in it must stand in "quotes"'
                     if quoted
                     else "a tab is missing or too many"
-                )
+                ),
+                code="data.csv",
+                source=source,
+                line=line,
             )
         rows.append(record)
         if len(rows) == 20_000:  # arrow strings take a third of the memory of Python ones
@@ -129,7 +146,10 @@ def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[t
                     yield reader.line_num, record
         except csv.Error as error:
             raise DataError(
-                f'{source}, line {reader.line_num}: {error}; a quote inside a quoted field is written twice ("")'
+                f'{source}, line {reader.line_num}: {error}; a quote inside a quoted field is written twice ("")',
+                code="data.csv",
+                source=source,
+                line=reader.line_num,
             ) from error
     finally:
         csv.field_size_limit(limit)
@@ -161,7 +181,9 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     for place, value in objects:
         if not isinstance(value, dict):
             raise DataError(
-                f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
+                f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}',
+                code="data.json",
+                source=source,
             )
         for name, item in value.items():
             column = columns.get(name)
@@ -176,7 +198,7 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     for column in columns.values():
         column.extend([None] * (num_rows - len(column)))
     if not columns:
-        raise DataError(f"{source} is empty: it holds no object with columns")
+        raise DataError(f"{source} is empty: it holds no object with columns", code="data.empty", source=source)
     made = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
     # A column of strings with objects or lists among them holds these as JSON.
     joined = {name for name, array in made.items() if name in nested_at and pa.types.is_string(array.type)}
@@ -226,7 +248,7 @@ def _whole_object(text: str, source: str) -> dict[str, Any] | None:
     except _RepeatedKey as error:
         if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # an object a line: its line will be named
             return None
-        raise DataError(f"{source}: {error}") from error
+        raise DataError(f"{source}: {error}", code="data.json", source=source) from error
     except (RecursionError, ValueError) as error:
         if not isinstance(error, json.JSONDecodeError):
             return None
@@ -234,7 +256,9 @@ def _whole_object(text: str, source: str) -> dict[str, Any] | None:
         if error.msg != "Extra data" and '"paragraphs"' in text:
             raise DataError(
                 f"{source}, line {error.lineno}: not JSON ({error}); it seems to have SQuAD's layout, and is damaged "
-                "or cut off"
+                "or cut off",
+                code="data.json",
+                source=source,
             ) from error
         return None
     return found if isinstance(found, dict) else None
@@ -247,20 +271,29 @@ def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
         try:
             yield f"line {number}", json.loads(line, object_pairs_hook=_unique)
         except _RepeatedKey as error:
-            raise DataError(f"{source}, line {number}: {error}") from error
+            raise DataError(
+                f"{source}, line {number}: {error}", code="data.json", source=source, number=number
+            ) from error
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{source}, line {number}: not JSON ({error}); expected one object a line") from error
+            raise DataError(
+                f"{source}, line {number}: not JSON ({error}); expected one object a line",
+                code="data.json",
+                source=source,
+                number=number,
+            ) from error
 
 
 def _listed(text: str, source: str) -> Iterator[tuple[str, Any]]:
     try:
         values = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise DataError(f"{source}, line {error.lineno}: not JSON ({error})") from error
+        raise DataError(
+            f"{source}, line {error.lineno}: not JSON ({error})", code="data.json", source=source
+        ) from error
     except _RepeatedKey as error:
-        raise DataError(f"{source}: {error}") from error
+        raise DataError(f"{source}: {error}", code="data.json", source=source) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: not JSON that can be read: {error}") from error
+        raise DataError(f"{source}: not JSON that can be read: {error}", code="data.json", source=source) from error
     yield from _numbered(values)
 
 
@@ -284,11 +317,18 @@ def _numbered(values: list[Any]) -> Iterator[tuple[str, Any]]:
 def _column(values: list[Any], where: str) -> pa.Array:
     """Return a column as it is, or as strings where the values are of several types."""
     try:
-        return pa.array(values)
+        where.encode()  # the column's name is text as well
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            texts = [
+                item if item is None or isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+                for item in values
+            ]
+            return pa.array(texts, type=pa.string())
     except UnicodeEncodeError as error:
-        raise DataError(f"{where}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}") from error
-    except (pa.ArrowException, OverflowError):
-        texts = [
-            item if item is None or isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in values
-        ]
-        return pa.array(texts, type=pa.string())
+        raise DataError(
+            f"{where}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}",
+            code="data.encoding",
+            where=where,
+        ) from error

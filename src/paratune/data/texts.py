@@ -44,4 +44,4 @@ def _tables(source: str) -> Iterator[pa.Table]:
             for batch in file.iter_batches(batch_size=_ROWS):
                 yield pa.Table.from_batches([batch])
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{source} is damaged or not Parquet: {error}") from error
+        raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error

@@ -300,7 +300,9 @@ def disk_errors_explained(folder: Path) -> Iterator[None]:
             raise
         raise DataError(
             f"tokens cannot be written to {folder}: {reasons[error.errno]}; make room, or name another "
-            "folder with data.cache_dir or $PARATUNE_CACHE"
+            "folder with data.cache_dir or $PARATUNE_CACHE",
+            code="data.cache_not_writable",
+            folder=folder,
         ) from error
 
 

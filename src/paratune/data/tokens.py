@@ -30,7 +30,7 @@ from paratune.data.token_store import (
     open_store,
     remove_folder,
 )
-from paratune.errors import ConfigError, DataError, Stopped
+from paratune.errors import ConfigError, DataError, Stopped, coded
 
 Truncation = Literal["longest_first", "only_first", "only_second"]
 Progress = Callable[[int, int], None]
@@ -115,7 +115,12 @@ def chunks(samples: Samples, how: Tokenizing, source: str) -> Iterator[slice]:
     """
     for start in range(0, len(samples), CHUNK_SIZE):
         if how.stop():
-            raise Stopped(f"stopped while tokenizing {source}, at sample {start} of {len(samples)}")
+            raise Stopped(
+                f"stopped while tokenizing {source}, at sample {start} of {len(samples)}",
+                code="stopped.signal",
+                source=source,
+                start=start,
+            )
         end = min(start + CHUNK_SIZE, len(samples))
         yield slice(start, end)
         if how.progress is not None:
@@ -160,7 +165,9 @@ def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
             f"{source}: {store.num_unknown} of {store.num_tokens} tokens ({share:.0%}) are {tokenizer.unk_token}: the "
             f"vocabulary of the tokenizer ({len(tokenizer)} tokens) does not have the text; at most "
             f"{MAX_UNKNOWN_SHARE:.0%} is allowed. Look whether its files are whole and the text is in a language of "
-            "the model; for training, model.tokenizer names another one"
+            "the model; for training, model.tokenizer names another one",
+            code="data.unknown_tokens",
+            source=source,
         )
 
 
@@ -209,7 +216,12 @@ def _find(folder: Path) -> TokenStore | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        _log.warning("cached tokens in %s are damaged (%s); they are made again", folder, error)
+        _log.warning(
+            "cached tokens in %s are damaged (%s); they are made again",
+            folder,
+            error,
+            extra=coded("data.cache_damaged", folder=folder),
+        )
         return None
 
 
@@ -223,7 +235,7 @@ def _locked(path: Path, how: Tokenizing) -> Iterator[None]:
         except filelock.Timeout:
             how.waits()
             if how.stop():
-                raise Stopped("stopped while another process tokenizes the same data") from None
+                raise Stopped("stopped while another process tokenizes the same data", code="stopped.signal") from None
     try:
         yield
     finally:
@@ -232,15 +244,22 @@ def _locked(path: Path, how: Tokenizing) -> Iterator[None]:
 
 def _require_room(samples: Samples, how: Tokenizing) -> None:
     if len(samples) == 0:
-        raise DataError("there are no samples to tokenize")
+        raise DataError("there are no samples to tokenize", code="data.empty")
     is_pair = samples.text_pairs is not None
     if how.truncation == "only_second" and not is_pair:
-        raise ConfigError("data.truncation: only_second needs a second text (data.columns.text_pair)")
+        raise ConfigError(
+            "data.truncation: only_second needs a second text (data.columns.text_pair)",
+            code="config.no_effect",
+            key="data.truncation",
+        )
     num_special = how.tokenizer.num_special_tokens_to_add(pair=is_pair)
     if how.max_length <= num_special:
         raise ConfigError(
             f"data.max_length {how.max_length} leaves no room for text beside {num_special} special tokens; "
-            f"at least {num_special + 1} is needed"
+            f"at least {num_special + 1} is needed",
+            code="data.max_length_too_small",
+            key="data.max_length",
+            value=how.max_length,
         )
 
 
@@ -363,10 +382,14 @@ def encode(
         try:
             cut = call(long, truncation=truncation, max_length=max_length)
         except Exception as error:  # the Rust library raises nothing more special
-            raise DataError(_uncut(source, rows[long], max_length, truncation, str(error))) from error
+            raise DataError(
+                _uncut(source, rows[long], max_length, truncation, str(error)), code="data.cannot_truncate"
+            ) from error
         uncut = [index for index, row in zip(long, cut["input_ids"], strict=True) if len(row) > max_length]
         if uncut:  # slow tokenizers log an error and go on
-            raise DataError(_uncut(source, rows[uncut], max_length, truncation, "they stayed too long"))
+            raise DataError(
+                _uncut(source, rows[uncut], max_length, truncation, "they stayed too long"), code="data.cannot_truncate"
+            )
         for place, index in enumerate(long):
             ids[index] = cut["input_ids"][place]
             if types is not None:
@@ -385,5 +408,7 @@ def _require_tokens(lengths: list[int], rows: Any, source: str) -> None:
     empty = np.flatnonzero(np.asarray(lengths) == 0)
     if len(empty):
         raise DataError(
-            f"{source}: the tokenizer makes no token of {first_rows(rows[empty].tolist())}; mend or remove such rows"
+            f"{source}: the tokenizer makes no token of {first_rows(rows[empty].tolist())}; mend or remove such rows",
+            code="data.no_tokens",
+            source=source,
         )

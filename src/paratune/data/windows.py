@@ -61,7 +61,9 @@ def room(how: Tokenizing, stride: int) -> Room:
     if not tokenizer.is_fast:
         raise ConfigError(
             f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not say which characters a token "
-            "stands for; question answering needs a fast one (tokenizer.json): save it anew with AutoTokenizer"
+            "stands for; question answering needs a fast one (tokenizer.json): save it anew with AutoTokenizer",
+            code="tokenizer.slow",
+            key="model",
         )
     end_token = tokenizer.eos_token_id if tokenizer.cls_token_id is None else None
     num_special = tokenizer.num_special_tokens_to_add(pair=True) + (end_token is not None)
@@ -71,7 +73,12 @@ def room(how: Tokenizing, stride: int) -> Room:
     if stride > most:
         raise ConfigError(
             f"task.stride: {stride} and {num_special} special tokens leave no room for a question in windows of "
-            f"{how.max_length} tokens (data.max_length); at most {most}, and a third of the window is usual"
+            f"{how.max_length} tokens (data.max_length); at most {most}, and a third of the window is usual",
+            code="task.stride",
+            key="task.stride",
+            value=stride,
+            max_length=how.max_length,
+            most=most,
         )
     return found
 
@@ -163,7 +170,9 @@ def _encode(samples: Samples, part: slice, how: Tokenizing, left: Room, source: 
             without.append(int(samples.rows[part.start + number]))
     if without:
         raise DataError(
-            f"{source}: the tokenizer makes no token of the context of {first_rows(without)}; mend or remove such rows"
+            f"{source}: the tokenizer makes no token of the context of {first_rows(without)}; mend or remove such rows",
+            code="data.no_tokens",
+            source=source,
         )
     return windows
 

@@ -71,7 +71,11 @@ class BatchesAhead:
     """What `make` gives for each of some numbers, in their order; workers make it while this process works."""
 
     def __init__(self, make: Make, numbers: Sequence[int], workers: Workers) -> None:
-        """Start the workers, if there are any to be, and let them begin."""
+        """Start the workers, if there are any to be, and let them begin.
+
+        Raises:
+            LaunchError: The process that they are forked from died meanwhile.
+        """
         self._processes: list[BaseProcess] = []
         if workers.num_workers == 0 or not numbers:
             self._made: Iterator[Any] | None = map(make, numbers)
@@ -96,6 +100,14 @@ class BatchesAhead:
             atexit.register(self.close)
             try:
                 self._made = iter(loader)
+            except (EOFError, ConnectionError) as error:
+                raise LaunchError(
+                    f"the process from which {workers.num_workers} loader workers (data.num_workers) are forked died "
+                    f"while they were started ({type(error).__name__}); start again with --resume, and with "
+                    "data.num_workers: 0, where batches are made in the training process, should it happen again",
+                    code="data.worker_died",
+                    num_workers=workers.num_workers,
+                ) from error
             finally:
                 self._processes = sorted(set(multiprocessing.active_children()) - before, key=lambda one: one.name)
 
@@ -116,7 +128,7 @@ class BatchesAhead:
             if (dead := self._dead()) is None:
                 raise
             self.close()
-            raise LaunchError(_death(*dead, len(self._processes))) from error
+            raise LaunchError(_death(*dead, len(self._processes)), code="data.worker_died") from error
         return made.batches() if isinstance(made, _Parcel) else made
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.engine.loop import Progress, Reason
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, coded
 from paratune.metrics.scores import import_scorers
 from paratune.models.files import saved_weights
 from paratune.records import MODEL_FOLDER
@@ -173,7 +173,9 @@ class RunKeeper:
             if unreadable or anywhere != -everywhere:
                 raise CheckpointError(
                     f"the weights of the best evaluation, of step {step}, cannot be read by all ranks "
-                    f"({reason or 'here they can'}); look at the file system, then continue with --resume"
+                    f"({reason or 'here they can'}); look at the file system, then continue with --resume",
+                    code="checkpoint.unreadable",
+                    step=step,
                 )
             if not anywhere:
                 assert weights is not None
@@ -185,6 +187,7 @@ class RunKeeper:
             step,
             "; ".join(reasons),
             progress.step,
+            extra=coded("checkpoint.best_lost", step=step),
         )
         self._recorder.add("best_lost", step=progress.step, best=progress.best, reasons=reasons)
         progress.best = None
@@ -243,7 +246,9 @@ class RunKeeper:
         if error is not None:
             raise error
         if float(failed) > 0:
-            raise CheckpointError(f"rank 0 could not write {folder}; its log says why")
+            raise CheckpointError(
+                f"rank 0 could not write {folder}; its log says why", code="run.not_writable", folder=folder
+            )
         return num_bytes
 
     def _told(self, tensors: Iterable[T]) -> Iterator[T]:

@@ -215,7 +215,9 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     if not loop.saves_when_stopped:
         loop.recorder.add("stop", step=progress.step, signal=loop.stop.said())
         raise Stopped(
-            f"stopped by {loop.stop.said()} after step {progress.step}; nothing is saved of a probe: start it again"
+            f"stopped by {loop.stop.said()} after step {progress.step}; nothing is saved of a probe: start it again",
+            code="stopped.signal",
+            step=progress.step,
         )
     # A checkpoint of this step that is there already holds all of it; writing it again could only lose it.
     if progress.saved_step < progress.step:
@@ -224,4 +226,9 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     loop.recorder.add("stop", step=progress.step, signal=signal)
     is_trained = progress.step >= loop.num_steps or progress.is_stopped_early
     rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume goes on from it"
-    raise Stopped(f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}")
+    raise Stopped(
+        f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}",
+        code="stopped.signal",
+        signal=signal,
+        step=progress.step,
+    )

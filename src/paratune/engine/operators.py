@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from torch.profiler import profile
 
 from paratune.base.atomic import replace_file
+from paratune.errors import coded
 from paratune.metrics.intervals import Interval, intersection, length, union
 from paratune.records import profile_file
 
@@ -122,7 +123,12 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
             ):
                 shutil.copyfileobj(source, file)
     except (OSError, RuntimeError) as error:
-        log.warning("%s cannot be written (%s); the run goes on without it", folder / name, error)
+        log.warning(
+            "%s cannot be written (%s); the run goes on without it",
+            folder / name,
+            error,
+            extra=coded("run.file_lost", path=folder / name),
+        )
         return None
     return name
 

@@ -238,7 +238,12 @@ def _check_finite(steps: Sequence[_Step], losses: Sequence[float], norms: Sequen
             raise NotFiniteError(
                 f"step {entry.step}: the loss is {loss}, the gradient norm {norm}, at learning rate "
                 f"{entry.learning_rate:g}. Nothing of it was saved. Try a smaller train.learning_rate, more warm-up, "
-                "train.max_grad_norm: 1.0 or precision: fp32, and look for broken rows with: paratune data CONFIG"
+                "train.max_grad_norm: 1.0 or precision: fp32, and look for broken rows with: paratune data CONFIG",
+                code="train.not_finite",
+                step=entry.step,
+                loss=loss,
+                norm=norm,
+                learning_rate=entry.learning_rate,
             )
 
 
@@ -258,5 +263,8 @@ def check_loss_scale(scale: float) -> None:
         raise NotFiniteError(
             f"precision: fp16: the gradients are not finite even with a loss scale of {scale:g}: what overflows is the "
             "forward pass, or the weights have diverged. Use precision: bf16 or fp32 "
-            "(docs/explanation/precision.md#fp16), or a smaller train.learning_rate"
+            "(docs/explanation/precision.md#fp16), or a smaller train.learning_rate",
+            code="train.fp16_overflow",
+            key="precision",
+            scale=scale,
         )

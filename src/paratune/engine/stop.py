@@ -49,7 +49,7 @@ class StopRequest:
             Stopped: A signal came.
         """
         if self.signal is not None:
-            raise Stopped(before_the_first_step(self.signal, doing))
+            raise Stopped(before_the_first_step(self.signal, doing), code="stopped.signal")
 
     @contextmanager
     def ends_at_once(self, doing: str) -> Iterator[None]:

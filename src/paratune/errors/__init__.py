@@ -7,8 +7,10 @@ import difflib
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 _NEAR = 0.65
 """Share of letters that two names have in common from which on one may be meant by the other: dpp and ddp, 2 of 3."""
@@ -34,10 +36,71 @@ EXIT_TIMED_OUT = 124
 """Of a run that `paratune sweep` ended because it took too long, in sweep.json; as `timeout` of the shell has it."""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """One error or warning; docs/errors.md lists the codes with their causes and remedies."""
+
+    code: str
+    """Stable name of the cause, such as data.label_unseen."""
+    message: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """Values of the message by name, such as its path, key, line or number."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fault as `--json` prints it."""
+        return {"code": self.code, "message": self.message, "facts": dict(self.facts)}
+
+    def text(self) -> str:
+        """Return the message as a terminal shows it, with the code at the end of its first line."""
+        first, newline, rest = self.message.partition("\n")
+        return f"{first}  [{self.code}]{newline}{rest}"
+
+
 class ParatuneError(Exception):
-    """Base of all errors that are the user's to mend; its text says where, what was found and what to do."""
+    """Base of all errors that the user can correct.
+
+    Args:
+        message: Where, what was found, what is allowed and what to do.
+        code: Stable name of the cause, listed in docs/errors.md; of an error that lists several faults, that of
+            the first.
+        faults: Where `message` is a heading, what it is the heading of; it is then followed by these, one per line.
+        facts: Values of the message by name.
+    """
 
     exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, /, *, code: str, faults: Sequence[Fault] = (), **facts: object) -> None:
+        super().__init__("\n".join([message, *(f"  {fault.message}" for fault in faults)]))
+        self.heading = message if faults else None
+        self.code = code
+        self.faults = tuple(faults) or (Fault(code, message, facts),)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Code of each fault."""
+        return tuple(fault.code for fault in self.faults)
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """Facts of the first fault."""
+        return self.faults[0].facts
+
+    def text(self) -> str:
+        """Return the message with the code of each fault, as a terminal shows it."""
+        if self.heading is None:
+            return self.faults[0].text()
+        return "\n".join([self.heading, *(f"  {fault.text()}" for fault in self.faults)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a process pool needs to send the error to another process."""
+        heading, faults = (self.faults[0].message, ()) if self.heading is None else (self.heading, self.faults)
+        return _rebuilt, (type(self), heading, self.code, faults, dict(self.facts) if not faults else {})
+
+
+def _rebuilt(
+    kind: type[ParatuneError], message: str, code: str, faults: Sequence[Fault], facts: dict[str, object]
+) -> ParatuneError:
+    return kind(message, code=code, faults=faults, **facts)
 
 
 class ConfigError(ParatuneError, ValueError):
@@ -88,6 +151,11 @@ class Stopped(ParatuneError):
     exit_code = EXIT_STOPPED
 
 
+def coded(code: str, **facts: object) -> dict[str, object]:
+    """Return the `extra` of a logged warning: its code, and values of its message by name."""
+    return {"code": code, "facts": facts}
+
+
 def require(module: str, *, extra: str) -> ModuleType:
     """Import an optional package, or say which extra brings it.
 
@@ -98,7 +166,10 @@ def require(module: str, *, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependency(
-            f"{module} is not installed ({error}); it comes with the extra: pip install 'paratune[{extra}]'"
+            f"{module} is not installed ({error}); it comes with the extra: pip install 'paratune[{extra}]'",
+            code="dependency.missing",
+            module=module,
+            extra=extra,
         ) from error
 
 
@@ -111,7 +182,12 @@ def require_installed(module: str, *, extra: str) -> None:
     found = importlib.util.find_spec(module)
     # A folder of that name in the working directory (that of wandb's files) is found as well, and is no package.
     if found is None or found.origin is None:
-        raise MissingDependency(f"{module} is not installed; it comes with the extra: pip install 'paratune[{extra}]'")
+        raise MissingDependency(
+            f"{module} is not installed; it comes with the extra: pip install 'paratune[{extra}]'",
+            code="dependency.missing",
+            module=module,
+            extra=extra,
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

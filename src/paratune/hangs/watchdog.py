@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base import atomic
-from paratune.errors import EXIT_HUNG
+from paratune.errors import EXIT_HUNG, coded
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.verdict import Verdict, judge
@@ -126,7 +126,9 @@ class Watchdog:
             self._beats.mkdir(parents=True, exist_ok=True)
             self._own_file().unlink(missing_ok=True)
         except OSError as error:
-            log.warning("ranks cannot watch each other: %s: %s", self._beats, error.strerror)
+            log.warning(
+                "ranks cannot watch each other: %s: %s", self._beats, error.strerror, extra=coded("hang.not_watched")
+            )
             self._shares = False
         else:
             self._made = missing

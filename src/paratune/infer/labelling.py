@@ -52,12 +52,17 @@ def check_kind(target: str, task: Task, *, num_models: int) -> None:
     if task.kind not in KINDS:
         raise ConfigError(
             f"{target} has the task {task.kind}; pseudo-labels are for {' and '.join(KINDS)}, where one confidence (or "
-            "one spread) says how certain the whole answer is"
+            "one spread) says how certain the whole answer is",
+            code="task.unsupported",
+            target=target,
+            kind=task.kind,
         )
     if isinstance(task, RegressionTask) and num_models < 2:
         raise ConfigError(
             f"{target} is one regression model, and a number has no confidence of its own: how certain it is shows in "
-            "the spread over several runs; name at least two, such as the same configuration with other seeds"
+            "the spread over several runs; name at least two, such as the same configuration with other seeds",
+            code="task.unsupported",
+            target=target,
         )
 
 
@@ -70,12 +75,19 @@ def check_alike(first: Voice, target: str, task: Task, columns: Columns) -> None
     if task.kind != first.task.kind or class_names(task) != class_names(first.task):
         raise ConfigError(
             f"{target} ({_task_text(task)}) and {first.target} ({_task_text(first.task)}) do not answer the same "
-            "question; name runs of one task"
+            "question; name runs of one task",
+            code="pseudo_label.models_differ",
+            target=target,
         )
     for key in ("text", "text_pair", "separator"):
         own, wanted = getattr(columns, key), getattr(first.columns, key)
         if own != wanted:
-            raise ConfigError(f"data.columns.{key} is {own!r} in {target} and {wanted!r} in {first.target}")
+            raise ConfigError(
+                f"data.columns.{key} is {own!r} in {target} and {wanted!r} in {first.target}",
+                code="pseudo_label.models_differ",
+                key=f"data.columns.{key}",
+                target=target,
+            )
 
 
 def _task_text(task: Task) -> str:
@@ -94,12 +106,17 @@ def check_columns(source: str, table: pa.Table, columns: Columns, group_by: str 
     if taken:
         raise DataError(
             f"{source}: the output has a column {taken[0]} of its own, and the model's columns name one too (text, "
-            "label, id or split.group_by); rename it"
+            "label, id or split.group_by); rename it",
+            code="data.column_taken",
+            source=source,
         )
     if columns.label in carried:
         raise DataError(
             f"{source}: the column {columns.label} would be kept (text, id or split.group_by) and is also that of the "
-            "label, which the models give; name another with --label"
+            "label, which the models give; name another with --label",
+            code="data.column_taken",
+            source=source,
+            label=columns.label,
         )
 
 
@@ -120,11 +137,19 @@ def check_rule(task: Task, voices: Sequence[Voice], threshold: float, max_per_cl
         if not least < threshold <= 1:
             raise ConfigError(
                 f"--threshold {threshold:g}: a confidence is above {least:.3g} (one of {len(class_names(task))} "
-                "classes) and at most 1"
+                "classes) and at most 1",
+                code="cli.out_of_range",
+                option="--threshold",
+                value=threshold,
+                least=least,
             )
     elif max_per_class is not None:
         raise ConfigError(
-            f"--max-per-class {max_per_class} has no effect in {task.kind}, which has no classes; --limit"
+            f"--max-per-class {max_per_class} has no effect in {task.kind}, which has no classes; --limit",
+            code="cli.no_effect",
+            option="--max-per-class",
+            value=max_per_class,
+            kind=task.kind,
         )
 
 

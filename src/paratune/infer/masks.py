@@ -42,16 +42,29 @@ def fill_masks(trained: Trained, texts: Sequence[str], top_k: int) -> list[list[
     if trained.task.kind != "mlm":
         raise ConfigError(
             f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind} and fills in no "
-            "masks; take a masked language model (task.kind: mlm)"
+            "masks; take a masked language model (task.kind: mlm)",
+            code="task.unsupported",
+            kind=trained.task.kind,
         )
     check_tokenizer(trained.tokenizer)
     num_words = int(trained.model.hf.config.get_text_config().vocab_size)
     if not 1 <= top_k <= num_words:
-        raise ConfigError(f"--top-k {top_k}: from 1 to {num_words}, the words that the model knows")
+        raise ConfigError(
+            f"--top-k {top_k}: from 1 to {num_words}, the words that the model knows",
+            code="cli.out_of_range",
+            option="--top-k",
+            value=top_k,
+            num_words=num_words,
+        )
     mask = trained.tokenizer.mask_token
     for number, text in enumerate(texts, start=1):
         if mask not in text:
-            raise DataError(f"text {number}, {text!r}, has no {mask}: write it where a word is to be filled in")
+            raise DataError(
+                f"text {number}, {text!r}, has no {mask}: write it where a word is to be filled in",
+                code="data.no_mask",
+                number=number,
+                mask=mask,
+            )
     trained.model.objective = masked_lm(num_guesses=top_k)
     # Tokens of what is typed for a look are not for the cache.
     with tempfile.TemporaryDirectory(prefix="paratune-") as folder:
@@ -61,7 +74,9 @@ def fill_masks(trained: Trained, texts: Sequence[str], top_k: int) -> list[list[
             number = min(set(range(len(texts))) - set(split.samples.rows.tolist()))
             raise DataError(
                 f"text {number + 1}: not all of its masks are within the {trained.max_length} tokens that this model "
-                "takes; shorten it"
+                "takes; shorten it",
+                code="data.no_mask",
+                max_length=trained.max_length,
             )
         outputs = trained.apply(split, _BATCH_SIZE, lambda done, total: None).outputs
         columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)

@@ -37,7 +37,9 @@ def pseudo_perplexities(trained: Trained, sentences: Sequence[str]) -> list[floa
     if trained.task.kind != "mlm":
         raise ConfigError(
             f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind} and fills in no "
-            "masks; take a masked language model (task.kind: mlm)"
+            "masks; take a masked language model (task.kind: mlm)",
+            code="task.unsupported",
+            kind=trained.task.kind,
         )
     check_tokenizer(trained.tokenizer)
     model = ForwardOnly(trained.model, trained.precision, trained.device)

@@ -52,7 +52,9 @@ def seen_texts(run: Path | None) -> dict[str, Seen]:
         data, task = Data.model_validate(record["config"]["data"]), record["config"]["task"]
         kind: Task = TypeAdapter(Task).validate_python(task)
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise CheckpointError(f"{run / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
+        raise CheckpointError(
+            f"{run / RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+        ) from error
     found = {"train": _train(run)} | _parts(data, kind, about)
     return found | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}
 
@@ -97,4 +99,6 @@ def _train(run: Path) -> Seen:
     try:
         return Seen(pq.read_table(path).column("hash").to_numpy(), None)
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}; delete it to do without") from error
+        raise CheckpointError(
+            f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path
+        ) from error

@@ -215,7 +215,11 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
 
 def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: PyTorch sees no GPU here (paratune doctor says why); leave it out")
+        raise ConfigError(
+            "--device cuda: PyTorch sees no GPU here (paratune doctor says why); leave it out",
+            code="device.no_gpu",
+            option="--device",
+        )
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -235,7 +239,9 @@ def _known(record: Path) -> dict[str, Any]:
         return {}
     known = read_json(record)
     if not isinstance(known, dict) or known.get("precision", "fp32") not in POLICIES:
-        raise CheckpointError(f"{record} is damaged: it says nothing that paratune wrote")
+        raise CheckpointError(
+            f"{record} is damaged: it says nothing that paratune wrote", code="run.damaged", record=record
+        )
     return known
 
 
@@ -245,7 +251,9 @@ def _model_folder(target: str) -> str:
         there = sorted(folder.name for folder in path.parent.iterdir() if (folder / RUN_FILE).is_file())
         raise CheckpointError(
             f"{target} does not exist; runs in {path.parent}: {', '.join(there) or 'none'}"
-            f"{did_you_mean(path.name, there)}"
+            f"{did_you_mean(path.name, there)}",
+            code="run.not_found",
+            target=target,
         )
     if not (path / RUN_FILE).is_file():
         return target
@@ -253,8 +261,16 @@ def _model_folder(target: str) -> str:
     if not folder.is_dir():
         record = read_run(path)
         if isinstance(record, dict) and record.get("kind") == "probe":
-            raise CheckpointError(f"{target} is a probe, of which no model is saved: train the whole run")
-        raise CheckpointError(f"{target} is a run without a model: it is not finished; go on with it by --resume")
+            raise CheckpointError(
+                f"{target} is a probe, of which no model is saved: train the whole run",
+                code="run.not_finished",
+                target=target,
+            )
+        raise CheckpointError(
+            f"{target} is a run without a model: it is not finished; go on with it by --resume",
+            code="run.not_finished",
+            target=target,
+        )
     return str(folder)
 
 
@@ -264,7 +280,9 @@ def _task(known: dict[str, Any], model: Model, tokenizer: Any) -> Task:
         try:
             task: Task = TypeAdapter(Task).validate_python(known["task"])
         except ValidationError as error:
-            raise CheckpointError(f"{model.name}/{TASK_FILE} is damaged: {error}") from error
+            raise CheckpointError(
+                f"{model.name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=model.name
+            ) from error
         return task
     config = load_config(model, num_labels=None)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):
@@ -300,17 +318,34 @@ def _columns(known: dict[str, Any], named: Named, target: str, task: Task) -> Co
         for key in ("label", "text_pair"):
             if key in given:
                 option = f"--{key.replace('_', '-')}"
-                raise ConfigError(f"{option} {given[key]} has no effect on {target}: a masked LM takes the text alone")
+                raise ConfigError(
+                    f"{option} {given[key]} has no effect on {target}: a masked LM takes the text alone",
+                    code="cli.no_effect",
+                    option=option,
+                    target=target,
+                )
     if "answer_start" in given and task.kind != "qa":
-        raise ConfigError(f"--answer-start {given['answer_start']} has no effect on {target}: it answers no questions")
+        raise ConfigError(
+            f"--answer-start {given['answer_start']} has no effect on {target}: it answers no questions",
+            code="cli.no_effect",
+            option="--answer-start",
+            target=target,
+        )
     label = {"label": "label"} if "label" in REQUIRED_COLUMNS[task.kind] else {}
     implied = QA_COLUMNS if task.kind == "qa" else label
     if "label" in given:  # the place of the answers of another column
         known = {key: value for key, value in known.items() if key != "answer_start"}
     merged = {**implied, **known, **given}
     if "text" not in merged:
-        raise ConfigError(f"{target} does not say which column holds the text; name it with --text COLUMN")
+        raise ConfigError(
+            f"{target} does not say which column holds the text; name it with --text COLUMN",
+            code="cli.option_missing",
+            target=target,
+            option="--text",
+        )
     try:
         return Columns.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError(f"{target}: its columns cannot be used: {error}") from error
+        raise ConfigError(
+            f"{target}: its columns cannot be used: {error}", code="config.invalid_value", target=target
+        ) from error

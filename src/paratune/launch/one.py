@@ -77,7 +77,11 @@ class OneByOne:
                     preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
                 )
         except OSError as error:
-            raise LaunchError(f"a run cannot be started, with its output in {output}: {error.strerror}") from error
+            raise LaunchError(
+                f"a run cannot be started, with its output in {output}: {error.strerror}",
+                code="launch.not_started",
+                path=output,
+            ) from error
         if self.signal is not None:  # came while it was started
             self._process.send_signal(signal.Signals[self.signal])
         try:

@@ -32,12 +32,18 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
     if not blocks:
         raise ConfigError(
             f"train.activation_checkpointing: {every}, but this model has no repeated layers to do it with; "
-            "leave it out"
+            "leave it out",
+            code="model.no_blocks",
+            key="train.activation_checkpointing",
+            value=every,
         )
     if every > len(blocks):
         raise ConfigError(
             f"train.activation_checkpointing: {every} is more than the {len(blocks)} blocks of this model; "
-            "set it to at most that"
+            "set it to at most that",
+            code="model.no_blocks",
+            key="train.activation_checkpointing",
+            value=every,
         )
     for block in blocks[::every]:
         # A compiled forward stays inside; a last layer that was shortened is whole again.

@@ -49,13 +49,20 @@ def choose_batch_layout(
     if traits.equal_shapes:
         reason = f"strategy.kind: {traits.kind} needs micro-batches of equal shapes"
         if asked in ("packed", "bucketed"):
-            raise ConfigError(f"batch.layout: {asked}, but {reason}; set batch.layout: padded or auto")
+            raise ConfigError(
+                f"batch.layout: {asked}, but {reason}; set batch.layout: padded or auto",
+                code="model.layout",
+                key="batch.layout",
+                value=asked,
+            )
         return BatchLayout("padded", reason if asked == "auto" else None)
     if asked == "padded":
         return BatchLayout("padded")
     if asked in ("auto", "packed") and entry is not None:
         return BatchLayout("packed", rounds=compiles or not on_cpu)
     if asked == "packed":
-        raise ConfigError(f"batch.layout: packed, but {why_padded}; set batch.layout: auto")
+        raise ConfigError(
+            f"batch.layout: packed, but {why_padded}; set batch.layout: auto", code="model.layout", key="batch.layout"
+        )
     splits = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
     return BatchLayout("bucketed", why_padded if asked == "auto" else None, _BUCKETS if splits else 1)

@@ -27,7 +27,11 @@ def compile_blocks(model: TaskModel) -> None:
     """
     blocks = find_blocks(model)
     if not blocks:
-        raise ConfigError("train.compile: true, but this model has no repeated layers to compile; leave it out")
+        raise ConfigError(
+            "train.compile: true, but this model has no repeated layers to compile; leave it out",
+            code="model.no_blocks",
+            key="train.compile",
+        )
     # Past its limit PyTorch computes without graphs. Blocks of a class may differ (ModernBERT's first has a norm less),
     # and each kind needs one for its first size and one for others, in training and in evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)

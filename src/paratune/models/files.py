@@ -43,15 +43,17 @@ def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callab
 
     path = folder / "model.safetensors"
     if not (path.is_file() and (folder / TASK_FILE).is_file()):
-        raise CheckpointError(f"{folder} does not hold all weights in one file")
+        raise CheckpointError(
+            f"{folder} does not hold all weights in one file", code="checkpoint.unreadable", folder=folder
+        )
     record = read_json(folder / TASK_FILE)
     if not isinstance(record, dict) or record.get("kept_step") != step:
-        raise CheckpointError(f"{folder} is not of step {step}")
+        raise CheckpointError(f"{folder} is not of step {step}", code="checkpoint.unreadable", folder=folder, step=step)
     check_files(folder)
     file: Any = safe_open(path, framework="pt")
     keys = {name: name.removeprefix("model/").removeprefix("hf.") for name in names}
     if lacking := sorted(set(keys.values()) - set(file.keys())):
-        raise CheckpointError(f"{path} lacks {listing(lacking, 3)}")
+        raise CheckpointError(f"{path} lacks {listing(lacking, 3)}", code="checkpoint.unreadable", path=path)
     return lambda name: file.get_tensor(keys[name]), names
 
 
@@ -65,7 +67,9 @@ def check_files(folder: Path) -> None:
         raise CheckpointError(
             f"{folder} is not the model that was saved: {'; '.join(map(' '.join, problems))}. Copy the folder again, "
             "or train again; after a change that you made on purpose, delete the file's entry under `files` in "
-            f"{folder / TASK_FILE}"
+            f"{folder / TASK_FILE}",
+            code="model.changed",
+            folder=folder,
         )
 
 
@@ -83,7 +87,10 @@ def file_problems(folder: Path) -> list[tuple[str, str]]:
     record = read_json(folder / TASK_FILE)
     expected = record.get("files", {}) if isinstance(record, dict) else None
     if not isinstance(expected, dict) or not all(isinstance(item, dict) for item in expected.values()):
-        raise CheckpointError(f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes")
+        raise CheckpointError(
+            f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes",
+            code="run.damaged",
+        )
     problems = ((name, _problem(folder / name, about)) for name, about in expected.items())
     return [(name, problem) for name, problem in problems if problem is not None]
 

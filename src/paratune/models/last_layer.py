@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from paratune.models.attention import cuda, register
+from paratune.models.attention import cuda, dense_batches, register
+from paratune.models.dropout import MaskSource
 
 LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer", "Data2VecTextLayer")
 """Classes of transformers whose forward is the one written here: attention, its output, feed-forward part."""
@@ -65,7 +66,13 @@ def _attend(
         out = cuda.attend_first(query, key, value, cu_seqlens, max_seqlen, scale=scale, dropout=p)
         if out is not None:
             return out
-    return attend_first(query, key, value, cu_seqlens.diff().tolist(), scale=scale, p=p)
+    lengths = cu_seqlens.diff().tolist()
+    if query.device.type == "cpu" and min(lengths) > 0:
+        places = dense_batches.find_places(tuple(lengths), query.shape[1], None)
+        if places is not None:
+            masks = MaskSource(p) if p > 0 else None
+            return dense_batches.attend_first(query, key, value, places, scale=scale, masks=masks)
+    return attend_first(query, key, value, lengths, scale=scale, p=p)
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], *, scale: float, p: float) -> Tensor:

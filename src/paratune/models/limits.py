@@ -24,10 +24,19 @@ def token_limit(config: Config, tokenizer: Any) -> int:
     asked = config.data.max_length
     if asked is not None and limit is not None and asked > limit:
         raise ConfigError(
-            f"data.max_length: {asked} is more than {config.model.name} has positions for: at most {limit}"
+            f"data.max_length: {asked} is more than {config.model.name} has positions for: at most {limit}",
+            code="model.max_length",
+            key="data.max_length",
+            value=asked,
+            name=config.model.name,
         )
     if asked is None and limit is None:
-        raise ConfigError(f"data.max_length: {config.model.name} sets no limit of its own; give one, such as 512")
+        raise ConfigError(
+            f"data.max_length: {config.model.name} sets no limit of its own; give one, such as 512",
+            code="model.max_length",
+            key="data.max_length",
+            name=config.model.name,
+        )
     return asked or limit or 0
 
 

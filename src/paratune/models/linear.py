@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 _CPUINFO = Path("/proc/cpuinfo")
 NARROW = 256
@@ -30,14 +31,21 @@ class OneDnnLinear(nn.Linear):
     """Says to `paratune.precision.working_weights` that nothing is lost there by computing it otherwise."""
 
     def forward(self, input: Tensor) -> Tensor:
+        if self._is_small(input):  # first, for there a call of Python is what counts
+            return functional.linear(input, self.weight, self.bias)
         weight = self.weight
         is_plain = input.dtype == weight.dtype == torch.float32 and input.device.type == weight.device.type == "cpu"
-        if not is_plain or input.numel() == 0 or _is_small(input, weight) or torch.is_autocast_enabled("cpu"):
+        if not is_plain or input.numel() == 0 or torch.is_autocast_enabled("cpu"):
             return super().forward(input)
         if not torch.is_grad_enabled():
             return _product(input, weight, self.bias)
         out: Tensor = _Linear.apply(input, weight, self.bias)  # type: ignore[no-untyped-call]
         return out
+
+    def _is_small(self, input: Tensor) -> bool:
+        """Say whether a product is too small for oneDNN. Wider layers compute as they always did: to the same bits."""
+        N, K = self.out_features, self.in_features
+        return N < NARROW and K < NARROW and input.numel() * N < SMALL
 
 
 def use_onednn(module: nn.Module) -> int:
@@ -67,12 +75,6 @@ def is_faster() -> bool:
         return maker and torch.equal(_product(one, one, one[0]), torch.full((2, 2), 3.0))
     except (OSError, AttributeError, RuntimeError):  # another system, or a PyTorch without it
         return False
-
-
-def _is_small(x: Tensor, weight: Tensor) -> bool:
-    """Say whether a product is too small for oneDNN. Wider layers compute as they always did: to the same bits."""
-    N, K = weight.shape
-    return N < NARROW and K < NARROW and x.numel() * N < SMALL
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

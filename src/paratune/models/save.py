@@ -43,5 +43,7 @@ def save_model(
             raise
         raise CheckpointError(
             f"{folder} could not be written: {error}; make room there or make it writable, then --resume goes on from "
-            "the newest checkpoint, if checkpoint.every let any be saved"
+            "the newest checkpoint, if checkpoint.every let any be saved",
+            code="run.not_writable",
+            folder=folder,
         ) from error

@@ -107,9 +107,11 @@ class TaskModel(nn.Module):
         assert self.entry is not None
         assert batch.position_ids is not None
         self._attend_with(PACKED)
+        offset = self.entry.position_offset
+        position_ids_T = batch.position_ids + offset if offset else batch.position_ids
         inputs: dict[str, Any] = {
             "input_ids": batch.input_ids.unsqueeze(0),
-            "position_ids": (batch.position_ids + self.entry.position_offset).unsqueeze(0),
+            "position_ids": position_ids_T.unsqueeze(0),
         }
         if not self.row_readers:
             inputs |= {"cu_seqlens": batch.cu_seqlens, "max_seqlen": batch.max_seqlen}
@@ -262,7 +264,9 @@ def freeze_encoder(model: TaskModel) -> None:
         more = f" and {len(random) - 3} more" if len(random) > 3 else ""
         raise ConfigError(
             f"train.freeze_encoder: true would leave new weights as they are: {', '.join(random[:3])}{more}; this "
-            "model has to be trained whole (train.freeze_encoder: false)"
+            "model has to be trained whole (train.freeze_encoder: false)",
+            code="model.head_untrained",
+            key="train.freeze_encoder",
         )
     for parameter in model.hf.base_model.parameters():
         parameter.requires_grad_(False)
@@ -282,13 +286,18 @@ def set_output_bias(model: TaskModel, value: float) -> None:
     ]
     if not last or last[-1][1].bias is None:
         raise ConfigError(
-            f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias to set; leave it out"
+            f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias to set; leave it out",
+            code="config.no_effect",
+            key="task.start_at_mean",
         )
     name, layer = last[-1]
     if f"{name}.bias" not in model.new_weights:
         raise ConfigError(
             f"task.start_at_mean: true has no effect on a head that is trained: the model has its {name}.bias; set "
-            "task.start_at_mean: false, or model.from_scratch: true for new weights"
+            "task.start_at_mean: false, or model.from_scratch: true for new weights",
+            code="config.no_effect",
+            key="task.start_at_mean",
+            name=name,
         )
     nn.init.constant_(layer.bias, value)
 

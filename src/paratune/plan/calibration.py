@@ -61,7 +61,9 @@ def stored_constants(machine_name: str) -> dict[int, Constants]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} does not hold the figures of a machine: {error}; remove it, or measure again: "
-            "paratune plan --calibrate"
+            "paratune plan --calibrate",
+            code="plan.figures_damaged",
+            path=path,
         ) from error
 
 

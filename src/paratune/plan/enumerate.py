@@ -137,7 +137,12 @@ def _variants(
                 values, findings = validate(values)
                 problems = [*problems, *(each.message for each in findings.problems)]
                 if problems:
-                    raise ConfigError(f"--strategies {name}: {'; '.join(problems)}")
+                    raise ConfigError(
+                        f"--strategies {name}: {'; '.join(problems)}",
+                        code="strategy.candidates",
+                        option="--strategies",
+                        name=name,
+                    )
                 yield _variant(name, Config.model_validate(values), outside_traits, _apart(asked, precision, size))
 
 
@@ -182,7 +187,12 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
     config, traits = variant.config, variant.traits
     check_world_size(traits, num_ranks, is_free=False)
     if num_ranks % num_nodes:
-        raise ConfigError(f"{num_ranks} devices cannot be spread evenly over --nodes {num_nodes}")
+        raise ConfigError(
+            f"{num_ranks} devices cannot be spread evenly over --nodes {num_nodes}",
+            code="strategy.world_size",
+            num_ranks=num_ranks,
+            num_nodes=num_nodes,
+        )
     _check_machine(config, traits, machine)
     _check_groups(config, num_nodes)
     if isinstance(config.strategy, PipelineStrategy):
@@ -227,15 +237,36 @@ def _check_machine(config: Config, traits: Traits, machine: Machine) -> None:
     precision = config.precision
     if not machine.is_cuda:
         if precision in ("tf32", "fp16"):
-            raise ConfigError(f"precision: {precision} is for GPUs, and {machine.name} is a CPU; use fp32")
+            raise ConfigError(
+                f"precision: {precision} is for GPUs, and {machine.name} is a CPU; use fp32",
+                code="precision.device",
+                key="precision",
+                precision=precision,
+                name=machine.name,
+            )
         if traits.needs_accelerator:
-            raise ConfigError(f"it moves states from a GPU to the host, and {machine.name} is a CPU")
+            raise ConfigError(
+                f"it moves states from a GPU to the host, and {machine.name} is a CPU",
+                code="strategy.offload_on_cpu",
+                name=machine.name,
+            )
         return
     if config.device == "cpu":
-        raise ConfigError(f"device: cpu, and {machine.name} is a GPU; set device: auto")
+        raise ConfigError(
+            f"device: cpu, and {machine.name} is a GPU; set device: auto",
+            code="device.conflict",
+            key="device",
+            name=machine.name,
+        )
     device = machine.device
     if precision in ("tf32", "bf16") and device is not None and device.peak_flops_per_s(precision) is None:
-        raise ConfigError(f"precision: {precision}, which {machine.name} has not; use fp16 or fp32")
+        raise ConfigError(
+            f"precision: {precision}, which {machine.name} has not; use fp16 or fp32",
+            code="precision.device",
+            key="precision",
+            precision=precision,
+            name=machine.name,
+        )
 
 
 def _check_groups(config: Config, num_nodes: int) -> None:
@@ -243,7 +274,9 @@ def _check_groups(config: Config, num_nodes: int) -> None:
     if isinstance(config.strategy, HSDPStrategy) and config.strategy.shard_size is None and num_nodes == 1:
         raise ConfigError(
             "strategy.kind: hsdp has one group on one machine, which is zero3; give --nodes 2 or more, or a smaller "
-            "group: --strategies hsdp:2"
+            "group: --strategies hsdp:2",
+            code="strategy.world_size",
+            key="strategy.kind",
         )
 
 

@@ -61,11 +61,18 @@ def parse_goal(text: str) -> Goal:
     said: dict[str, str] = {}
     for word, value in zip(rest[::2], rest[1::2], strict=True):
         if word in said:
-            raise ConfigError(f"--goal {plain(text)!r} says {word} twice; such as {_FORM}")
+            raise ConfigError(
+                f"--goal {plain(text)!r} says {word} twice; such as {_FORM}",
+                code="target.syntax",
+                option="--goal",
+                word=word,
+            )
         said[word] = value
     targets = tuple(parse_target(each, "--goal") for each in re.split(r",|\band\b", first) if each.strip())
     if not targets and not said:
-        raise ConfigError(f"--goal {plain(text)!r} asks for nothing; such as {_FORM}")
+        raise ConfigError(
+            f"--goal {plain(text)!r} asks for nothing; such as {_FORM}", code="target.syntax", option="--goal"
+        )
     return Goal(
         targets=targets,
         within_s=_amount(said, "within", _SECONDS, "a time, such as 2h, 90min or 30s"),
@@ -80,7 +87,12 @@ def _amount(said: Mapping[str, str], word: str, units: Mapping[str, float], want
     found = re.fullmatch(rf"{_NUMBER}\s*([A-Za-z]*)", said[word])
     unit = found[2].lower() if found else ""
     if found is None or unit not in units or float(found[1]) <= 0:
-        raise ConfigError(f"--goal: {word} {plain(said[word])!r} is not {wanted}; such as {_FORM}")
+        raise ConfigError(
+            f"--goal: {word} {plain(said[word])!r} is not {wanted}; such as {_FORM}",
+            code="target.syntax",
+            option="--goal",
+            value=word,
+        )
     return float(found[1]) * units[unit]
 
 
@@ -202,7 +214,11 @@ def probe_matrix(
     """
     open_ = sorted((each for each in verdicts if each.state != "does not"), key=_by_time)
     if not open_:
-        raise ConfigError("--write-probes: no way can meet the goal, so there is nothing to probe")
+        raise ConfigError(
+            "--write-probes: no way can meet the goal, so there is nothing to probe",
+            code="plan.nothing_to_write",
+            option="--write-probes",
+        )
     tries: dict[str, Any] = {}
     for each in open_[:_MOST_TIMED]:
         name = re.sub(r"[^A-Za-z0-9]+", "-", f"time {each.prediction.label}").strip("-")

@@ -92,7 +92,10 @@ def find_known_device(name: str) -> Device:
         raise ConfigError(
             f"{name} is no device that is listed{meant}; listed: "
             f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
-            "and give its path"
+            "and give its path",
+            code="plan.unknown_device",
+            name=name,
+            keys=keys,
         )
     return device
 

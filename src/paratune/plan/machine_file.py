@@ -77,7 +77,12 @@ def read_machine(path: Path) -> tuple[MachineFile, Device]:
     if not problems:
         described = MachineFile.model_validate(tree.value)
         if missing := _missing(described):
-            problems = [Problem(f"without device, {', '.join(missing)} must be given; or name a listed device")]
+            problems = [
+                Problem(
+                    f"without device, {', '.join(missing)} must be given; or name a listed device",
+                    code="config.required",
+                )
+            ]
         else:
             return described, _device(described, described.name or path.stem)
     raise failure(path, problems, str(path))
@@ -86,14 +91,17 @@ def read_machine(path: Path) -> tuple[MachineFile, Device]:
 def _problems(tree: Tree) -> Iterator[Problem]:
     if not isinstance(tree.value, dict):
         known = ", ".join(options_of(MachineFile))
-        yield Problem(f"a machine is a mapping of options ({known}), and this is {describe_value(tree.value)}")
+        yield Problem(
+            f"a machine is a mapping of options ({known}), and this is {describe_value(tree.value)}",
+            code="config.not_mapping",
+        )
         return
     yield from _of_section(MachineFile, tree.value, "", tree)
     name = tree.value.get("device")
     if isinstance(name, str) and find_device(name) is None:
         keys = [device.key for device in DEVICES]
         message = f"device is {name}, which is not listed{did_you_mean(name, keys)}; listed: {', '.join(keys)}"
-        yield Problem(message, place=tree.places.get("device"))
+        yield Problem(message, place=tree.places.get("device"), code="plan.unknown_device")
 
 
 def _of_section(section: type[Section], values: dict[Any, Any], prefix: str, tree: Tree) -> Iterator[Problem]:
@@ -101,7 +109,11 @@ def _of_section(section: type[Section], values: dict[Any, Any], prefix: str, tre
     for key in values:
         if key not in options:
             near = did_you_mean(str(key), options) or f"; there are: {', '.join(options)}"
-            yield Problem(f"{prefix}{key} is no figure of a machine{near}", place=tree.places.get(f"{prefix}{key}"))
+            yield Problem(
+                f"{prefix}{key} is no figure of a machine{near}",
+                place=tree.places.get(f"{prefix}{key}"),
+                code="config.unknown_key",
+            )
     for key, option in options.items():
         if key in values:
             yield from _of_value(section, option, values[key], prefix, tree)
@@ -116,7 +128,7 @@ def _of_value(section: type[Section], option: Option, value: Any, prefix: str, t
         section.model_validate({option.key: value})
     except ValidationError:
         message = f"{prefix}{option.key} is {describe_value(value)}; allowed: {option.allowed}"
-        yield Problem(message, place=place)
+        yield Problem(message, place=place, code="config.invalid_value")
 
 
 def _missing(described: MachineFile) -> list[str]:

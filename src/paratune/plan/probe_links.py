@@ -129,7 +129,9 @@ def _wait(processes: list[Any]) -> None:
         if any(codes) or None in codes:
             raise LaunchError(
                 f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` says "
-                "whether processes of this machine can find each other"
+                "whether processes of this machine can find each other",
+                code="launch.process_died",
+                exit_codes=codes,
             )
     finally:
         for process in processes:

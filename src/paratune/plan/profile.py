@@ -20,6 +20,7 @@ from paratune.batch import Batch
 from paratune.config.task_sections import Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
+from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import Entry, TaskModel, find_blocks, freeze_encoder
 from paratune.plan.build import build_model
 from paratune.plan.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
@@ -197,7 +198,9 @@ def profile(
         held = [*model.parameters(), *model.buffers()]
         for tensor in held:
             trace.hold(tensor, is_base=True)
-        if not on_cuda:
+        if on_cuda:
+            fuse_residuals(model)
+        else:
             count_cheap_dropout(model, trace.count)
         attend = attention_of(shape.lengths, trace.count)
         if entry is not None and entry.shortens and activation_checkpointing is None:

@@ -21,11 +21,26 @@ def check_writable(path: Path, option: str = "--write") -> None:
         ConfigError: The file exists, has another suffix, or its folder does not exist.
     """
     if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"{option} {path}: a configuration is a .yaml file, such as {path.stem or 'best'}.yaml")
+        raise ConfigError(
+            f"{option} {path}: a configuration is a .yaml file, such as {path.stem or 'best'}.yaml",
+            code="output.format",
+            option=option,
+            path=path,
+        )
     if path.exists() or path.is_symlink():
-        raise ConfigError(f"{option} {path}: it exists and was not touched; name another file")
+        raise ConfigError(
+            f"{option} {path}: it exists and was not touched; name another file",
+            code="output.exists",
+            option=option,
+            path=path,
+        )
     if not path.parent.is_dir():
-        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; make it first")
+        raise ConfigError(
+            f"{option} {path}: there is no folder {path.parent}; make it first",
+            code="output.no_folder",
+            option=option,
+            path=path,
+        )
 
 
 def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], chosen: Prediction | None) -> str:
@@ -42,14 +57,22 @@ def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], cho
     """
     if chosen is None:
         raise ConfigError(
-            f"--write {path}: there is nothing to advise, so nothing was written; see what the plan says to try"
+            f"--write {path}: there is nothing to advise, so nothing was written; see what the plan says to try",
+            code="plan.nothing_to_write",
+            option="--write",
+            value=path,
         )
     text = _text(path, loaded, overrides, chosen)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError(f"--write {path}: it cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"--write {path}: it cannot be written: {error.strerror}",
+            code="output.not_writable",
+            option="--write",
+            value=path,
+        ) from error
     if not _says_the_same(path, chosen.option):
         # The base's strategy has options of another kind, or its batch another rule, that merging would leave there.
         path.write_text(_whole(loaded, chosen), encoding="utf-8")

@@ -54,7 +54,10 @@ class Precision:
         if name != self.name:
             raise ConfigError(
                 f"strategy.param_dtype: {name} needs precision: {name}, and this run has precision: {self.name}; "
-                "set both to the same, or leave strategy.param_dtype out"
+                "set both to the same, or leave strategy.param_dtype out",
+                code="precision.conflict",
+                key="strategy.param_dtype",
+                name=name,
             )
         return replace(self, autocast_dtype=None, pass_dtype=self.compute_dtype)
 
@@ -132,13 +135,17 @@ def _refuse_on_cpu(name: str) -> None:
     if name == "tf32":
         raise ConfigError(
             "precision: tf32 is a mode of GPUs of compute capability 8.0 or newer, and this run computes on the CPU; "
-            "use precision: fp32"
+            "use precision: fp32",
+            code="precision.device",
+            key="precision",
         )
     if name == "fp16":
         raise ConfigError(
             "precision: fp16 is 4 to 300 times slower than fp32 on a CPU, which has no units for it "
             "(docs/explanation/precision.md#on-a-cpu); use precision: fp32, "
-            "or bf16 where the CPU has avx512_bf16 or amx_bf16"
+            "or bf16 where the CPU has avx512_bf16 or amx_bf16",
+            code="precision.device",
+            key="precision",
         )
 
 
@@ -157,11 +164,16 @@ def _refuse_on_gpu(name: str, device: torch.device) -> None:
     ):
         raise ConfigError(
             f"precision: {name} needs a GPU of compute capability 8.0 or newer; {_said(device)}: "
-            f"use precision: fp32{', or fp16' if name == 'bf16' else ''}"
+            f"use precision: fp32{', or fp16' if name == 'bf16' else ''}",
+            code="precision.device",
+            key="precision",
+            name=name,
         )
     if name == "tf32" and os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
         raise ConfigError(
-            "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32"
+            "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32",
+            code="precision.device",
+            key="precision",
         )
 
 

@@ -69,7 +69,8 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
     if was_asked_to_stop(environ):
         raise Stopped(
             "a signal had asked this run to end, and --max-restarts of torchrun started it again: it ends; --resume "
-            "goes on with it, should it have begun"
+            "goes on with it, should it have begun",
+            code="stopped.signal",
         )
     if mode == "resume" or not (folder / RUN_FILE).exists():
         return mode
@@ -77,14 +78,19 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
         if mode == "overwrite" and start.num_restarts == 0:
             raise CheckpointError(
                 f"--overwrite: {folder} was begun under this --rdzv-id, {start.run_id}, and torchrun may have started "
-                "its processes again because a node joined; give another --rdzv-id, or say --resume"
+                "its processes again because a node joined; give another --rdzv-id, or say --resume",
+                code="elastic.restart",
+                option="--overwrite",
+                value=folder,
             )
         return "resume"
     if start.num_restarts and not start.has_id:
         raise LaunchError(
             f"torchrun started this run again (restart {start.num_restarts} of {start.max_restarts}), and nothing "
             f"tells whether the run in {folder} is the same: give torchrun an --rdzv-id of its own for each start, or "
-            "say --resume, which begins a run where there is none"
+            "say --resume, which begins a run where there is none",
+            code="elastic.restart",
+            folder=folder,
         )
     return mode
 

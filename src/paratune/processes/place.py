@@ -53,14 +53,24 @@ def place_from_environment() -> Place:
         found = ", ".join(f"{name}={value}" for name, value in given.items())
         raise LaunchError(
             f"environment: {found} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
-            f"or unset {', '.join(given)} to run one process"
+            f"or unset {', '.join(given)} to run one process",
+            code="launch.environment",
+            missing=missing,
+            given=given,
         )
     try:
         place = Place(*(int(given[name]) for name in names))
     except ValueError as error:
-        raise LaunchError(f"environment: {given} holds a value that is not a whole number") from error
+        raise LaunchError(
+            f"environment: {given} holds a value that is not a whole number", code="launch.environment", given=given
+        ) from error
     if not 0 <= place.rank < place.world_size:
-        raise LaunchError(f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}")
+        raise LaunchError(
+            f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}",
+            code="launch.environment",
+            rank=place.rank,
+            world_size=place.world_size,
+        )
     return place
 
 
@@ -71,7 +81,8 @@ def _place_of_srun() -> Place:
     except (KeyError, ValueError) as error:
         raise LaunchError(
             f"environment: srun started several tasks, and {', '.join(names)} do not say which this is; "
-            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
+            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process",
+            code="launch.environment",
         ) from error
 
 
@@ -109,18 +120,33 @@ def check_world_size(traits: Traits, world_size: int, *, is_free: bool = True) -
         other = f", or set strategy.kind: {'single' if world_size == 1 else 'ddp'}" if is_free else ""
         raise ConfigError(
             f"strategy.kind: {traits.kind} needs {traits.min_world_size} processes or more, and {started}; "
-            f"start them with --nproc {traits.min_world_size}{other}"
+            f"start them with --nproc {traits.min_world_size}{other}",
+            code="strategy.world_size",
+            key="strategy.kind",
+            value=traits.kind,
+            min_world_size=traits.min_world_size,
         )
     if rest := world_size % traits.world_size_multiple:
         below = world_size - rest
         raise ConfigError(
             f"strategy.kind: {traits.kind} needs a multiple of {traits.world_size_multiple} processes, and "
-            f"{world_size} were started; the nearest: {below} or {below + traits.world_size_multiple}"
+            f"{world_size} were started; the nearest: {below} or {below + traits.world_size_multiple}",
+            code="strategy.world_size",
+            key="strategy.kind",
+            value=traits.kind,
+            world_size_multiple=traits.world_size_multiple,
+            world_size=world_size,
+            below=below,
         )
     if traits.max_world_size is not None and world_size > traits.max_world_size:
         raise ConfigError(
             f"strategy.kind: {traits.kind} runs in {traits.max_world_size} process, and {world_size} were started; "
-            f"{'set strategy.kind: ddp, or ' if is_free else ''}start one"
+            f"{'set strategy.kind: ddp, or ' if is_free else ''}start one",
+            code="strategy.world_size",
+            key="strategy.kind",
+            value=traits.kind,
+            max_world_size=traits.max_world_size,
+            world_size=world_size,
         )
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paratune.base.atomic import replace_file
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, coded
 
 _log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
@@ -93,11 +93,11 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path} does not exist") from error
+        raise CheckpointError(f"{path} does not exist", code="run.file_not_found", path=path) from error
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.unreadable", path=path) from error
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+        raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", path=path) from error
 
 
 def write_run(folder: Path, record: Any) -> None:
@@ -122,7 +122,7 @@ def read_run(folder: Path) -> Any:
         if not ((folder / RUN_FILE).exists() and (folder / RUN_COPY).exists()):
             raise
         record = read_json(folder / RUN_COPY)
-        _log.warning("%s; its copy is used", error)
+        _log.warning("%s; its copy is used", error, extra=coded("run.copy_used", folder=folder))
         return record
 
 
@@ -138,7 +138,11 @@ def file_sha256(path: Path) -> str:
 
 def _not_written(path: Path, error: OSError) -> CheckpointError:
     remedy = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-    return CheckpointError(f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder")
+    return CheckpointError(
+        f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder",
+        code="run.not_writable",
+        path=path,
+    )
 
 
 def finite(value: Any) -> Any:
@@ -242,7 +246,7 @@ def repair_events(folder: Path, rank: int) -> int:
             _event(path, number, line)
         except CheckpointError as error:
             num_damaged += 1
-            _log.warning("%s; the line is lost", error)
+            _log.warning("%s; the line is lost", error, extra=coded("run.line_lost"))
         else:
             good.append(line)
     if num_damaged:
@@ -284,7 +288,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.unreadable", path=path) from error
 
 
 def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -295,7 +299,9 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr: of bytes that are no text it holds the whole line.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        raise CheckpointError(f"{path}, line {number} is damaged: it is no event ({why})") from error
+        raise CheckpointError(
+            f"{path}, line {number} is damaged: it is no event ({why})", code="run.damaged", path=path, number=number
+        ) from error
     return event
 
 

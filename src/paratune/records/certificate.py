@@ -381,5 +381,9 @@ def folder_beside(run: Path) -> Path:
     """
     folder = run.with_name(run.name + SUFFIX)
     if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
-        raise CheckpointError(f"{folder} is in the way of the certificate; change run.name or run.folder")
+        raise CheckpointError(
+            f"{folder} is in the way of the certificate; change run.name or run.folder",
+            code="run.folder_taken",
+            folder=folder,
+        )
     return folder

@@ -174,7 +174,9 @@ def write_table(path: Path, table: pa.Table) -> None:
         DataError: The suffix is none of these, the place cannot be written to, or the format cannot hold such columns.
     """
     if path.suffix not in SUFFIXES:
-        raise DataError(f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}", code="output.format", path=path
+        )
     try:
         with replace_file(path) as temporary:
             if path.suffix == ".csv":
@@ -184,7 +186,7 @@ def write_table(path: Path, table: pa.Table) -> None:
             else:
                 _write_json_lines(temporary, table)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} could not be written: {error}") from error
+        raise DataError(f"{path} could not be written: {error}", code="output.not_writable", path=path) from error
 
 
 def _flattened(table: pa.Table) -> pa.Table:

@@ -71,25 +71,43 @@ def check_usable(folder: Path, mode: Mode) -> None:
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
     if above is not None and not above.is_dir():
-        raise CheckpointError(f"{folder} cannot be made, because {above} is a file; change run.folder")
+        raise CheckpointError(
+            f"{folder} cannot be made, because {above} is a file; change run.folder",
+            code="run.folder_taken",
+            folder=folder,
+        )
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file; the run folder needs this name: change run.name or run.folder")
+        raise CheckpointError(
+            f"{folder} is a file; the run folder needs this name: change run.name or run.folder",
+            code="run.folder_taken",
+            folder=folder,
+        )
     if all(_is_beginning(path.name) for path in folder.iterdir()):
         return
     if not (folder / RUN_FILE).exists():
         raise CheckpointError(
-            f"{folder} holds files but no run ({RUN_FILE} is missing); nothing of it was touched: change run.name"
+            f"{folder} holds files but no run ({RUN_FILE} is missing); nothing of it was touched: change run.name",
+            code="run.folder_taken",
+            folder=folder,
         )
     if mode == "resume":
         if is_finished(folder):
-            raise CheckpointError(f"{folder} holds a finished run; there is nothing to resume: change run.name")
+            raise CheckpointError(
+                f"{folder} holds a finished run; there is nothing to resume: change run.name",
+                code="run.finished",
+                folder=folder,
+            )
         return
     if mode == "overwrite":
         return
     state = "a finished run" if is_finished(folder) else "an unfinished run (--resume goes on with it)"
-    raise CheckpointError(f"{folder} already holds {state}; change run.name, or say --overwrite to delete it")
+    raise CheckpointError(
+        f"{folder} already holds {state}; change run.name, or say --overwrite to delete it",
+        code="run.exists",
+        folder=folder,
+    )
 
 
 def state_of(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
@@ -159,7 +177,9 @@ def check_same_run(
     try:
         config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
     except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
+        raise CheckpointError(
+            f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+        ) from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
         for key, before, now in differences(_with_decisive(config), _with_decisive(values))
@@ -174,7 +194,8 @@ def check_same_run(
         raise CheckpointError(
             f"{folder} was begun with another configuration, and cannot be gone on with:\n"
             + "\n".join(changed)
-            + "\nchange run.name to train this one"
+            + "\nchange run.name to train this one",
+            code="run.other_configuration",
         )
 
 
@@ -232,11 +253,15 @@ def _empty(folder: Path) -> None:
 
 
 def _in_use(folder: Path) -> CheckpointError:
-    return CheckpointError(f"{folder} is in use by another process that trains; change run.name")
+    return CheckpointError(
+        f"{folder} is in use by another process that trains; change run.name", code="run.in_use", folder=folder
+    )
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change run.folder")
+    return CheckpointError(
+        f"{folder} cannot be used: {error.strerror or error}; change run.folder", code="run.not_writable", folder=folder
+    )
 
 
 def _is_beginning(name: str) -> bool:

@@ -165,7 +165,10 @@ def read_sweep(folder: Path) -> SweepRecord:
     if isinstance(found, dict) and version != SCHEMA_VERSION:
         raise CheckpointError(
             f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads {SCHEMA_VERSION}; "
-            "use the version of paratune that made it"
+            "use the version of paratune that made it",
+            code="run.other_version",
+            path=path,
+            version=version,
         )
     try:
         values = {key: value for key, value in found.items() if key != "schema_version"}
@@ -183,7 +186,9 @@ def read_sweep(folder: Path) -> SweepRecord:
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(
-            f"{plain(path)} is damaged: it is no record of a matrix ({plain(repr(error))})"
+            f"{plain(path)} is damaged: it is no record of a matrix ({plain(repr(error))})",
+            code="run.damaged",
+            path=path,
         ) from error
     return sweep
 

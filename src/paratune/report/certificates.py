@@ -135,7 +135,9 @@ def _read(path: Path) -> Certificate:
     try:
         value = records.read_json(path)
         if value["schema_version"] != certificate.SCHEMA_VERSION:
-            raise CheckpointError(f"{path} was written by another version of paratune")
+            raise CheckpointError(
+                f"{path} was written by another version of paratune", code="run.other_version", path=path
+            )
         findings = tuple(Finding(**each) for each in value["strategies"])
         precision = str(value["reference"]["precision"])
         tolerance = value["tolerance"][precision]
@@ -164,4 +166,6 @@ def _read(path: Path) -> Certificate:
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{plain(path)} is damaged: it is no certificate ({plain(repr(error))[:80]})") from error
+        raise CheckpointError(
+            f"{plain(path)} is damaged: it is no certificate ({plain(repr(error))[:80]})", code="run.damaged", path=path
+        ) from error

@@ -23,10 +23,16 @@ def check_figures_folder(folder: Path) -> None:
         CheckpointError: It is a file, or holds something that is no earlier set of such pictures.
     """
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{plain(folder)} is a file; give --figures a folder, new or from an earlier call")
+        raise CheckpointError(
+            f"{plain(folder)} is a file; give --figures a folder, new or from an earlier call",
+            code="output.foreign",
+            folder=folder,
+        )
     if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
         raise CheckpointError(
-            f"{plain(folder)} holds files that no paratune data --figures wrote; give --figures another folder"
+            f"{plain(folder)} holds files that no paratune data --figures wrote; give --figures another folder",
+            code="output.foreign",
+            folder=folder,
         )
 
 
@@ -60,7 +66,11 @@ def write_pictures(folder: Path, pictures: Sequence[Drawing], *, title: str, abo
             )
         (folder / PAGE).write_text(_page(pictures, title, about), encoding="utf-8")
     except OSError as error:
-        raise CheckpointError(f"the figures cannot be written to {plain(folder)}: {error.strerror}") from error
+        raise CheckpointError(
+            f"the figures cannot be written to {plain(folder)}: {error.strerror}",
+            code="output.not_writable",
+            folder=folder,
+        ) from error
     write_json(folder / LIST, {"generator": GENERATOR, "title": title, "figures": listed})
     return listed
 

@@ -133,11 +133,19 @@ def _name_of(folder: Path, found: Found) -> str:
     """Return what the report calls the run in a folder."""
     name = next((run.name for run in found.runs if run.folder.resolve() == folder.resolve()), None)
     if name is None:
-        raise CheckpointError(f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with")
+        raise CheckpointError(
+            f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with",
+            code="report.no_baseline",
+            option="--baseline",
+            value=folder,
+        )
     if len(found.runs) == 1:
         raise CheckpointError(
             f"--baseline {plain(folder)}: no other finished run is named beside it; add its folder, or leave "
-            "out --baseline"
+            "out --baseline",
+            code="report.no_baseline",
+            option="--baseline",
+            value=folder,
         )
     return name
 

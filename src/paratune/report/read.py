@@ -12,7 +12,7 @@ from typing import Any
 
 from paratune import records
 from paratune.base.text import plain
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
 
 
@@ -72,7 +72,12 @@ class RunRecord:
         file, *keys = _parts(source)
         raise CheckpointError(
             f"{plain(self.folder)}/{file}.json is damaged: {plain('.'.join(keys))} is {plain(repr(value)[:80])}, "
-            "a number or null is needed; train the run again, or leave it out of the report"
+            "a number or null is needed; train the run again, or leave it out of the report",
+            code="run.damaged",
+            folder=self.folder,
+            file=file,
+            keys=keys,
+            value=value,
         )
 
     @property
@@ -138,11 +143,13 @@ def read_runs(folders: Sequence[Path]) -> Found:
             finished.
     """
     if not folders:
-        raise CheckpointError("no run is given; name one or more run folders, such as runs/first runs/second")
+        raise CheckpointError(
+            "no run is given; name one or more run folders, such as runs/first runs/second", code="report.no_run"
+        )
     runs: list[RunRecord] = []
     unfinished: list[Unfinished] = []
     notes: list[str] = []
-    problems: list[str] = []
+    problems: list[Fault] = []
     certificates: list[Path] = []
     seen: dict[Path, Path] = {}
     for folder in folders:
@@ -157,21 +164,25 @@ def read_runs(folders: Sequence[Path]) -> Found:
         try:
             record = _read_run(folder)
         except CheckpointError as error:
-            problems.append(plain(error))
+            problems += error.faults
             continue
         if isinstance(record, RunRecord):
             runs.append(record)
         else:
             unfinished.append(record)
     if problems:
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise CheckpointError(f"{len(problems)} of {len(folders)} folders cannot be reported:\n{listed}")
+        heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
+        raise CheckpointError(heading, code=problems[0].code, faults=problems)
     if not runs and not unfinished:
         listed = ", ".join(plain(folder) for folder in certificates)
-        raise CheckpointError(f"{listed}: a certificate and not a run; give the runs that it is of as well")
+        raise CheckpointError(
+            f"{listed}: a certificate and not a run; give the runs that it is of as well", code="report.no_run"
+        )
     if not runs:
         listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
-        raise CheckpointError(f"none of the runs is finished, so there is nothing to report:\n{listed}")
+        raise CheckpointError(
+            f"none of the runs is finished, so there is nothing to report:\n{listed}", code="report.no_run"
+        )
     notes.extend(_copies(runs))
     notes.extend(_short_logs(runs))
     return Found(_with_own_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
@@ -182,7 +193,10 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
     name = run.get("run_id")
     if not isinstance(name, str) or not name:
         raise CheckpointError(
-            f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed"
+            f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed",
+            code="run.damaged",
+            folder=folder,
+            name=name,
         )
     if not records.is_finished(folder):
         return Unfinished(name, folder, _how_far(folder, run))
@@ -222,15 +236,22 @@ def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
     """
     path = folder / file
     if not path.is_file():
-        raise CheckpointError(_no_run(folder, file))
+        raise CheckpointError(_no_run(folder, file), code="run.not_a_run")
     value = records.read_json(path)
     if not isinstance(value, dict):
-        raise CheckpointError(f"{plain(path)} is damaged: it holds a {type(value).__name__}, an object is needed")
+        raise CheckpointError(
+            f"{plain(path)} is damaged: it holds a {type(value).__name__}, an object is needed",
+            code="run.damaged",
+            path=path,
+        )
     version = value.get("schema_version")
     if version != records.SCHEMA_VERSION:
         raise CheckpointError(
             f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads "
-            f"{records.SCHEMA_VERSION}; report it with the version of paratune that made it"
+            f"{records.SCHEMA_VERSION}; report it with the version of paratune that made it",
+            code="run.other_version",
+            path=path,
+            version=version,
         )
     return value
 
@@ -269,7 +290,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
     try:
         return list(records.read_events(folder))
     except TypeError as error:  # steps that cannot be compared, as in "step": "ten"
-        raise CheckpointError(f"{folder / records.events_file(0)} is damaged: {error}") from error
+        raise CheckpointError(f"{folder / records.events_file(0)} is damaged: {error}", code="run.damaged") from error
 
 
 def _read_curves(folder: Path) -> tuple[Curve, Curve]:

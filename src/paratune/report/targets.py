@@ -86,7 +86,10 @@ def check_known(targets: Sequence[Target], found: Sequence[Evaluated]) -> None:
             names = sorted({plain(name) for one in found for name in one.metrics})
             known = ", ".join(names) or "none: no run has a validation set"
             raise ConfigError(
-                f"--target {target.metric}: no run was evaluated by it during training; known are {known}"
+                f"--target {target.metric}: no run was evaluated by it during training; known are {known}",
+                code="target.no_scores",
+                option="--target",
+                value=target.metric,
             )
 
 

@@ -25,12 +25,18 @@ def check_folder(folder: Path, names: list[str]) -> None:
         CheckpointError: It is a file, or holds files of these names that are not a report's.
     """
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{plain(folder)} is a file; give --out a folder, new or from an earlier report")
+        raise CheckpointError(
+            f"{plain(folder)} is a file; give --out a folder, new or from an earlier report",
+            code="output.foreign",
+            folder=folder,
+        )
     there = [name for name in names if (folder / name).exists()]
     if there and not holds_report(folder):
         raise CheckpointError(
             f"{plain(folder)} holds {', '.join(there)} that no paratune report wrote; "
-            "give --out another folder, or move them away"
+            "give --out another folder, or move them away",
+            code="output.foreign",
+            folder=folder,
         )
 
 
@@ -52,7 +58,9 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
     if foreign:
         some = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
         raise CheckpointError(
-            f"{plain(folder)} holds {some} that no paratune report wrote; give --out another folder, or move them away"
+            f"{plain(folder)} holds {some} that no paratune report wrote; give --out another folder, or move them away",
+            code="output.foreign",
+            folder=folder,
         )
     aside = {name: temporary_path(folder / name) for name in files}
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
@@ -66,7 +74,9 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
     except OSError as error:
         raise CheckpointError(
             f"the report cannot be written to {plain(folder)}: {error.strerror}; give --out a folder with room that "
-            "you may write to"
+            "you may write to",
+            code="output.not_writable",
+            folder=folder,
         ) from error
     finally:
         _clean(aside.values(), [*made, *{(folder / name).parent for name in earlier} - {folder}])

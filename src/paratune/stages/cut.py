@@ -227,7 +227,9 @@ class CutModel:
             raise ConfigError(
                 f"strategy.kind: pipeline cannot cut this model into blocks {named}: together they do not give what "
                 "the whole model gives (something besides the hidden states goes from one to the next); set "
-                "strategy.balance to other numbers of blocks, or strategy.kind: ddp or zero3"
+                "strategy.balance to other numbers of blocks, or strategy.kind: ddp or zero3",
+                code="strategy.cannot_cut",
+                key="strategy.kind",
             )
 
 

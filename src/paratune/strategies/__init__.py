@@ -30,7 +30,10 @@ def strategy_class(kind: str) -> Any:
     if ":" not in target:
         raise ConfigError(
             f"strategy.kind: {kind} is none of {', '.join(STRATEGIES)}, nor package.module:Class"
-            f"{did_you_mean(kind, STRATEGIES)}"
+            f"{did_you_mean(kind, STRATEGIES)}",
+            code="strategy.unknown",
+            key="strategy.kind",
+            value=kind,
         )
     module, _, name = target.partition(":")
     if kind not in STRATEGIES and str(Path.cwd()) not in sys.path:
@@ -38,4 +41,9 @@ def strategy_class(kind: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a user's module raises when it is run
-        raise ConfigError(f"strategy.kind: {kind} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"strategy.kind: {kind} cannot be imported: {type(error).__name__}: {error}",
+            code="strategy.outside",
+            key="strategy.kind",
+            value=kind,
+        ) from error

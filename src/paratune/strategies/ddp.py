@@ -62,6 +62,7 @@ class DDPStrategy:
             gradient_as_bucket_view=True,
             **_buffer_options(model),
         )
+        self._parameters = list(model.parameters())
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -77,16 +78,16 @@ class DDPStrategy:
                 raise
             raise ConfigError(
                 "strategy.find_unused_parameters: false, but this model has parameters that get no gradient; "
-                "set strategy.find_unused_parameters: true"
+                "set strategy.find_unused_parameters: true",
+                code="strategy.unused_parameters",
+                key="strategy.find_unused_parameters",
             ) from error
 
     def watch_gradients(self) -> GradientWatch:
         return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale_of(self.scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(
-            self._optimizer, self._model.parameters(), max_grad_norm, self.scaler, working=self._working
-        )
+        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self.scaler, working=self._working)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -102,7 +103,7 @@ class DDPStrategy:
         return reduce_over_ranks(value, op)
 
     def close(self) -> None:
-        del self._ddp, self._model, self._optimizer, self._working
+        del self._ddp, self._model, self._parameters, self._optimizer, self._working
 
     def _forward_backward_one(self, batch: Batch, phases: Phases) -> Tensor:
         return whole.forward_backward_one(

@@ -56,7 +56,11 @@ def prebuild(load: Callable[[], Any], *, local_rank: int, name: str = CPU_ADAM) 
         if error is not None:
             raise error
         if float(failed):
-            raise LaunchError(f"another rank could not compile or load DeepSpeed's {name}; its message says why")
+            raise LaunchError(
+                f"another rank could not compile or load DeepSpeed's {name}; its message says why",
+                code="deepspeed.compile",
+                name=name,
+            )
 
 
 def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:
@@ -73,7 +77,9 @@ def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:
     except Exception as error:  # whatever a compiler or a loader says
         return LaunchError(
             f"DeepSpeed's {name} cannot be compiled or loaded: {error}; set strategy.cpu_adam: false, which needs "
-            "no compiler"
+            "no compiler",
+            code="deepspeed.compile",
+            name=name,
         )
     return None
 
@@ -103,7 +109,8 @@ def refuse_stale(locks: list[BuildLock]) -> None:
         if lock.is_stale:
             raise LaunchError(
                 f"a compilation was killed and left its lock, for which every run would wait for ever: "
-                f"{lock.describe()}; delete the file and start again"
+                f"{lock.describe()}; delete the file and start again",
+                code="deepspeed.stale_lock",
             )
 
 

@@ -81,5 +81,8 @@ def _existing(owner: Any, name: str) -> Any:
         from deepspeed import __version__
 
         raise ConfigError(
-            f"precision: fp64 cannot be combined with DeepSpeed {__version__}: {owner} has no {name}; use fp32"
+            f"precision: fp64 cannot be combined with DeepSpeed {__version__}: {owner} has no {name}; use fp32",
+            code="strategy.excluded",
+            key="precision",
+            name=name,
         ) from error

@@ -53,7 +53,9 @@ class EngineScale:
                 f"precision: fp16: the gradients are not finite even with DeepSpeed's smallest loss scale of "
                 f"{self._scaler.min_scale:g}: what overflows is the forward pass, or the weights have diverged. Use "
                 "precision: bf16 with strategy.param_dtype: bf16, or leave strategy.param_dtype out, or a smaller "
-                "train.learning_rate"
+                "train.learning_rate",
+                code="train.fp16_overflow",
+                key="precision",
             )
 
     def state(self) -> dict[str, Tensor]:

@@ -61,7 +61,8 @@ def import_deepspeed(device: torch.device) -> ModuleType:
     if found != device.type:
         raise LaunchError(
             f"DeepSpeed computes on {found} here, this run on {device.type}; unset DS_ACCELERATOR, or set it to "
-            f"{device.type}"
+            f"{device.type}",
+            code="deepspeed.accelerator",
         )
     logging.getLogger("DeepSpeed").handlers[:] = [_ToOurLog()]
     # PyTorch's own names for collectives changed in 2.13; DeepSpeed 0.19 calls the old ones in every step.

@@ -165,7 +165,11 @@ class HSDPStrategy(Zero3Strategy):
         if world_size % self._shard_size or self._shard_size == world_size:
             raise ConfigError(
                 f"strategy.shard_size: {self._shard_size} does not divide the {world_size} processes into two groups "
-                "or more; set another one, or strategy.kind: zero3, which shards over all of them"
+                "or more; set another one, or strategy.kind: zero3, which shards over all of them",
+                code="strategy.world_size",
+                key="strategy.shard_size",
+                value=self._shard_size,
+                world_size=world_size,
             )
 
     def mesh(self) -> DeviceMesh:

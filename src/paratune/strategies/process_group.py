@@ -44,13 +44,19 @@ def open_process_group(place: Place, device: torch.device) -> None:
         dist.init_process_group(backend, **arguments)
     except (RuntimeError, ValueError, TimeoutError) as error:
         if "EADDRINUSE" in str(error) or "already in use" in str(error):
-            raise LaunchError(_port_taken(method)) from error
+            raise LaunchError(_port_taken(method), code="launch.port_taken") from error
         if place.world_size == 1:
             raise LaunchError(
                 f"no process group of one process: {error}. gloo needs a network interface that is up, though nothing "
-                "goes over it: ip link set lo up; or strategy.kind: single, which needs no network at all"
+                "goes over it: ip link set lo up; or strategy.kind: single, which needs no network at all",
+                code="launch.no_network",
             ) from error
-        raise LaunchError(f"rank {place.rank} of {place.world_size} did not find the others: {error}") from error
+        raise LaunchError(
+            f"rank {place.rank} of {place.world_size} did not find the others: {error}",
+            code="launch.rank_not_found",
+            rank=place.rank,
+            world_size=place.world_size,
+        ) from error
 
 
 def _port_taken(method: str) -> str:

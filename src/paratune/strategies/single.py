@@ -38,6 +38,7 @@ class SingleStrategy:
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
         self._working = make_working_weights(model, blocks, self._precision)
+        self._parameters = list(model.parameters())  # to go through all modules in each step costs more than clipping
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -62,7 +63,7 @@ class SingleStrategy:
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return whole.clip_and_step(
-            self._optimizer, self._model.parameters(), max_grad_norm, self._scaler, working=self._working
+            self._optimizer, self._parameters, max_grad_norm, self._scaler, working=self._working
         )
 
     @torch.no_grad()
@@ -78,4 +79,4 @@ class SingleStrategy:
         return value
 
     def close(self) -> None:
-        del self._model, self._optimizer, self._working
+        del self._model, self._parameters, self._optimizer, self._working

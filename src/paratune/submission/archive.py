@@ -30,7 +30,9 @@ def write_archive(path: Path, texts: Mapping[str, str]) -> None:
                     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                     archive.writestr(entry, texts[name])
     except OSError as error:
-        raise DataError(f"{path} could not be written: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} could not be written: {error.strerror or error}", code="output.not_writable", path=path
+        ) from error
 
 
 def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:
@@ -48,7 +50,7 @@ def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[
         with zipfile.ZipFile(path) as archive:
             return _check(archive, wanted, any_size=any_size)
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError) as error:
-        raise DataError(f"{path} cannot be read as a zip: {error}") from error
+        raise DataError(f"{path} cannot be read as a zip: {error}", code="data.damaged", path=path) from error
 
 
 def _check(archive: zipfile.ZipFile, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:

@@ -20,17 +20,25 @@ def of_run(folder: Path) -> dict[str, Predicted]:
             record is damaged.
     """
     if not (folder / RUN_FILE).is_file():
-        raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}")
+        raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}", code="run.not_a_run", folder=folder)
     if not is_finished(folder):
-        raise CheckpointError(f"{folder} is not finished; go on with it by --resume")
+        raise CheckpointError(
+            f"{folder} is not finished; go on with it by --resume", code="run.not_finished", folder=folder
+        )
     record = read_run(folder)
     try:
         task, data = record["task"].get("glue"), record["data"]
         data = {name: about for name, about in data.items() if about is not None}
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})") from error
+        raise CheckpointError(
+            f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+        ) from error
     if task not in GLUE:
-        raise CheckpointError(f"{folder} is no run of a task of GLUE by name (task: {', '.join(GLUE)})")
+        raise CheckpointError(
+            f"{folder} is no run of a task of GLUE by name (task: {', '.join(GLUE)})",
+            code="run.other_task",
+            folder=folder,
+        )
     sets = {
         name: [set_name for set_name in table.sets if set_name in data]
         for name, table in TABLES.items()
@@ -40,14 +48,19 @@ def of_run(folder: Path) -> dict[str, Predicted]:
         if len(of_table) > 1:
             raise CheckpointError(
                 f"{folder} has {' and '.join(of_table)}, and {name} takes one of them; predict the right file with "
-                f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE"
+                f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE",
+                code="run.other_task",
+                folder=folder,
+                name=name,
             )
     found = {name: _predicted(folder, of_table[0], data[of_table[0]]) for name, of_table in sets.items() if of_table}
     if not found:
         names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
         raise CheckpointError(
             f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict, or "
-            "predict it with `paratune predict` and give TABLE=FILE"
+            "predict it with `paratune predict` and give TABLE=FILE",
+            code="run.no_predictions",
+            folder=folder,
         )
     return found
 
@@ -57,7 +70,7 @@ def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> Predicted:
     try:
         table = pq.read_table(path, columns=["index", "prediction"])
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
+        raise CheckpointError(f"{path} cannot be read: {error}", code="run.unreadable", path=path) from error
     dropped = about.get("num_dropped") or {}
     num_rows = about["num_rows"] + sum(dropped.values())
     return Predicted(str(path), table["index"].to_pylist(), table["prediction"].to_pylist(), num_rows)

@@ -103,10 +103,18 @@ def write(name: str, predicted: Predicted) -> str:
     if missing:
         raise DataError(
             f"{predicted.source}: {len(missing)} of {last} rows have no prediction: {_some(sorted(missing))} (counted "
-            f"from 0); {name} needs one for every row, so mend the texts of these rows and predict again"
+            f"from 0); {name} needs one for every row, so mend the texts of these rows and predict again",
+            code="submission.rows",
+            source=predicted.source,
+            last=last,
+            name=name,
         )
     if len(rows) < len(predicted.rows):
-        raise DataError(f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are there twice; predict again")
+        raise DataError(
+            f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are there twice; predict again",
+            code="submission.rows",
+            source=predicted.source,
+        )
     words = TABLES[name].words
     written = [_written(rows[row], words, name, predicted.source, row) for row in range(last)]
     return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(written))]) + "\n"
@@ -119,10 +127,24 @@ def _written(value: Any, words: dict[str, str] | None, name: str, source: str, r
         if str(value) in words.values():
             return str(value)
         known = ", ".join(words)
-        raise DataError(f"{source}: row {row} has the prediction {value!r}; {name} takes classes called {known}")
+        raise DataError(
+            f"{source}: row {row} has the prediction {value!r}; {name} takes classes called {known}",
+            code="submission.value",
+            source=source,
+            row=row,
+            value=value,
+            name=name,
+        )
     number = _number(value)
     if number is None:
-        raise DataError(f"{source}: row {row} has the prediction {value!r}; {name} takes numbers")
+        raise DataError(
+            f"{source}: row {row} has the prediction {value!r}; {name} takes numbers",
+            code="submission.value",
+            source=source,
+            row=row,
+            value=value,
+            name=name,
+        )
     return f"{min(max(number, LOWEST), HIGHEST):.3f}"
 
 

@@ -19,8 +19,9 @@ def invalid(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
     if any(cell.problems for cell in cells):
         error = failure(matrix.source, list(_listed(cells)), matrix.source.name)
         num_invalid = sum(bool(cell.problems) for cell in cells)
-        return ConfigError(f"{error}\n{num_invalid} of {len(cells)} runs cannot be trained: mend them, or leave them "
-            "out with exclude:; nothing was started")  # fmt: skip
+        counts = f"{num_invalid} of {len(cells)} runs cannot be trained"
+        heading = f"{error.heading}; {counts}: correct them, or leave them out with exclude:; nothing was started"
+        return ConfigError(heading, code=error.code, faults=error.faults)
     return none_possible(matrix, cells)
 
 
@@ -32,7 +33,9 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
             return None
         of.setdefault(cell.impossible, []).append(cell)
     lines = [f"  {reason} (in {names_of(found, len(cells))})" for reason, found in of.items()]
-    return ConfigError("\n".join([f"{matrix.source}: none of its runs is possible here", *lines]))
+    return ConfigError(
+        "\n".join([f"{matrix.source}: none of its runs is possible here", *lines]), code="sweep.none_possible"
+    )
 
 
 def _listed(cells: Sequence[Cell]) -> Iterator[Problem]:
@@ -73,7 +76,13 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
             kept = tuple(cell for cell in kept if fnmatchcase(cell.name, word))
         elif key not in by_label:
             known = ", ".join(axis.axis.label for axis in matrix.axes)
-            raise ConfigError(f"--only {word}: {key} is not an axis{did_you_mean(key, by_label)}; there are: {known}")
+            raise ConfigError(
+                f"--only {word}: {key} is not an axis{did_you_mean(key, by_label)}; there are: {known}",
+                code="sweep.unknown_run",
+                option="--only",
+                value=word,
+                key=key,
+            )
         else:
             axis = by_label[key]
             names = {value: find_value(axis, value) for value in values.split(",")}
@@ -81,9 +90,17 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
                 if name is None:
                     raise ConfigError(
                         f"--only {word}: {value or 'nothing'} is not on the axis {key}; it has: "
-                        f"{', '.join(axis.axis.values.values())}"
+                        f"{', '.join(axis.axis.values.values())}",
+                        code="sweep.unknown_run",
+                        option="--only",
+                        value=word,
+                        key=key,
                     )
             kept = tuple(cell for cell in kept if cell.values[axis.axis.label] in names.values())
     if not kept:
-        raise ConfigError(f"--only {' '.join(wanted)}: none of the {len(cells)} runs is meant; --dry-run lists them")
+        raise ConfigError(
+            f"--only {' '.join(wanted)}: none of the {len(cells)} runs is meant; --dry-run lists them",
+            code="sweep.unknown_run",
+            option="--only",
+        )
     return kept

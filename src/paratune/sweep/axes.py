@@ -59,7 +59,10 @@ def read_axes(file: MatrixFile, found: Any, base: Layer) -> tuple[AxisOfValues, 
     """
     if not isinstance(found, dict) or not found:
         what = f"axes is {describe_value(found)}" if found is not None else "axes is required"
-        file.refuse(f"{what}; allowed: a mapping of one axis or more, such as axes: {{run.seed: [41, 42, 43]}}", "axes")
+        code = "config.invalid_value" if found is not None else "config.required"
+        file.refuse(
+            f"{what}; allowed: a mapping of one axis or more, such as axes: {{run.seed: [41, 42, 43]}}", "axes", code
+        )
         return ()
     shorts = [short(str(key)) for key in found]
     axes = []
@@ -164,6 +167,7 @@ def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
                     f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
                     "go together on one axis",
                     f"axes.{axis.axis.key}",
+                    code="config.conflict",
                 )
 
 

@@ -49,7 +49,11 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True
     _check_overrides(matrix, above)
     size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.repeats
     if size > MAX_CELLS:
-        raise ConfigError(f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix")
+        raise ConfigError(
+            f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix",
+            code="sweep.too_many_runs",
+            source=matrix.source,
+        )
     cells, used = [], set()
     for values in itertools.product(*(axis.values for axis in matrix.axes)):
         names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
@@ -59,11 +63,22 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True
             cells.append(_cell(matrix, names, values, above, here=here))
     for number, each in enumerate(matrix.exclude):
         if number not in used:
-            raise ConfigError(f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(each)}")
+            raise ConfigError(
+                f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(each)}",
+                code="sweep.exclude",
+                source=matrix.source,
+                number=number,
+            )
     if not cells:
-        raise ConfigError(f"{matrix.source}: exclude leaves no run of {size}")
+        raise ConfigError(
+            f"{matrix.source}: exclude leaves no run of {size}", code="sweep.exclude", source=matrix.source
+        )
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
-        raise ConfigError(f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out")
+        raise ConfigError(
+            f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out",
+            code="sweep.exclude",
+            source=matrix.source,
+        )
     _check_different(matrix, cells)
     cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
     found = repeated(cells, matrix.repeats)
@@ -120,9 +135,20 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
         for axis in matrix.axes:
             own = [each for value in axis.values for each in value.own.places]
             if any(overlap(key, each) for each in (*own, *axis.varied)):
-                raise ConfigError(f"--set {key}: the axis {axis.axis.key} sets it in each run; see --only, or the axis")
+                raise ConfigError(
+                    f"--set {key}: the axis {axis.axis.key} sets it in each run; see --only, or the axis",
+                    code="sweep.override",
+                    option="--set",
+                    value=key,
+                    key=axis.axis.key,
+                )
         if key in ("run.name", "run.folder", "run"):
-            raise ConfigError(f"--set {key}: the matrix gives each run its name and folder (name:, folder:)")
+            raise ConfigError(
+                f"--set {key}: the matrix gives each run its name and folder (name:, folder:)",
+                code="sweep.override",
+                option="--set",
+                value=key,
+            )
 
 
 def _matches(names: Mapping[str, str], combination: Mapping[str, Any]) -> bool:
@@ -151,7 +177,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
-        return replace(cell, problems=(Problem(message, ("run",), layer.place("run")),))
+        return replace(cell, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
     place = Place(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
     for key, text in (("run.folder", runs), ("run.name", cell.name)):
@@ -161,7 +187,9 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
         return replace(cell, problems=tuple(problems))
-    missing = tuple(Problem(message, (key,), layer.place(key)) for key, message in missing_files(loaded))
+    missing = tuple(
+        Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)
+    )
     if missing:
         return replace(cell, problems=missing)
     together = "; ".join(problem.message for problem in problems)
@@ -210,7 +238,10 @@ def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:
         if other is not cell:
             raise ConfigError(
                 f"{matrix.source}: two runs would be called {cell.name}: {dict(other.values)} and {dict(cell.values)}; "
-                "give the values of an axis other names"
+                "give the values of an axis other names",
+                code="sweep.same_run",
+                source=matrix.source,
+                name=cell.name,
             )
 
 
@@ -228,5 +259,9 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
             raise ConfigError(
                 f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
                 "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
-                f"no effect, or write the settings themselves below {labels}"
+                f"no effect, or write the settings themselves below {labels}",
+                code="sweep.same_run",
+                source=matrix.source,
+                name=other.name,
+                keys=keys,
             )

@@ -43,7 +43,8 @@ def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
     if matrix.select_by is not None and matrix.select_by not in known:
         yield Problem(
             f"select_by: {matrix.select_by} is not a metric of {cell.config.task.kind}"
-            f"{did_you_mean(matrix.select_by, known)}; allowed: {', '.join(known)}"
+            f"{did_you_mean(matrix.select_by, known)}; allowed: {', '.join(known)}",
+            code="metric.unknown",
         )
 
 
@@ -54,26 +55,34 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
     remedy = "name the axis that differs in select_per"
     kinds = {cell.config.task.kind for cell in group}
     if len(kinds) > 1:
-        yield Problem(f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}")
+        yield Problem(
+            f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}",
+            code="sweep.select",
+        )
         return
     metrics = {cell.metric for cell in group}
     if matrix.select_by is None and len(metrics) > 1:
         listed = ", ".join(sorted(metrics))
-        yield Problem(f"evaluate.best differs between runs of which one is to be chosen ({listed}); say select_by")
+        yield Problem(
+            f"evaluate.best differs between runs of which one is to be chosen ({listed}); say select_by",
+            code="sweep.select",
+        )
     measured: dict[tuple[str, ...], set[str]] = {}
     for cell in group:
         rows = _validation_rows(cell.config)
         if rows is None:
             yield Problem(
                 "one of several runs is to be chosen, and that needs a validation set; give data.validation or "
-                "data.split.validation"
+                "data.split.validation",
+                code="data.validation_missing",
             )
             return
         seed = tuple(cell.values[label] for label in sorted(seeds))
         measured.setdefault(seed, set()).add(one_line(rows))
     if any(len(each) > 1 for each in measured.values()):
         yield Problem(
-            f"runs with different validation sets, or tasks that are scored otherwise, cannot be chosen among; {remedy}"
+            f"runs with different validation sets, or tasks with other scores, cannot be compared; {remedy}",
+            code="sweep.select",
         )
 
 

@@ -96,7 +96,7 @@ def _read(file: MatrixFile) -> Matrix | None:
     if not isinstance(found, dict):
         if not file.problems:
             what = f"found {describe_value(found)}" if found is not None else "it is empty"
-            file.refuse(f"a matrix is a mapping ({', '.join(KEYS)}); {what}", "")
+            file.refuse(f"a matrix is a mapping ({', '.join(KEYS)}); {what}", "", "config.not_mapping")
         return None
     for key in found:
         if key not in KEYS:
@@ -165,7 +165,9 @@ def _unknown(file: MatrixFile, key: Any) -> None:
         "strategy",
     ):
         near = "; options of all runs belong below base:"
-    file.refuse(f"{key} is not a key of a matrix{near or '; it has: ' + ', '.join(KEYS)}", str(key))
+    file.refuse(
+        f"{key} is not a key of a matrix{near or '; it has: ' + ', '.join(KEYS)}", str(key), "config.unknown_key"
+    )
 
 
 def _name(file: MatrixFile, found: Mapping[Any, Any]) -> str:
@@ -188,8 +190,10 @@ def _base(file: MatrixFile, found: Mapping[Any, Any]) -> tuple[Layer, Layer]:
         base = {EXTENDS: base}
         file.places[f"base.{EXTENDS}"] = file.places["base"]
     if not isinstance(base, dict):
-        what = f"is {describe_value(base)}" if "base" in found else "is required"
-        file.refuse(f"base {what}; allowed: a configuration file, a list of files, or sections (task:, ...)", "base")
+        what, code = "is required", "config.required"
+        if "base" in found:
+            what, code = f"is {describe_value(base)}", "config.invalid_value"
+        file.refuse(f"base {what}; allowed: a configuration file, a list of files, or sections (task:)", "base", code)
         return Layer(), Layer()
     return file.layers(base, "base", called="base" if is_name else EXTENDS)
 
@@ -217,7 +221,7 @@ def _combination(
     """Yield the label of each axis that is named, with the names of its values."""
     for key, value in found.items():
         if key not in labels:
-            file.refuse(f"{at}: {key} is not an axis{_near(key, labels, known)}", at)
+            file.refuse(f"{at}: {key} is not an axis{_near(key, labels, known)}", at, "config.unknown_key")
             continue
         axis = known[labels[key]]
         wanted = value if isinstance(value, list) else [value]
@@ -270,7 +274,8 @@ def _select_per(
     known = {each.axis.label: each for each in axes}
     for name in per:
         if name not in labels:
-            file.refuse(f"select_per: {name} is not an axis{_near(name, labels, known)}", "select_per")
+            near = _near(name, labels, known)
+            file.refuse(f"select_per: {name} is not an axis{near}", "select_per", "config.unknown_key")
         elif known[labels[name]].axis.is_seed:
             file.refuse(f"select_per: {name} holds seeds, over which the mean is taken", "select_per")
     return tuple(dict.fromkeys(labels[name] for name in per if name in labels))

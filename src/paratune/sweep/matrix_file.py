@@ -26,11 +26,12 @@ class MatrixFile:
         """Where each of it stands, by dotted key."""
         self.problems: list[Problem] = list(tree.problems)
 
-    def refuse(self, message: str, key: str) -> None:
+    def refuse(self, message: str, key: str, code: str = "config.invalid_value") -> None:
         """Note what is wrong with a key."""
+        keys = (key,)
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        self.problems.append(Problem(message, place=self.places.get(key, Place(self.label, 1))))
+        self.problems.append(Problem(message, keys, self.places.get(key, Place(self.label, 1)), code=code))
 
     def text(self, found: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default where there is none or it is something else."""

@@ -123,7 +123,8 @@ def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
         "changed since:\n"
         + "\n".join(lines)
         + "\nnothing was touched: change name: to begin another matrix, or say --overwrite to delete these runs and "
-        "train them again"
+        "train them again",
+        code="sweep.changed",
     )
 
 
@@ -131,14 +132,24 @@ def _before(folder: Path) -> SweepRecord | None:
     if holds_sweep(folder):
         return read_sweep(folder)
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:")
+        raise CheckpointError(
+            f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:",
+            code="run.folder_taken",
+            folder=folder,
+        )
     if (folder / records.RUN_FILE).exists():
-        raise CheckpointError(f"{folder} is the folder of a run; change name: or folder: of the matrix")
+        raise CheckpointError(
+            f"{folder} is the folder of a run; change name: or folder: of the matrix",
+            code="run.folder_taken",
+            folder=folder,
+        )
     others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
     if others:
         raise CheckpointError(
             f"{folder} holds files but no matrix of runs ({SWEEP_FILE} is missing); nothing of it was touched: change "
-            "name: or folder:"
+            "name: or folder:",
+            code="run.folder_taken",
+            folder=folder,
         )
     return None
 
@@ -196,7 +207,7 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
         given = given_environment(last, cell.environment) or {}
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{folder / records.RUN_FILE} is damaged: it is no record of a run ({error!r})"
+            f"{folder / records.RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
         ) from error
     now_ = compared(cell.loaded.values)
     found = [

@@ -49,7 +49,7 @@ def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
     for key in found:
         if key not in _KEYS:
             near = did_you_mean(str(key), _KEYS) or f"; it has: {', '.join(_KEYS)}"
-            file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}")
+            file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}", "config.unknown_key")
     before = len(file.problems)
     probe = Probe(
         file.count(found.get("steps", Probe.steps), f"{at}.steps"),

@@ -50,10 +50,16 @@ def take(folder: Path) -> FileLock:
         lock.acquire(timeout=LOOK_S)
     except Timeout as error:
         raise CheckpointError(
-            f"{folder} is in use by another paratune sweep; wait for its end, or change name:"
+            f"{folder} is in use by another paratune sweep; wait for its end, or change name:",
+            code="run.in_use",
+            folder=folder,
         ) from error
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be used: {error.strerror or error}; change folder:") from error
+        raise CheckpointError(
+            f"{folder} cannot be used: {error.strerror or error}; change folder:",
+            code="run.not_writable",
+            folder=folder,
+        ) from error
     return lock
 
 
@@ -163,7 +169,9 @@ def write_text(path: Path, text: str) -> None:
         atomic.write_text(path, text)
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
+            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:",
+            code="run.not_writable",
+            path=path,
         ) from error
 
 

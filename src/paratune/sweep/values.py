@@ -128,6 +128,6 @@ def _environment(file: MatrixFile, settings: Mapping[Any, Any], at: str) -> Envi
         variable = variable_of(str(key))
         if variable is not None:
             if variable in found:
-                file.refuse(f"{at}.{key} is also given below {ENV}; keep one of them", f"{at}.{key}")
+                file.refuse(f"{at}.{key} is also given below {ENV}; keep one of them", f"{at}.{key}", "config.conflict")
             found[variable] = read_variable(file, variable, value, f"{at}.{key}")
     return found

@@ -23,11 +23,19 @@ def load_further(recipe: Recipe, data: Data, how: Tokenizing) -> dict[str, Split
         Stopped: `how.stop` said so.
     """
     if data.predict and not recipe.prediction_names():
-        raise ConfigError(f"data.predict: {', '.join(data.predict)}: this kind of task predicts nothing of a row")
+        raise ConfigError(
+            f"data.predict: {', '.join(data.predict)}: this kind of task predicts nothing of a row",
+            code="config.no_effect",
+            key="data.predict",
+        )
     found = {name: _load(recipe, data, how, name, source) for name, source in (data.extra | data.predict).items()}
     for name in data.predict:
         if reason := recipe.why_not_kept(found[name]):
-            raise DataError(f"data.predict.{name}: {reason}; mend the file, or count rows with data.columns.id: null")
+            raise DataError(
+                f"data.predict.{name}: {reason}; mend the file, or count rows with data.columns.id: null",
+                code="data.predict_unfit",
+                key=f"data.predict.{name}",
+            )
     return found
 
 

@@ -58,7 +58,11 @@ class MaskedLMRecipe:
         store = make_windows(samples, how, self._task.windows, whole_words=self._task.whole_words, source=source)
         if not store.of_rows["num_maskable"].any():
             special = how.tokenizer.unk_token or how.tokenizer.mask_token
-            raise DataError(f"{source}: all tokens are special ones, such as {special}: there is nothing to hide")
+            raise DataError(
+                f"{source}: all tokens are special ones, such as {special}: there is nothing to hide",
+                code="data.no_tokens",
+                source=source,
+            )
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
     def load_model(

@@ -24,7 +24,7 @@ from paratune.data.questions import answered_only, select_questions
 from paratune.data.tokens import Tokenizing
 from paratune.data.window_batches import WindowCollator
 from paratune.data.windows import answer_tokens, are_too_long, count_out_of_reach, room, tokenize_windows
-from paratune.errors import DataError
+from paratune.errors import DataError, coded
 from paratune.metrics.squad import (
     NAMES,
     RawScores,
@@ -110,7 +110,11 @@ class QuestionAnsweringRecipe:
     def _split(self, name: str, source: str, samples: Samples, how: Tokenizing) -> Split:
         if samples.file_of is not None and samples.ids is not None and len(set(samples.ids)) < len(samples.ids):
             twice, _ = Counter(samples.ids).most_common(1)[0]
-            raise DataError(f"{source}: the id {twice} is in several files; make it another one in all but one of them")
+            raise DataError(
+                f"{source}: the id {twice} is in several files; make it another one in all but one of them",
+                code="data.id_twice",
+                source=source,
+            )
         store = tokenize_windows(samples, how, self._task.stride, source=source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
@@ -167,7 +171,9 @@ class QuestionAnsweringRecipe:
             return self
         threshold = 0.0
         if validation is None:
-            log.warning("no validation set to choose task.null_threshold on: 0 is used")
+            log.warning(
+                "no validation set to choose task.null_threshold on: 0 is used", extra=coded("task.null_threshold")
+            )
         elif not np.isnan(validation[1]).any():
             answers, raw = self._judged(*validation)
             threshold = chosen_threshold(raw, answers.null_odds)
@@ -176,6 +182,7 @@ class QuestionAnsweringRecipe:
                     "on the validation set nothing is better than to answer no question: task.null_threshold is %.4g, "
                     "below all odds there; a longer training may help, or a threshold of your own",
                     threshold,
+                    extra=coded("task.null_threshold", value=threshold),
                 )
         made = QuestionAnsweringRecipe(self._task.model_copy(update={"null_threshold": threshold}))
         made._answer_tokens, made._last = self._answer_tokens, self._last

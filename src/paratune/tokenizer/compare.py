@@ -139,9 +139,15 @@ def load_vocabulary(path: Path) -> Any:
     try:
         entries = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as a vocabulary: {error}") from error
+        raise ConfigError(
+            f"{path} cannot be read as a vocabulary: {error}", code="tokenizer.vocabulary_unreadable", path=path
+        ) from error
     if "[UNK]" not in entries:
-        raise ConfigError(f"{path} is no WordPiece vocabulary: it has no line [UNK]; name a tokenizer's folder instead")
+        raise ConfigError(
+            f"{path} is no WordPiece vocabulary: it has no line [UNK]; name a tokenizer's folder instead",
+            code="tokenizer.vocabulary_unreadable",
+            path=path,
+        )
     is_lower = not any(entry != entry.lower() for entry in entries if not entry.startswith("["))
     ids = {entry: number for number, entry in enumerate(entries)}
     return BertTokenizerFast(vocab=ids, do_lower_case=is_lower)

@@ -53,10 +53,19 @@ class Recipe:
         least = len(self.special_tokens) + (_BYTES if self.kind == "bpe" else 1)
         if self.vocab_size < least:
             what = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
-            raise ConfigError(f"--vocab-size {self.vocab_size}: at least {least} for {self.kind} ({what})")
+            raise ConfigError(
+                f"--vocab-size {self.vocab_size}: at least {least} for {self.kind} ({what})",
+                code="tokenizer.vocabulary_size",
+                option="--vocab-size",
+                value=self.vocab_size,
+                least=least,
+                kind=self.kind,
+            )
         for name in ("min_frequency", "limit_alphabet", "max_length"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1")
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1", code="cli.out_of_range"
+                )
 
 
 @dataclass
@@ -91,7 +100,7 @@ def train_tokenizer(
     """
     recipe.check()
     if not any(text.strip() for text in texts()):
-        raise ConfigError("the texts hold no words to learn from; name files with running text")
+        raise ConfigError("the texts hold no words to learn from; name files with running text", code="data.empty")
     counted = Counted()
     watched = counted.watch(texts())
     if recipe.kind == "wordpiece":
@@ -136,7 +145,9 @@ def save_tokenizer(
             records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
         raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; name another --output"
+            f"{folder} cannot be written: {error.strerror or error}; name another --output",
+            code="output.not_writable",
+            folder=folder,
         ) from error
 
 
@@ -170,7 +181,11 @@ def _train_wordpiece(
     if least > recipe.vocab_size:
         raise ConfigError(
             f"--vocab-size {recipe.vocab_size}: these texts have {len(alphabet)} letters, which need {least} entries "
-            f"by themselves; give more, or a smaller --limit-alphabet than {recipe.limit_alphabet}"
+            f"by themselves; give more, or a smaller --limit-alphabet than {recipe.limit_alphabet}",
+            code="tokenizer.vocabulary_size",
+            option="--vocab-size",
+            value=recipe.vocab_size,
+            least=least,
         )
     tokenizer = _wordpiece(recipe)
     trainer = trainers.WordPieceTrainer(
@@ -236,7 +251,10 @@ def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Recipe) -
         if "not large enough" not in str(error):
             raise
         raise ConfigError(
-            f"--vocab-size {recipe.vocab_size}: not enough for all letters of these texts; give more"
+            f"--vocab-size {recipe.vocab_size}: not enough for all letters of these texts; give more",
+            code="tokenizer.vocabulary_size",
+            option="--vocab-size",
+            value=recipe.vocab_size,
         ) from error
 
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from paratune.errors import coded
 from paratune.trackers.protocol import About, Status, Tracker
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Channel:
                 self.name,
                 self.num_dropped,
                 self._num_asked,
+                extra=coded("tracker.figures_lost", tracker=self.name),
             )
         if not is_ended:
             _left_behind.append(self.name)
@@ -81,6 +83,7 @@ class Channel:
                 "trackers.%s: it did not end in time and was left behind%s; the run's own record is whole",
                 self.name,
                 f", {num_left} figures were not sent" if num_left else "",
+                extra=coded("tracker.left_behind", tracker=self.name),
             )
 
     def _work(self) -> None:
@@ -108,4 +111,9 @@ class Channel:
             self._calls.clear()
         if not was_off:
             text = f"{type(error).__name__}: {error}".strip().rstrip(":")
-            log.warning("trackers.%s is switched off, the run goes on without it: %s", self.name, text)
+            log.warning(
+                "trackers.%s is switched off, the run goes on without it: %s",
+                self.name,
+                text,
+                extra=coded("tracker.off", tracker=self.name),
+            )

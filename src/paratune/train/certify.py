@@ -77,7 +77,8 @@ def run_job(path: Path, stop: StopRequest) -> int:
         outcome = take_part(job, place, stop)
     except Exception as error:
         known = isinstance(error, ParatuneError)
-        values = {"kind": type(error).__name__, "message": str(error), "known": known}
+        code = error.code if isinstance(error, ParatuneError) else "launch.process_died"
+        values = {"kind": type(error).__name__, "code": code, "message": str(error), "known": known}
         records.write_json(Path(job.folder) / error_file(place.rank), values)
         if isinstance(error, ParatuneError):
             return error.exit_code
@@ -119,7 +120,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
         outcome["weights"] = tensor_hashes(strategy.state().tensors("model/"))
         for step in range(job.num_steps):
             if stop.agreed(strategy):
-                raise Stopped(f"stopped by {stop.said()}")
+                raise Stopped(f"stopped by {stop.said()}", code="stopped.signal")
             micro_batches = batches.step(step)
             _step(prepared, strategy, optimizer, micro_batches, step, outcome)
             if step == 0:
@@ -194,7 +195,9 @@ def refuse_randomness(model: TaskModel, batch: Batch) -> None:
     if not torch.equal(*outputs):
         raise ConfigError(
             f"model: {type(model.hf).__name__} draws random numbers although all its dropout options are 0; strategies "
-            "cannot be compared with it (switch it off with model.overrides)"
+            "cannot be compared with it (switch it off with model.overrides)",
+            code="certify.random",
+            key="model",
         )
 
 

@@ -111,7 +111,7 @@ class Finish:
             write_text_hashes(self.folder / records.TRAIN_TEXTS_FILE, self.prepared.splits["train"].samples)
         except DataError as error:
             raise CheckpointError(
-                f"{error}; make room there or make it writable, then continue with --resume"
+                f"{error}; make room there or make it writable, then continue with --resume", code="run.not_writable"
             ) from error
         save_model(
             self.folder / records.MODEL_FOLDER,

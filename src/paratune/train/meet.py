@@ -56,7 +56,10 @@ def met(prepared: Prepared, stop: StopRequest) -> Iterator[None]:
         first = str(error).strip().splitlines()[0].partition(". ")[0]  # gloo goes on with what one might do
         raise LaunchError(
             f"rank {prepared.place.rank} of {prepared.place.world_size} lost another one, which died or was ended "
-            f"before: its own message, or that of what started it, says why ({first})"
+            f"before: its own message, or that of what started it, says why ({first})",
+            code="launch.rank_lost",
+            rank=prepared.place.rank,
+            world_size=prepared.place.world_size,
         ) from error
     finally:
         close_process_group()
@@ -113,7 +116,8 @@ def check_same(values: Mapping[str, Any]) -> None:
     raise LaunchError(
         f"the {len(everyones)} processes are not to train the same, and none began:\n"
         + "\n".join(lines)
-        + "\nstart all of them with the same configuration, data and code"
+        + "\nstart all of them with the same configuration, data and code",
+        code="launch.ranks_differ",
     )
 
 

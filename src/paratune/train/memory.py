@@ -25,7 +25,7 @@ from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
-from paratune.errors import OutOfMemory
+from paratune.errors import OutOfMemory, coded
 from paratune.hangs.pulse import Pulse
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.elastic import note_micro_batch, noted_micro_batch, will_restart
@@ -135,6 +135,7 @@ class MemoryGuard:
             smaller.grad_accum_steps,
             smaller.global_batch_size,
             use.text(),
+            extra=coded("memory.halved"),
         )
         self._change_record(step, smaller)
         assert self.batches is not None
@@ -154,7 +155,7 @@ class MemoryGuard:
         text = self._note(step, use, smaller)
         if smaller is not None:
             self._tell_launcher(smaller.micro_batch_size)
-        return OutOfMemory(text)
+        return OutOfMemory(text, code="memory.out")
 
     def probe_failed(self, error: BaseException, size: int, smaller: int | None) -> OutOfMemory:
         """Return the error for a rank that ran out in a probe that others take part in; the launcher tries less."""
@@ -168,7 +169,10 @@ class MemoryGuard:
         )
         return OutOfMemory(
             f"batch.micro_batch_size: auto: out of memory while trying {size} samples on rank "
-            f"{self._prepared.place.rank}, where the other ranks wait for it. {use.text()}. {advice}"
+            f"{self._prepared.place.rank}, where the other ranks wait for it. {use.text()}. {advice}",
+            code="memory.out",
+            key="batch.micro_batch_size",
+            rank=self._prepared.place.rank,
         )
 
     def _note(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None) -> str:

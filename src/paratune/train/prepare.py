@@ -30,7 +30,7 @@ from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
-from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, require_installed
+from paratune.errors import ConfigError, DataError, LaunchError, ParatuneError, Stopped, coded, require_installed
 from paratune.hangs.verdict import WAITING
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention import cuda
@@ -42,6 +42,7 @@ from paratune.models.limits import token_limit
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.packed import find_entry
+from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, takes_token_types
 from paratune.precision import Precision, precision_policy
 from paratune.processes.launcher import has_own_gpu, is_srun, tasks_here
@@ -101,7 +102,12 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     """
     config = loaded.config
     if config.data.train is None:
-        raise ConfigError(f"{loaded.source}: data.train is missing; training needs it")
+        raise ConfigError(
+            f"{loaded.source}: data.train is missing; training needs it",
+            code="config.required",
+            key="data.train",
+            source=loaded.source,
+        )
     strategy_type = strategy_class(config.strategy.kind)
     check_options(strategy_type, config)
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy)) or strategy_type.traits
@@ -117,7 +123,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if traits_of(config.strategy.kind, options):  # options of a class from outside are its own
         precision = precision.with_weights(options.get("param_dtype", "fp32"))
     if warning:
-        log.warning("%s", warning)
+        log.warning("%s", warning, extra=coded("precision.slow"))
     tokenizer = load_tokenizer(config.model, config.data.truncation_side)
     require_weights(config.model)
     check_blocks(config, traits)
@@ -127,7 +133,9 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     try:
         splits = _load(config, recipe, tokenizer, max_length, stop, display)
     except Stopped as stopped:
-        raise Stopped(f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again") from stopped
+        raise Stopped(
+            f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again", code="stopped.signal"
+        ) from stopped
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
         _say_what_was_read(splits, recipe, unlabelled=config.data.predict)
@@ -137,11 +145,22 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if num_samples < num_replicas:
         most = num_samples * traits.ranks_per_replica
         raise DataError(
-            f"data.train: {num_samples} {things} cannot be dealt to {place.world_size} processes; start at most {most}"
+            f"data.train: {num_samples} {things} cannot be dealt to {place.world_size} processes; start at most {most}",
+            code="data.too_few_rows",
+            key="data.train",
+            value=num_samples,
+            world_size=place.world_size,
+            most=most,
         )
     size = config.batch.global_
     if size is not None and size > num_samples:
-        log.warning("batch.global is %d, more than the %d %s: each step takes all of them", size, num_samples, things)
+        log.warning(
+            "batch.global is %d, more than the %d %s: each step takes all of them",
+            size,
+            num_samples,
+            things,
+            extra=coded("batch.above_rows", key="batch.global", value=size, num_samples=num_samples),
+        )
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
     return Prepared(
@@ -175,13 +194,21 @@ def check_options(strategy_type: Any, config: Config) -> None:
     kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
     if not isinstance(strategy_type, type) or not isinstance(traits, Traits):
         raise ConfigError(
-            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)"
+            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)",
+            code="strategy.outside",
+            key="strategy.kind",
+            value=kind,
         )
     own = dict.fromkeys(("device", "precision", "rank", "world_size"))
     try:
         inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **own})
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)") from error
+        raise ConfigError(
+            f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)",
+            code="strategy.outside",
+            key="strategy.options",
+            kind=kind,
+        ) from error
 
 
 def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
@@ -192,7 +219,10 @@ def check_excludes(traits: Traits, loaded: LoadedConfig) -> None:
     """
     found = [problem.message for problem in excluded(loaded.config, traits.excludes)]
     if found:
-        raise ConfigError("\n  ".join([f"{loaded.source}: {len(found)} problem{'s' * (len(found) > 1)}", *found]))
+        raise ConfigError(
+            "\n  ".join([f"{loaded.source}: {len(found)} problem{'s' * (len(found) > 1)}", *found]),
+            code="strategy.excluded",
+        )
 
 
 def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.device) -> None:
@@ -206,7 +236,8 @@ def check_offload(traits: Traits, options: Mapping[str, Any], device: torch.devi
     keys = [f"strategy.{key}: {one_line(value)}" for key, value in options.items() if "offload" in key and value]
     raise ConfigError(
         f"{', '.join(keys) or f'strategy.kind: {traits.kind}'} moves states from the memory of an accelerator to that "
-        "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU"
+        "of the host, and this run computes on the CPU; leave it out, or start on a machine with a GPU",
+        code="strategy.offload_on_cpu",
     )
 
 
@@ -220,7 +251,9 @@ def check_deterministic(config: Config, device: torch.device) -> None:
         return
     raise ConfigError(
         "train.deterministic: false lets kernels of a GPU add in any order, and this run computes on the CPU, where "
-        "gradients are the same bits each time; leave it out, or start on a machine with a GPU"
+        "gradients are the same bits each time; leave it out, or start on a machine with a GPU",
+        code="config.no_effect",
+        key="train.deterministic",
     )
 
 
@@ -256,12 +289,19 @@ def make_strategy(prepared: Prepared) -> Strategy:
         if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
             raise
         raise ConfigError(
-            f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
+            f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}",
+            code="strategy.outside",
+            key="strategy.kind",
+            value=config.strategy.kind,
         ) from error
     if prepared.precision.scales_loss and getattr(strategy, "loss_scale", None) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
-            "none (see docs/explanation/strategies.md); use precision: bf16 or fp32"
+            "none (see docs/explanation/strategies.md); use precision: bf16 or fp32",
+            code="precision.conflict",
+            key="precision",
+            name=prepared.precision.name,
+            kind=config.strategy.kind,
         )
     return strategy
 
@@ -280,6 +320,8 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if not prepared.traits.equal_shapes:  # a pipeline counts the operations of PyTorch's own layers
         if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
+        if prepared.device.type == "cuda" and not config.train.compile:
+            fuse_residuals(model)
         find_entry(
             model,
             packs=config.batch.layout in ("auto", "packed"),
@@ -291,11 +333,14 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if config.train.compile:
         compile_blocks(model)
         if prepared.place.rank == 0 and prepared.device.type == "cpu":
-            log.warning("train.compile: on a CPU steps were slower with it than without (docs/explanation/batches.md)")
+            log.warning(
+                "train.compile: on a CPU steps were slower with it than without (docs/explanation/batches.md)",
+                extra=coded("model.compile_slow", key="train.compile"),
+            )
     if config.train.activation_checkpointing is not None:
         checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
-        log.warning("%s", warning)
+        log.warning("%s", warning, extra=coded("model.warning"))
     return model
 
 
@@ -371,7 +416,7 @@ def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: 
     warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
     labelled = {name: split for name, split in splits.items() if name not in unlabelled}
     for warning in [*warnings, *unknown_warnings(splits), *recipe.warnings(labelled)]:
-        log.warning("%s", warning)
+        log.warning("%s", warning, extra=coded("data.overlap"))
 
 
 def choose_device(name: str, place: Place) -> torch.device:
@@ -384,13 +429,19 @@ def choose_device(name: str, place: Place) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ConfigError("device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu")
+        raise ConfigError(
+            "device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu",
+            code="device.no_gpu",
+            key="device",
+        )
     count = torch.cuda.device_count()
     local_rank = 0 if count == 1 and has_own_gpu() else place.local_rank
     if local_rank >= count:
         line = f"#SBATCH --ntasks-per-node={count}" if is_srun() else f"start at most {count} processes on it"
         raise LaunchError(
-            f"local rank {place.local_rank} has no GPU: this machine shows {count}; {line}, or set device: cpu"
+            f"local rank {place.local_rank} has no GPU: this machine shows {count}; {line}, or set device: cpu",
+            code="device.no_gpu",
+            line=line,
         )
     if is_srun() and place.local_rank == 0 and not has_own_gpu() and tasks_here() < count:
         log.warning(
@@ -398,6 +449,7 @@ def choose_device(name: str, place: Place) -> torch.device:
             tasks_here(),
             count,
             count,
+            extra=coded("device.gpu_unused"),
         )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)

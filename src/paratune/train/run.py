@@ -32,7 +32,7 @@ from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
-from paratune.errors import CheckpointError, LaunchError, Stopped
+from paratune.errors import CheckpointError, LaunchError, Stopped, coded
 from paratune.hangs.pulse import Pulse
 from paratune.hangs.verdict import MEETING, PREPARING
 from paratune.hangs.watchdog import watching
@@ -155,7 +155,7 @@ class _Run:
         config, prepared = self._config, self._prepared
         self._pulse.begins(self._memory.doing)
         if self._stop.agreed(self._strategy):
-            raise Stopped(before_the_first_step(self._stop.said(), "preparing"))
+            raise Stopped(before_the_first_step(self._stop.said(), "preparing"), code="stopped.signal")
         self._on_writer(self._check_same_run)
         self._choose_micro_batch()
         model = initial_model(prepared)
@@ -243,7 +243,7 @@ class _Run:
             return None
         lines = self._advice(model, nodes)
         for line in lines:
-            log.warning("%s", line)
+            log.warning("%s", line, extra=coded("run.advice"))
         session = session_record(
             self._prepared,
             batch=self._batch,
@@ -304,7 +304,7 @@ class _Run:
         if error is not None:
             raise error
         if float(failed):
-            raise LaunchError("rank 0 could not use the run folder; its message says why")
+            raise LaunchError("rank 0 could not use the run folder; its message says why", code="launch.rank_0_failed")
         return result
 
     def _progress(self) -> Progress:
@@ -445,7 +445,8 @@ class _Run:
 def note_failure(events: records.EventLog, error: Exception) -> None:
     """Write why the run ends, so that it is told from one that was killed; a full disk may be the reason itself."""
     with contextlib.suppress(CheckpointError):
-        events.add("failure", error=type(error).__name__, message=str(error)[:MAX_MESSAGE])
+        code = getattr(error, "code", None)
+        events.add("failure", error=type(error).__name__, code=code, message=str(error)[:MAX_MESSAGE])
         events.flush()
 
 

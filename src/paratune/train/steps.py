@@ -25,7 +25,12 @@ def check_steps(config: Config, last: int) -> None:
     }
     late = [f"{key}: {value}" for key, value in steps.items() if value is not None and value > last]
     if late:
-        raise ConfigError(f"{', '.join(late)} is more than the {last} steps of this run; set it to at most that")
+        raise ConfigError(
+            f"{', '.join(late)} is more than the {last} steps of this run; set it to at most that",
+            code="config.never_due",
+            late=late,
+            last=last,
+        )
 
 
 def is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:

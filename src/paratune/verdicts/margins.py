@@ -78,7 +78,11 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         else:
             found[measure] = margin
     if problems:
-        raise ConfigError("\n".join([f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]))
+        raise ConfigError(
+            "\n".join([f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]),
+            code="compare.margin",
+            option="--margin",
+        )
     return found
 
 

@@ -25,11 +25,19 @@ def kind_of(folder: Path) -> str:
     try:
         names = {path.name for path in folder.iterdir()}
     except FileNotFoundError:
-        raise CheckpointError(f"{plain(folder)} does not exist; give a run, a matrix or a folder of them") from None
+        raise CheckpointError(
+            f"{plain(folder)} does not exist; give a run, a matrix or a folder of them",
+            code="run.not_found",
+            folder=folder,
+        ) from None
     except NotADirectoryError:
-        raise CheckpointError(f"{plain(folder)} is a file; give a run, a matrix or a folder of them") from None
+        raise CheckpointError(
+            f"{plain(folder)} is a file; give a run, a matrix or a folder of them", code="run.not_a_run", folder=folder
+        ) from None
     except OSError as error:
-        raise CheckpointError(f"{plain(folder)} cannot be read: {error.strerror}") from error
+        raise CheckpointError(
+            f"{plain(folder)} cannot be read: {error.strerror}", code="run.unreadable", folder=folder
+        ) from error
     return _kind(names) or "folder"
 
 

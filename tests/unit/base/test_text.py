@@ -36,11 +36,11 @@ def test_plain_lines_are_as_many_as_before(text: str):
 
 def test_an_error_does_not_act_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def fail(**_: object) -> None:
-        raise DataError("data.csv lacks a column (it has: \x1b[2J)\n  second line")
+        raise DataError("data.csv lacks a column (it has: \x1b[2J)\n  second line", code="data.empty")
 
     monkeypatch.setattr(cli, "app", fail)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == EXIT_DATA
-    assert capsys.readouterr().err == "error: data.csv lacks a column (it has: \\x1b[2J)\n  second line\n"
+    assert capsys.readouterr().err == "error: data.csv lacks a column (it has: \\x1b[2J)  [data.empty]\n  second line\n"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.cluster import jobs, slurm
 from paratune.cluster.jobs import Status, Submitted, note, status, submissions
 from paratune.cluster.slurm import Queued, check_job_id, known, queue, submit
 from paratune.cluster.wait import MAX_UNKNOWN, wait_for, words
-from paratune.errors import CheckpointError, ConfigError, LaunchError, MissingDependency
 
 Programs = Callable[..., None]
 
@@ -63,13 +63,13 @@ def test_a_submission_gives_the_number(programs: Programs, tmp_path: Path):
 def test_a_refusal_is_slurms_words(programs: Programs, tmp_path: Path):
     says = 'echo "sbatch: error: invalid partition: gpu" >&2; echo "sbatch: error: Batch job failed" >&2'
     programs(sbatch=f"{says}; exit 1")
-    with pytest.raises(LaunchError, match=r"sbatch refuses .*job.sh: invalid partition: gpu; Batch job failed$"):
+    with raises_code("slurm.refused", "sbatch", "job.sh: invalid"):
         submit(tmp_path / "job.sh")
 
 
 def test_without_slurm_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingDependency, match=r"squeue is not here: .*--dry-run, .*paratune toy-cluster start"):
+    with raises_code("dependency.program_missing", "--dry-run"):
         queue()
 
 
@@ -82,7 +82,7 @@ def test_the_queue_is_read(programs: Programs):
         Queued("9", "9", "RUNNING", "1:02", "n[1-2]", "None"),
     ]
     programs(squeue='echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
-    with pytest.raises(LaunchError, match="Unable to contact slurm controller"):
+    with raises_code("slurm.refused", command="squeue"):
         queue()
 
 
@@ -96,7 +96,7 @@ def test_what_the_controller_knows_is_read_run_by_run(programs: Programs):
     programs(scontrol='echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
     assert known("12") == {}
     programs(scontrol='echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1')
-    with pytest.raises(LaunchError, match=r"scontrol does not say .* job 12: .*Unable to contact slurm controller"):
+    with raises_code("slurm.refused", "scontrol", "12"):
         known("12")
 
 
@@ -107,7 +107,7 @@ def test_numbers_of_jobs(text: str):
 
 @pytest.mark.parametrize("text", ["", "12;reboot", "-1", "12_", "all", "12 13"])
 def test_what_is_no_number_of_a_job(text: str):
-    with pytest.raises(ConfigError, match=r"--after .* is no number of a job"):
+    with raises_code("cli.invalid_value", "--after"):
         check_job_id(text, "--after")
 
 
@@ -120,7 +120,7 @@ def test_submissions_are_kept_and_found(tmp_path: Path):
     assert [each.job for each in submissions([tmp_path / "runs"])] == ["9", "20"]
     assert submissions([tmp_path / "runs" / "a"])[0].after == ("3",)
     assert submissions([tmp_path / "nowhere"]) == []
-    with pytest.raises(CheckpointError, match=r"job 5 is submitted, but .*jobs\.jsonl cannot be written"):
+    with raises_code("run.not_writable", "5", "jobs.jsonl"):
         note(submission(tmp_path / "gone", "5"))
 
 

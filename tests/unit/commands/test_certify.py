@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raised import raises_code
 
 from paratune.commands import certify
 from paratune.commands.certify import _show, _trained_precision, certify_command
 from paratune.config.candidates import Candidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.errors import ConfigError, LaunchError
+from paratune.errors import ConfigError
 from paratune.records.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
 
 
@@ -21,7 +22,7 @@ from paratune.records.certificate import TRAINED_TOLERANCES, Finding, Part, Trai
     [("--nproc 0", (0, 4)), ("--steps 0", (2, 0)), ("--nproc 0, --steps -1", (0, -1))],
 )
 def test_at_least_one_is_needed(option: str, arguments: tuple[int, int]):
-    with pytest.raises(ConfigError, match=f"{option}: at least 1"):
+    with raises_code("cli.out_of_range", option, "1"):
         certify_command(
             Path("c.yaml"),
             [],
@@ -35,7 +36,7 @@ def test_at_least_one_is_needed(option: str, arguments: tuple[int, int]):
 def test_it_starts_its_processes_itself(monkeypatch: pytest.MonkeyPatch):
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(LaunchError, match="leave out torchrun"):
+    with raises_code("launch.started_twice"):
         certify_command(Path("c.yaml"), [], strategies="ddp", num_processes=2, num_steps=4, as_json=False)
 
 
@@ -147,7 +148,7 @@ def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
 
     def run(loaded: Any, each: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
         if precision is not None and refused:
-            raise ConfigError("fp16 is for GPUs")
+            raise ConfigError("fp16 is for GPUs", code="config.invalid_value")
         return part
 
     about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}

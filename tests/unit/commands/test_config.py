@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.commands.config import init_command, schema_command, show_command
 from paratune.config.load import load_config
-from paratune.errors import EXIT_OK, ConfigError
+from paratune.errors import EXIT_OK
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -18,13 +19,13 @@ def test_init_writes_a_file_that_loads_and_touches_none(task: str, tmp_path: Pat
     assert load_config(path).config.task.kind == task
 
     written = path.read_text()
-    with pytest.raises(ConfigError, match="exists and was not touched"):
+    with raises_code("output.exists"):
         init_command(path, "regression")
     assert path.read_text() == written
 
 
 def test_init_says_where_it_cannot_write(tmp_path: Path):
-    with pytest.raises(ConfigError, match="nowhere"):
+    with raises_code("output.not_writable"):
         init_command(tmp_path / "nowhere" / "mine.yaml", "regression")
 
 

@@ -5,11 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 from archive import write_warc
 from filelock import FileLock
+from raised import check_shown, raises_code
 
 from paratune.commands.corpus import STAGES, corpus_command
 from paratune.commands.corpus_look import sample_command
 from paratune.corpus.store.look import Wanted
-from paratune.errors import CheckpointError, ConfigError
 from paratune.records import read_json
 
 FOLDERS = ["1_index", "2_fetch", "3_extract", "4_clean", "5_sentences", "6_store"]
@@ -61,7 +61,7 @@ def test_one_stage_is_made_anew(config, tmp_path, capsys):
 
 def test_of_two_commands_in_one_folder_one_is_refused(config, tmp_path):
     (tmp_path / "work").mkdir()
-    with FileLock(tmp_path / "work/lock"), pytest.raises(CheckpointError, match="work is in use by another process"):
+    with FileLock(tmp_path / "work/lock"), raises_code("run.in_use"):
         corpus_command(config, only=None, workers=None, as_json=True)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["lock"]
     assert corpus_command(config, only="index", workers=None, as_json=True) == 0
@@ -71,7 +71,7 @@ def test_of_two_commands_in_one_folder_one_is_refused(config, tmp_path):
     ("only", "missing"), [("fetch", "index"), ("extract", "fetch"), ("clean", "extract"), ("store", "clean")]
 )
 def test_a_stage_that_is_run_too_early_names_the_one_before(config, only, missing):
-    with pytest.raises(CheckpointError, match=rf"stage {missing} is not finished \(.*CONFIG --only {missing} first"):
+    with raises_code("corpus.not_finished", f"--only {missing}", name=missing):
         corpus_command(config, only=only, workers=None, as_json=True)
 
 
@@ -85,9 +85,7 @@ def test_a_damaged_record_is_named_with_what_to_do(config, tmp_path, record, dam
     path.write_text(damage)
     (tmp_path / "work/5_sentences/stage.json").unlink()  # so that begun.json is read
     deleted = path.parent if path.name == "begun.json" else path
-    with pytest.raises(
-        CheckpointError, match=rf"{path} is damaged: .*; delete {deleted}, and the same command"
-    ) as said:
+    with raises_code("corpus.damaged", path, deleted) as said:
         corpus_command(config, only=None, workers=None, as_json=True)
     assert "\n" not in str(said.value)
     shutil.rmtree(deleted) if deleted.is_dir() else deleted.unlink()
@@ -106,7 +104,7 @@ def test_texts_keep_their_lines_where_there_is_no_terminal(config, tmp_path, cap
 
 
 def test_a_stage_that_there_is_not_is_named(config):
-    with pytest.raises(ConfigError, match="--only sentence: there is no such stage; did you mean sentences"):
+    with raises_code("cli.unknown_name", "--only", "sentences"):
         corpus_command(config, only="sentence", workers=None, as_json=True)
 
 
@@ -114,10 +112,7 @@ def test_an_empty_corpus_is_said(config, tmp_path, capsys):
     settings = json.loads(config.read_text()) | {"extract": {"min_characters": 1000}}
     config.write_text(json.dumps(settings))
     assert corpus_command(config, only=None, workers=None, as_json=True) == 0
-    assert (
-        f"the corpus is empty: no document was kept; paratune corpus stats {config} shows why"
-        in capsys.readouterr().err
-    )
+    check_shown(capsys.readouterr().err, "corpus.empty", config)
 
 
 @pytest.mark.parametrize("bytes_left", [b"", b"PAR1 torn"])
@@ -126,10 +121,10 @@ def test_a_damaged_table_is_named_and_made_anew(config, tmp_path, capsys, bytes_
     damaged = tmp_path / "work/3_extract/part-00000.parquet"
     whole = damaged.read_bytes()
     damaged.write_bytes(bytes_left)
-    said = r"3_extract/part-00000\.parquet is damaged: .*; delete its folder, and the same command makes it anew"
-    with pytest.raises(CheckpointError, match=said):
+    refused = ("corpus.damaged", "3_extract/part-00000.parquet")
+    with raises_code(*refused):
         corpus_command(config, only="clean", workers=None, as_json=True)
-    with pytest.raises(CheckpointError, match=said):
+    with raises_code(*refused):
         sample_command(config, Wanted(stage="extract"), dropped=False, reason=None, num=1, seed=1, as_json=True)
     shutil.rmtree(damaged.parent)
     assert corpus_command(config, only=None, workers=None, as_json=True) == 0

@@ -8,6 +8,7 @@ import threading
 import pytest
 from corpus_documents import extracted
 from patience import wait_for
+from raised import check_logged
 
 from paratune.commands.corpus_progress import PAGE, ProgressPage
 from paratune.commands.corpus_report import write_report
@@ -54,7 +55,7 @@ def test_the_page_follows_the_files(tmp_path):
 
 def test_what_stopped_it_is_said(tmp_path):
     with pytest.raises(DataError), ProgressPage(tmp_path, STAGES):
-        raise DataError("part-00000.parquet is damaged")
+        raise DataError("part-00000.parquet is damaged", code="data.empty")
     assert "stopped: part-00000.parquet is damaged" in (tmp_path / PAGE).read_text()
 
 
@@ -62,7 +63,7 @@ def test_a_page_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     (tmp_path / PAGE).mkdir()
     with caplog.at_level(logging.WARNING, "paratune"), ProgressPage(tmp_path, STAGES, every_s=0.01):
         threading.Event().wait(0.1)
-    assert caplog.text.count("progress.html is not written any more") == 1
+    check_logged(caplog, "corpus.page_not_written", "progress.html")
 
 
 def test_the_report_is_the_same_each_time(tmp_path):

@@ -1,9 +1,8 @@
-import pytest
+from raised import raises_code
 from sentence_documents import DISPLAY, make_corpus, sentence
 from tiny import tiny_masked_lm
 
 from paratune.commands.corpus_sentences import run
-from paratune.errors import ConfigError
 from paratune.records import read_json
 
 
@@ -24,5 +23,5 @@ def test_another_kind_of_model_is_refused(tmp_path):
 
     tiny_model(tmp_path / "model")
     corpus = make_corpus(tmp_path, [[sentence(1)]], scorer="mlm", model=str(tmp_path / "model"), device="cpu")
-    with pytest.raises(ConfigError, match="masks"):
+    with raises_code("task.unsupported", kind="classification"):
         run(corpus, 1, DISPLAY)

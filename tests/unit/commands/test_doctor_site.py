@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune import hardware
 from paratune.cluster.site import Site, read_site
 from paratune.commands import doctor_site
 from paratune.commands.doctor import doctor_command
 from paratune.commands.doctor_site import check_size, seconds, site_environment, start_on
-from paratune.errors import ConfigError
 
 SITES = Path(__file__).parents[3] / "configs" / "sites"
 
@@ -58,20 +58,20 @@ def test_variables_of_a_site_have_those_of_the_shell_in_them(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "refused"),
     [
-        ((None, 2, None, None), "give its profile with --site"),
-        ((Path("s"), None, None, 2), "say one of them"),
-        ((Path("s"), 0, None, None), "--nodes 0: at least 1"),
-        ((Path("s"), None, -1, None), "--gpus-per-node -1: at least 0"),
-        ((None, None, None, 0), "--nproc 0: at least 1"),
+        ((None, 2, None, None), ("cli.option_missing", "--site")),
+        ((Path("s"), None, None, 2), ("cli.conflict",)),
+        ((Path("s"), 0, None, None), ("cli.out_of_range", "--nodes", "0", "1")),
+        ((Path("s"), None, -1, None), ("cli.out_of_range", "--gpus-per-node", "1", "0")),
+        ((None, None, None, 0), ("cli.out_of_range", "--nproc", "0", "1")),
     ],
 )
-def test_options_that_do_not_go_together(values, said):
-    with pytest.raises(ConfigError, match=said):
+def test_options_that_do_not_go_together(values, refused):
+    with raises_code(*refused):
         check_size(*values)
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match="does not exist"):
+    with raises_code("config.file_not_found"):
         doctor_command(tmp_path / "none.yaml", [], num_processes=None, as_json=True)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raised import raises_code
 from tiny import tiny_model
 
 from paratune.commands import infer
 from paratune.commands.infer import _at_rows, evaluate_command, predict_command
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK
 from paratune.infer.trained import Trained
 from paratune.models.files import TASK_FILE
 
@@ -78,7 +79,7 @@ def test_rows_that_were_left_out_are_shown_by_reason(model: str, tmp_path: Path,
 def test_labels_that_a_model_gave_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):
     with (tmp_path / "made.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label", "pseudo"), ("a", "1", "false"), ("b", "0", "true")])
-    with pytest.raises(DataError, match=r"made.csv \(--data\) has 1 pseudo-labelled rows: row 1"):
+    with raises_code("data.pseudo_labels", "made.csv", "--data", "row 1"):
         evaluate(model, str(tmp_path / "made.csv"))
 
 
@@ -173,7 +174,7 @@ def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytes
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_column_that_is_taken_is_found_beforehand(model: str, tmp_path: Path, taken: str):
     source = write(tmp_path / "in.csv", ("text", taken))
-    with pytest.raises(DataError, match=rf"in.csv has a column {taken}, which the predictions need"):
+    with raises_code("data.column_taken", "in.csv", taken):
         predict(model, source, tmp_path / "out.csv")
 
 
@@ -183,18 +184,18 @@ def test_an_output_that_cannot_be_written_is_found_beforehand(
 ):
     source = write(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(ConfigError, match=r"folder.csv cannot be written: it is a folder"):
+    with raises_code("output.not_a_file", "folder.csv"):
         predict(model, source, tmp_path / "folder.csv", overwrite=True)
-    with pytest.raises(ConfigError, match="nowhere is not a folder; make it first"):
+    with raises_code("output.no_folder", option="--output"):
         predict(model, source, tmp_path / "nowhere" / "out.csv")
-    with pytest.raises(ConfigError, match="--batch-size 0: at least 1"):
+    with raises_code("cli.out_of_range", "--batch-size", "0", "1"):
         predict(model, source, tmp_path / "out.csv", batch_size=0)
 
     def read_only(**_: object) -> None:
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", read_only)
-    with pytest.raises(ConfigError, match=r"out.csv cannot be written: Read-only file system; choose another folder"):
+    with raises_code("output.not_writable", "out.csv"):
         predict(model, source, tmp_path / "out.csv")
 
 
@@ -212,21 +213,21 @@ def _predict(output: Path, *, overwrite: bool = False) -> int:
 def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path: Path):
     taken = tmp_path / "taken.csv"
     taken.write_text("mine")
-    with pytest.raises(ConfigError, match=r"out\.txt: its suffix must be one of \.csv, \.jsonl, \.parquet"):
+    with raises_code("output.format", "out.txt: its"):
         _predict(tmp_path / "out.txt")
-    with pytest.raises(ConfigError, match=r"taken\.csv exists; choose another --output, or say --overwrite"):
+    with raises_code("output.exists", "taken.csv", "--output", "--overwrite"):
         _predict(taken)
-    with pytest.raises(ConfigError, match=r"nowhere is not a folder; make it first"):
+    with raises_code("output.no_folder", option="--output"):
         _predict(tmp_path / "nowhere" / "out.csv")
     # With --overwrite it goes on to read the input, which is not there.
-    with pytest.raises(DataError, match="no-file"):
+    with raises_code("data.not_found"):
         _predict(taken, overwrite=True)
     assert taken.read_text() == "mine"
 
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_batch_has_at_least_one_sample(size: int):
-    with pytest.raises(ConfigError, match=f"--batch-size {size}: at least 1"):
+    with raises_code("cli.out_of_range", option="--batch-size", value=size):
         evaluate_command("no-model", "no-file", named={}, batch_size=size, device="cpu", as_json=False)
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raised import check_logged, raises_code
 from tiny import tiny_config, tiny_tokenizer
 from tiny_questions import squad, tiny_qa_model, write_squad
 
 from paratune.commands import infer
 from paratune.commands.infer import evaluate_command, predict_command
 from paratune.data.read import read_table
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK
 from paratune.models.files import TASK_FILE
 
 NONE: dict[str, str | None] = {"text": None, "text_pair": None}
@@ -90,7 +91,7 @@ def test_questions_and_contexts_are_enough(model: Path, tmp_path: Path, capsys: 
 def test_an_id_that_comes_twice_has_no_place_in_a_json_file(model: Path, tmp_path: Path):
     source = tmp_path / "in.csv"
     source.write_text("id,question,context\na,film was?,the film was one\na,food was?,the food was one\n")
-    with pytest.raises(ConfigError, match=r"in\.csv has the same id twice \(a\); write \.csv, \.jsonl, \.parquet"):
+    with raises_code("output.format", "in.csv"):
         predict(model, source, tmp_path / "out.json")
     predict(model, source, tmp_path / "out.csv")
     assert not (tmp_path / "out.json").exists()
@@ -101,7 +102,7 @@ def test_a_question_that_is_too_long_is_left_out_or_refused(model: Path, tmp_pat
     value["data"][0]["paragraphs"][0]["qas"][2]["question"] = "very " * 20
     source = tmp_path / "a.json"
     source.write_text(json.dumps(value))
-    with pytest.raises(DataError, match=r"1 with a question so long that data\.max_length leaves no room"):
+    with raises_code("data.question_unusable", "1", "data.max_length"):
         evaluate(model, source, as_json=True)
     predict(model, source, tmp_path / "out.json")
     assert json.loads(capsys.readouterr().out)["rows_without_prediction"] == [2]
@@ -112,7 +113,7 @@ def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path,
     source = write_squad(tmp_path / "a.json", 10)
     with caplog.at_level(logging.INFO):
         evaluate(model, source, as_json=True)
-    assert "task.null_threshold is 0" in caplog.text
+    check_logged(caplog, "task.null_threshold", "0")
     found = json.loads(capsys.readouterr().out)
     assert found["scores"]["no_answer_f1"] is not None
     # Not the threshold that is best for this very file.
@@ -148,14 +149,14 @@ def test_files_of_either_layout_score_a_model(model: Path, tmp_path: Path, capsy
         json.dumps(read_table(str(layout)).rename_columns({"question": "asked", "context": "passage"}).to_pylist())
     )
     assert scores(rows, label="answers") == trained_on_layout
-    with pytest.raises(DataError, match="absent"):
+    with raises_code("data.column_missing", "absent"):
         scores(layout, label="absent")
 
 
 def test_columns_that_are_not_needed_may_have_any_name(model: Path, tmp_path: Path):
     source = tmp_path / "in.csv"
     source.write_text("question,context,null_odds\nfilm was?,the film was one,mine\n")
-    with pytest.raises(DataError, match="has a column null_odds"):
+    with raises_code("data.column_taken", "null_odds"):
         predict(model, source, tmp_path / "out.csv")
     (model / TASK_FILE).unlink()  # nothing says that questions may lack an answer: there are no odds
     predict(model, source, tmp_path / "out.csv")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raised import check_shown, raises_code
 
 from paratune.commands.jobs import cancel_command, jobs_command
 from paratune.commands.launch import launch_command
-from paratune.errors import EXIT_DATA, CheckpointError, ConfigError, LaunchError
+from paratune.errors import EXIT_DATA, LaunchError
 
 CONFIG = """\
 task: {kind: classification, labels: [a, b]}
@@ -95,13 +96,13 @@ def test_what_is_submitted_is_kept_in_the_run_folder(launch: Launch, here: Path,
 
 def test_data_that_is_not_here_is_spoken_of(launch: Launch, capsys: Any):
     assert launch("c.yaml", "data.train=/scratch/gone.csv", dry_run=True) == 0
-    assert "warning: data.train: /scratch/gone.csv does not exist" in capsys.readouterr().err
+    check_shown(capsys.readouterr().err, "data.not_on_nodes", "data.train: /scratch/gone.csv")
 
 
 def test_a_second_job_of_a_run_waits_for_the_first_or_is_refused(launch: Launch, here: Path):
     launch()
     (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
-    with pytest.raises(LaunchError, match=r"job 1 of this run is in the queue; paratune cancel 1 .*--after 1"):
+    with raises_code("slurm.already_queued", "1 of", "--after"):
         launch()
     assert launch(after=["1"]) == 0
     (here / "queue").unlink()
@@ -130,45 +131,47 @@ def test_an_array_beside_one_that_waits_is_spoken_of(launch: Launch, here: Path,
     assert "in the queue" not in capsys.readouterr().err
     (here / "queue").write_text("1_[0-1]|1|0-1|PENDING|0:00|1||Priority\n")
     launch("m.yaml", is_array=True, only_words=["nproc=1"])
-    assert "warning: of this matrix there is in the queue: 1;" in capsys.readouterr().err
+    check_shown(capsys.readouterr().err, "slurm.runs_queued", "1")
 
 
 def test_a_job_that_slurm_does_not_know_is_not_waited_for(launch: Launch, here: Path):
-    with pytest.raises(LaunchError, match=r"--after 99: Slurm does not know this job, or no longer, and would start"):
+    with raises_code("slurm.unknown_job", "--after", "99"):
         launch(after=["7", "99"])
     assert not (here / "words").exists()
 
 
 def test_the_number_of_processes_is_checked_before_anything_is_queued(launch: Launch, here: Path):
-    with pytest.raises(ConfigError, match="batch"):
+    with raises_code("batch.not_divisible", "batch"):
         launch("c.yaml", "batch.global=15")
-    with pytest.raises(ConfigError, match="single runs in 1 process, and 2 were started"):
+    with raises_code("strategy.world_size", "1", "2"):
         launch("c.yaml", "strategy=single")
-    with pytest.raises(ConfigError, match="device: cpu, and the site gives 2 GPUs a node; say --gpus-per-node 0"):
+    with raises_code("device.conflict", "device: cpu", "2", "GPU", "--gpus-per-node"):
         launch("c.yaml", "device=cpu")
     assert not (here / "words").exists()
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "refused"),
     [
-        ({"nodes": 0}, "--nodes 0: at least 1"),
-        ({"gpus_per_node": -1}, "--gpus-per-node -1: at least 0"),
-        ({"is_array": True, "max_at_once": 0}, "--max-at-once 0"),
-        ({"max_at_once": 2}, "add --array"),
-        ({"only_words": ["nproc=1"]}, "add --array"),
-        ({"after": ["1;reboot"]}, "--after 1;reboot is no number"),
+        ({"nodes": 0}, ("cli.out_of_range", "--nodes 0", "1")),
+        ({"gpus_per_node": -1}, ("cli.out_of_range", "--gpus-per-node -1", "0")),
+        ({"is_array": True, "max_at_once": 0}, ("cli.out_of_range", "--max-at-once 0")),
+        ({"max_at_once": 2}, ("cli.option_missing", "--array")),
+        ({"only_words": ["nproc=1"]}, ("cli.option_missing", "--array")),
+        ({"after": ["1;reboot"]}, ("cli.invalid_value", "--after 1;reboot")),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(changed: dict[str, Any], says: str, launch: Launch):
-    with pytest.raises(ConfigError, match=says):
+def test_a_command_line_that_makes_no_sense_is_refused(
+    changed: dict[str, Any], refused: tuple[str, ...], launch: Launch
+):
+    with raises_code(*refused):
         launch(**changed)
 
 
 def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: Launch, here: Path, capsys: Any):
-    with pytest.raises(ConfigError, match=r"c\.yaml is the configuration of one run, and --array is for a matrix"):
+    with raises_code("cli.no_effect", "c.yaml", "--array"):
         launch("c.yaml", is_array=True)
-    with pytest.raises(ConfigError, match=r"m\.yaml is a matrix of runs: add --array"):
+    with raises_code("cli.option_missing", "m.yaml", "--array"):
         launch("m.yaml")
     assert launch("m.yaml", is_array=True, as_json=True, max_at_once=3) == 0
     found = json.loads(capsys.readouterr().out)
@@ -187,7 +190,7 @@ def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: La
 def test_a_run_on_part_of_a_second_node_is_refused(launch: Launch, here: Path):
     Path("m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nnproc: 3\nmax_nproc: 8\n")
     Path("c.yaml").write_text(CONFIG.replace("16", "12"))
-    with pytest.raises(ConfigError, match=r"wants 3 processes, and a node of the site has 2"):
+    with raises_code("site.too_small", "3", "2"):
         launch("m.yaml", is_array=True)
 
 
@@ -204,7 +207,7 @@ def test_nodes_of_the_matrix_divide_the_processes(launch: Launch, here: Path, ca
     assert "#SBATCH --gres=gpu:2" in scripts["m-2-nodes-1"]
     assert "#SBATCH --gres=gpu:1" in scripts["m-2-nodes-2"]
     assert "#SBATCH --nodes=2" in scripts["m-4-nodes-2"]
-    with pytest.raises(ConfigError, match=r"--nodes 2: the matrix sets nodes: 1 for one"):
+    with raises_code("cli.conflict", "--nodes 2", "nodes: 1", option="--nodes"):
         launch("m.yaml", is_array=True, nodes=2)
 
 
@@ -218,7 +221,7 @@ def test_nodes_of_the_command_line_and_of_the_site_divide_the_processes_of_a_mat
     assert launch("m.yaml", is_array=True, as_json=True) == 0
     assert [job["num_nodes"] for job in json.loads(capsys.readouterr().out)] == [2, 2]
     Path("m.yaml").write_text("base: c.yaml\naxes: {nproc: [1, 4]}\n")
-    with pytest.raises(ConfigError, match=r"nproc-1 wants 1 processes on 2 nodes, and a node of the site has 2"):
+    with raises_code("site.too_small", "nproc-1", "2 nodes", num_processes=1, most=2):
         launch("m.yaml", is_array=True, dry_run=True)
 
 
@@ -238,7 +241,7 @@ def test_a_finished_run_is_left_alone(launch: Launch, here: Path, capsys: Any):
     folder.mkdir(parents=True)
     for name in ("summary.json", "run.json"):
         (folder / name).write_text('{"config": {}, "batch": {"global_batch_size": 16}, "data": {}}')
-    with pytest.raises(CheckpointError, match="was begun with another configuration"):
+    with raises_code("run.other_configuration"):
         launch()
     (folder / "run.json").unlink()
     assert launch() == 0
@@ -249,23 +252,23 @@ def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: 
     assert cancel_command(["12", "13_4"], as_json=False) == 0
     assert (here / "cancelled").read_text() == "12 13_4\n"
     launch()
-    with pytest.raises(LaunchError, match="runs/c has no job in the queue"):
+    with raises_code("slurm.unknown_job"):
         cancel_command(["runs/c"], as_json=False)
     (here / "queue").write_text("1|1|N/A|RUNNING|0:05|1|n1|None\n")
     assert cancel_command(["runs/c"], as_json=True) == 0
     assert (here / "cancelled").read_text() == "1\n"
     # Of these scancel says nothing, and ends with 0.
-    with pytest.raises(LaunchError, match=r"job 99 is not known to Slurm: .* nothing was cancelled"):
+    with raises_code("slurm.unknown_job", "99"):
         cancel_command(["12", "99"], as_json=False)
     (here / "state").write_text("COMPLETED")
-    with pytest.raises(LaunchError, match=r"job 12 is over \(COMPLETED\); nothing was cancelled"):
+    with raises_code("slurm.unknown_job", "12", "COMPLETED"):
         cancel_command(["12"], as_json=False)
     # One that the controller cannot be asked for may well be there.
     (here / "down").touch()
-    with pytest.raises(LaunchError, match="Unable to contact slurm controller"):
+    with raises_code("slurm.refused", "Unable to contact slurm controller"):
         cancel_command(["12"], as_json=False)
     assert (here / "cancelled").read_text() == "1\n"
-    with pytest.raises(ConfigError, match="is no number of a job"):
+    with raises_code("cli.invalid_value"):
         cancel_command(["runs/nothing"], as_json=False)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.commands import train as command
 from paratune.config.load import load_config
-from paratune.errors import EXIT_LAUNCH, CheckpointError, ConfigError, LaunchError
+from paratune.errors import EXIT_LAUNCH
 from paratune.records import RUN_FILE, SUMMARY_FILE
 
 CONFIG = """\
@@ -53,24 +54,26 @@ def _train(
 
 
 @pytest.mark.parametrize(
-    ("named", "says"),
+    ("named", "refused"),
     [
-        ({"resume": True, "overwrite": True}, "say one of them"),
-        ({"num_processes": 0}, "--nproc 0: at least 1"),
-        ({"num_processes": -2}, "--nproc -2: at least 1"),
-        ({"num_processes": 4}, "batch.global is 6, which 4 ranks cannot share evenly"),
+        ({"resume": True, "overwrite": True}, ("cli.conflict",)),
+        ({"num_processes": 0}, ("cli.out_of_range", "--nproc", "0", "1")),
+        ({"num_processes": -2}, ("cli.out_of_range", "--nproc", "2", "1")),
+        ({"num_processes": 4}, ("batch.not_divisible", "6", "4")),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_starts(named: dict, says: str, config: Path, monkeypatch):
+def test_what_cannot_be_run_is_said_before_anything_starts(
+    named: dict, refused: tuple[str, ...], config: Path, monkeypatch
+):
     monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
-    with pytest.raises(ConfigError, match=says):
+    with raises_code(*refused):
         _train(config, **named)
 
 
 def test_torchrun_and_nproc_exclude_each_other(config: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(LaunchError, match=r"--nproc 2 .*WORLD_SIZE=2"):
+    with raises_code("launch.started_twice", option="--nproc", value=2, world_size=2):
         _train(config, num_processes=2)
 
 
@@ -107,22 +110,27 @@ def _begun(config: Path, *, finished: bool = False) -> Path:
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 @pytest.mark.parametrize(
-    ("resume", "override", "says"),
+    ("resume", "override", "refused"),
     [
-        (False, [], "already holds an unfinished run"),
-        (True, ["run.seed=7"], r"run\.seed: 42 then, 7 now"),
-        (True, ["batch.global=8"], r"global batch: 6 samples then, 8 now"),
+        (False, [], ("run.exists",)),
+        (True, ["run.seed=7"], ("run.other_configuration", "run.seed: 42", "7")),
+        (True, ["batch.global=8"], ("run.other_configuration", "global batch: 6", "8")),
     ],
 )
 def test_every_rank_finds_out_by_itself_before_it_waits_for_others(
-    rank: str, resume: bool, override: list[str], says: str, config: Path, monkeypatch: pytest.MonkeyPatch
+    rank: str,
+    resume: bool,
+    override: list[str],
+    refused: tuple[str, ...],
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     _begun(config)
     for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(command, "_train_here", lambda *_, **__: pytest.fail("it went on to load torch"))
 
-    with pytest.raises(CheckpointError, match=says):
+    with raises_code(*refused):
         _train(config, resume=resume, overrides=override)
 
 
@@ -132,7 +140,7 @@ def test_the_same_global_batch_may_be_said_otherwise(config: Path, monkeypatch: 
 
     # 6 = 3 a device on 2 ranks
     assert _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=3"]) == 0
-    with pytest.raises(CheckpointError, match=r"global batch: 6 samples then, 4 now"):
+    with raises_code("run.other_configuration", "global batch", "6", "4"):
         _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=2"])
 
 
@@ -146,7 +154,7 @@ def test_a_finished_run_is_gone_on_with_by_saying_so(
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {"scores": {}, "num_steps": 10}
     assert "runs/c is already finished: nothing was done" in shown.err
-    with pytest.raises(CheckpointError, match="begun with another configuration"):
+    with raises_code("run.other_configuration"):
         _train(config, resume=True, overrides=["run.seed=7"])
 
 

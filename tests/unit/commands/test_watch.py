@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
+from raised import raises_code
 from watched import event, finish, held, log, step, training
 
 from paratune.commands.watch import watch_command
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError
+from paratune.errors import EXIT_OK
 
 # What a shell starts in the background ignores SIGINT, and so does all that it starts.
 CODE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from paratune.cli import main; main()"
@@ -59,7 +60,7 @@ def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_without_paths_it_looks_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no folder runs"):
+    with raises_code("run.nothing_to_watch"):
         watch()
     finish(tmp_path / "runs" / "a")
     watch()
@@ -67,10 +68,10 @@ def test_without_paths_it_looks_below_runs(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_bad_input_is_named(tmp_path: Path):
-    with pytest.raises(CheckpointError, match="nowhere does not exist"):
+    with raises_code("run.not_found", "nowhere"):
         watch(tmp_path / "nowhere")
     for interval in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match="--interval"):
+        with raises_code("cli.out_of_range", option="--interval"):
             watch_command([tmp_path], once=True, interval=interval, as_json=False)
 
 

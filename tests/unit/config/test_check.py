@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from raised import raises_code
 
 from paratune.config.check_strategy import check_stages
 from paratune.config.load import load_config
@@ -152,9 +153,9 @@ def test_further_sets_have_names_and_files_of_their_own(complain, override, foun
 def test_a_test_set_without_labels_is_called_test(good):
     further = ["data.predict={test: t.csv}", "data.extra={second: s.csv}"]
     assert load_config(good, further).config.data.predict == {"test": "t.csv"}
-    with pytest.raises(ConfigError, match=r"data\.predict\.test: test is the name of another set"):
+    with raises_code("config.invalid_value", "data.predict.test: test"):
         load_config(good, [*further, "data.test=other.csv"])
-    with pytest.raises(ConfigError, match=r"data\.predict\.second: second is the name of another set"):
+    with raises_code("config.invalid_value", "data.predict.second: second"):
         load_config(good, [*further, "data.predict.second=other.csv"])
 
 
@@ -292,18 +293,18 @@ def test_a_pipeline_does_not_train_a_head_alone(complain, good):
 
 
 @pytest.mark.parametrize(
-    ("stages", "chunks", "balance", "num_blocks", "said"),
+    ("stages", "chunks", "balance", "num_blocks", "refused"),
     [
-        (4, 1, "estimated", 2, "strategy.stages: 4 cuts the model into 4 parts, and it has 2 blocks; set "
-         "strategy.stages to at most 2, or strategy.kind: ddp"),
-        (2, 2, "measured", 3, "strategy.stages: 2 with 2 chunks each cuts the model into 4 parts, and it has 3 blocks; "
-         "set strategy.kind: ddp"),
-        (2, 1, "estimated", 1, "and it has 1 block; set strategy.kind: ddp"),
-        (2, 1, [3, 4], 6, r"strategy.balance: \[3, 4\] is 7 blocks together, and the model has 6"),
+        (4, 1, "estimated", 2, ("strategy.stages", "4", "2")),
+        (2, 2, "measured", 3, ("strategy.stages", "2", "4", "3")),
+        (2, 1, "estimated", 1, ("strategy.stages", "1")),
+        (2, 1, [3, 4], 6, ("strategy.stages", "3", "4", "7", "6")),
     ],
 )  # fmt: skip
-def test_stages_are_held_to_the_blocks(stages: int, chunks: int, balance: Any, num_blocks: int, said: str):
-    with pytest.raises(ConfigError, match=said):
+def test_stages_are_held_to_the_blocks(
+    stages: int, chunks: int, balance: Any, num_blocks: int, refused: tuple[str, ...]
+):
+    with raises_code(*refused):
         check_stages(stages, chunks, balance, num_blocks)
 
 

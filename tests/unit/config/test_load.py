@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from raised import check_code, raises_code
 
 from paratune.config.differences import flatten
 from paratune.config.load import LoadedConfig, load_config, show_text
@@ -43,7 +44,7 @@ def test_the_run_is_named_after_the_file_unless_it_has_a_name(good, good_text):
 
 def test_a_file_whose_name_cannot_be_a_folder_needs_a_name(good, good_text):
     odd = good.with_name("é.yaml")
-    with pytest.raises(ConfigError, match=r"run\.name is required: the file's name, é\.yaml"):
+    with raises_code("config.required", "run.name"):
         load(odd, good_text)
     assert load(odd, good_text, "run.name=e").config.run.name == "e"
 
@@ -167,12 +168,12 @@ def test_a_file_that_cannot_be_read_whole_is_the_only_thing_that_is_said(tmp_pat
     (tmp_path / "x.yaml").write_text("extends: [gone.yaml]\ntrain: {epochs: -1}\n")
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "x.yaml")
-    assert "1 problem\n  line 1: extends: " in str(caught.value)
-    assert "gone.yaml does not exist" in str(caught.value)
+    check_code(caught.value, "config.extends", "line 1: extends: ")
+    assert "gone.yaml" in str(caught.value)
 
 
 def test_a_missing_file_names_the_nearest(good):
-    with pytest.raises(ConfigError, match=r"god\.yaml does not exist; did you mean .*good\.yaml\?"):
+    with raises_code("config.file_not_found", "god.yaml", "good.yaml"):
         load_config(good.with_name("god.yaml"))
 
 

@@ -7,12 +7,12 @@ from paratune.config.problems import SET, Place, Problem, failure, overlap
 
 def test_failure_lists_the_main_file_by_line_then_other_files_then_the_command_line():
     problems = [
-        Problem("no place"),
-        Problem("set", place=SET),
-        Problem("base", place=Place("base.yaml", 1)),
-        Problem("late", place=Place("x.yaml", 20)),
-        Problem("early", place=Place("x.yaml", 3)),
-        Problem("early", place=Place("x.yaml", 3)),
+        Problem("no place", code="config.invalid_value"),
+        Problem("set", place=SET, code="config.invalid_value"),
+        Problem("base", place=Place("base.yaml", 1), code="config.invalid_value"),
+        Problem("late", place=Place("x.yaml", 20), code="config.invalid_value"),
+        Problem("early", place=Place("x.yaml", 3), code="config.invalid_value"),
+        Problem("early", place=Place("x.yaml", 3), code="config.invalid_value"),
     ]
     assert str(failure(Path("configs/x.yaml"), problems, "x.yaml")) == (
         "configs/x.yaml: 5 problems\n"

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from paratune import console
 from paratune.console import Display, log_to_file, print_json, print_result, set_up_logging
+from paratune.errors import coded
 
 log = logging.getLogger("paratune.somewhere")
 
@@ -143,6 +144,19 @@ def test_json_holds_no_number_that_json_has_not(capsys: pytest.CaptureFixture[st
         "name": "\x9b2J \ud800 ol\u00e1",
     }
     assert text.isascii()
+
+
+def test_json_holds_the_warnings_that_were_logged(capsys: pytest.CaptureFixture[str]):
+    set_up_logging(speaks=True)
+    log.warning("%d rows are left out", 3, extra=coded("data.empty", num_rows=3))
+    print_json({"f1": 0.5})
+    print_json([1])
+    captured = capsys.readouterr()
+    first, second = captured.out.splitlines()
+    fault = {"code": "data.empty", "message": "3 rows are left out", "facts": {"num_rows": 3}}
+    assert json.loads(first) == {"warnings": [fault], "f1": 0.5}
+    assert json.loads(second) == [1]
+    assert captured.err.endswith("3 rows are left out  [data.empty]\n")
 
 
 @pytest.mark.parametrize("width", [60, 100, 120])

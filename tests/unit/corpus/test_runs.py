@@ -1,11 +1,10 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raised import raises_code
 
 from paratune.corpus import runs
 from paratune.corpus.runs import END, RECORD, RunWriter, counts, groups, hash_64, merge, repeats, spans
-from paratune.errors import CheckpointError
 
 FEW = st.tuples(*[st.integers(0, 3)] * 3)
 SHARDS = st.lists(st.lists(FEW, max_size=40), max_size=5)
@@ -84,5 +83,5 @@ def test_hashes_are_the_same_everywhere():
 def test_a_run_that_is_gone_is_named(tmp_path):
     (path,) = write(tmp_path, [(1, 2, 3)])
     path.unlink()
-    with pytest.raises(CheckpointError, match=r"run-00000-000\.bin cannot be read: No such file"):
+    with raises_code("corpus.damaged", "run-00000-000"):
         list(merge([path]))

@@ -2,6 +2,7 @@
 
 import pytest
 from corpus_documents import content, extracted
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus import spread
@@ -11,7 +12,6 @@ from paratune.corpus.spread import MakeShards, Spread, by_local, by_ray
 from paratune.corpus.stage import Stage, begin, run_stage, spread_by
 from paratune.corpus.store.run import run_store
 from paratune.corpus.store.tables import Documents, stored_documents
-from paratune.errors import DataError
 
 DISPLAY = Display(speaks=False)
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
@@ -72,9 +72,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
     inputs = [Documents(folder / f"part-{number:05d}.parquet", 0.1) for number in range(5)]
     with (
         spread_by(Spread(tmp_path, 2, start, lambda: stopped.append(True))),
-        pytest.raises(
-            DataError, match=r"2 of 5 shards were not made, the first of which is 1; .*DataError: x is \\x1b bad"
-        ),
+        raises_code("corpus.shards_failed", "2 of 5", "DataError", "x1b", "bad"),
     ):
         run_stage(stage(tmp_path / "6"), inputs, workers=1, display=DISPLAY)
     assert stopped == [True]
@@ -85,7 +83,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
 def test_an_error_of_a_task_ends_the_command(tmp_path):
     with (
         spread_by(Spread(tmp_path, 2, by_local(1))),
-        pytest.raises(DataError, match=r"x\.parquet cannot be read"),
+        raises_code("data.unreadable", "x.parquet"),
     ):
         run_stage(stage(tmp_path / "6"), [Documents(tmp_path / "x.parquet", 0.1)], workers=1, display=DISPLAY)
 

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus_work import dies, dies_once, even, marked, refuses
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus import stage as stage_module
 from paratune.corpus.stage import Stage, begin, clear_discarded, discard, is_finished, parts, run_stage
-from paratune.errors import CheckpointError, DataError
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DISPLAY = Display(speaks=False)
@@ -112,13 +112,13 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
 
 
 def test_an_input_that_kills_every_worker_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"processes died 3 times.*of which is 0: 7"):
+    with raises_code("corpus.shards_failed", "3", "0", "7"):
         run_stage(stage(tmp_path / "a", dies), [7, 8], workers=2, display=DISPLAY)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_an_input_refuses_is_said_and_leaves_nothing_half_made(tmp_path, workers):
-    with pytest.raises(DataError, match="input 0 is bad"):
+    with raises_code("data.empty", "input 0 is bad"):
         run_stage(stage(tmp_path / "a", refuses), [0, 0], workers=workers, display=DISPLAY)
     # A process that was ended may leave what it had begun, aside; the next start deletes it.
     assert [name for name in files(tmp_path / "a") if not name.startswith(".")] == ["begun.json"]
@@ -126,20 +126,20 @@ def test_what_an_input_refuses_is_said_and_leaves_nothing_half_made(tmp_path, wo
 
 def test_parts_of_an_unfinished_stage_are_refused(tmp_path):
     begin(stage(tmp_path / "a"))
-    with pytest.raises(CheckpointError, match="is not finished"):
+    with raises_code("corpus.not_finished"):
         parts(tmp_path / "a")
 
 
 @pytest.mark.parametrize("folder", ["1_lisbon/3_extract", "1_lisbon/3_extract/2_other", "work/4_clean/2_language"])
 def test_the_stage_to_run_first_is_named_wherever_the_corpus_lies(tmp_path, folder):
     name = "clean" if "clean" in folder else "extract"
-    with pytest.raises(CheckpointError, match=rf"the stage {name} is not finished .* --only {name} first"):
+    with raises_code("corpus.not_finished", name, name, "--only"):
         parts(tmp_path / folder)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(CheckpointError, match="holds other files"):
+    with raises_code("run.folder_taken"):
         begin(stage(tmp_path))
     assert (tmp_path / "thesis.txt").exists()
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from raised import raises_code
 from tiny import tiny_tokenizer
 
 from paratune.config.sections import Columns, Data, MaxRows
@@ -13,7 +14,7 @@ from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.load import load_samples, load_split, load_splits, samples_fingerprint, split_records
 from paratune.data.read import read_table
 from paratune.data.tokens import Tokenizing
-from paratune.errors import DataError, Stopped
+from paratune.errors import Stopped
 
 CLASSES = ClassificationTask(kind="classification", labels={"bad": "negative", "good": "positive"})
 
@@ -105,12 +106,12 @@ def test_dropped_rows_of_a_cut_file_are_counted_once(tmp_path):
 
 
 def test_a_cut_part_and_a_file_of_the_same_name_are_refused(tmp_path, files):
-    with pytest.raises(DataError, match=r"data\.test names a file and data\.split\.test cuts one"):
+    with raises_code("data.split_conflict", "data.test", "data.split.test"):
         load(tmp_path, **files, split={"test": 0.2}, missing="drop")
 
 
 def test_no_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match="names no file"):
+    with raises_code("data.no_file"):
         load(tmp_path)
 
 

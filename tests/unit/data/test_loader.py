@@ -8,6 +8,7 @@ import torch
 from tiny import tiny_tokenizer
 
 from paratune.batch import Batch
+from paratune.batch.packing import pack
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.tokens import Tokenizing, tokenize
@@ -192,6 +193,22 @@ def test_packed_batches_have_the_samples_of_padded_ones(collator):
     for name in ("index", "row_weight", "labels"):
         assert torch.equal(getattr(packed, name), getattr(padded, name))
     assert PackedCollator(collator).loss_denominator(np.arange(5)) == 5.0
+
+
+@pytest.mark.parametrize("has_types", [True, False])
+@pytest.mark.parametrize("how", [{}, {"num_rows": 6}], ids=["", "filler"])
+@pytest.mark.parametrize("indices", [[3, 0, 17, 3], [5], []], ids=str)
+def test_rows_packed_at_once_are_those_padded_and_packed(collator, indices, how, has_types):
+    store = collator.store if has_types else replace(collator.store, type_ids=None)
+    both = Collator(store, collator.labels if has_types else None, pad_token_id=0)
+    chosen = np.asarray(indices, dtype=np.int64)
+    at_once, expected = PackedCollator(both)(chosen, 6, **how), pack(both(chosen, 6, **how))
+    for name, value in vars(expected).items():
+        found = getattr(at_once, name)
+        if isinstance(value, torch.Tensor):
+            assert (found.dtype, found.tolist()) == (value.dtype, value.tolist()), name
+        else:
+            assert found == value, name
 
 
 def test_steps_of_few_shapes_have_the_same_samples(collator):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from raised import raises_code
 
 from paratune.data import read
 from paratune.data.read import read_table
@@ -123,6 +124,9 @@ BAD = {
         (b'{"a": 1}\n{"a": \n', "line 2: not JSON"),
         (b'{"a": 1}\n[1]\n', r"line 2: \[1\] is not an object"),
         (b'{"a": "\\ud83d"}\n', "column a: half of a surrogate"),
+        (b'{"a": 1}\n{"a": "\\ud83d"}\n', "column a: half of a surrogate"),
+        (b'{"a": false}\n{"a": {"b": "\\ud83d"}}\n', "column a: half of a surrogate"),
+        (b'{"\\ud83d": 1}\n', "half of a surrogate"),
         (b"\n", "no object"),
         (b'{"a": 1}\n{"a": 1, "b": 2, "a": 3}\n', "line 2: the key a occurs more than once"),
         (b'{"a": {"b": 1, "b": 2}}\n', "line 1: the key b occurs more than once"),
@@ -155,7 +159,7 @@ def test_bad_files_are_named_with_their_fault(tmp_path, name, content, said):
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
-    with pytest.raises(DataError, match=r"a\.csv is not a regular file"):
+    with raises_code("data.unreadable", "a.csv"):
         read_table(str(tmp_path / "a.csv"))
 
 
@@ -168,12 +172,12 @@ def test_a_gzip_bomb_is_given_up(tmp_path, monkeypatch):
     assert read_table(source).num_rows == 10_000
     monkeypatch.setattr(read, "FREE_UNPACKED_BYTES", 1024)
     monkeypatch.setattr(read, "MAX_UNPACKED_RATIO", num_unpacked // num_packed)
-    with pytest.raises(DataError, match=r"a\.csv\.gz has .* B and unpacks to more than .* KiB.*unpack it and name"):
+    with raises_code("data.too_large", "a.csv.gz", "KiB"):
         read_table(source)
     monkeypatch.setattr(read, "MAX_UNPACKED_RATIO", num_unpacked // num_packed + 1)
     assert read_table(source).num_rows == 10_000
     monkeypatch.setattr(read, "MAX_UNPACKED_BYTES", 2048)
-    with pytest.raises(DataError, match=r"more than 2 KiB"):
+    with raises_code("data.too_large", "2", "KiB"):
         read_table(source)
 
 
@@ -181,17 +185,17 @@ def test_damaged_gzip(tmp_path):
     path = tmp_path / "a.csv.gz"
     for content in (b"not gzip", gzip.compress(b"text,label\n" * 100)[:-10]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="damaged or not gzip"):
+        with raises_code("data.damaged"):
             read_table(str(path))
 
 
 def test_absent_files_name_the_nearest(tmp_path):
     (tmp_path / "train.csv").write_text("text\na\n")
-    with pytest.raises(DataError, match=r"trian\.csv does not exist; did you mean train\.csv"):
+    with raises_code("data.not_found", "trian.csv", "train.csv"):
         read_table(str(tmp_path / "trian.csv"))
-    with pytest.raises(DataError, match="nor does its folder"):
+    with raises_code("data.not_found"):
         read_table(str(tmp_path / "nowhere" / "train.csv"))
-    with pytest.raises(DataError, match=r"not one that `datasets` saved.*it holds train\.csv"):
+    with raises_code("data.format", "train.csv"):
         read_table(str(tmp_path))
 
 
@@ -202,7 +206,7 @@ def test_embedded_sentences():
     counts = table.group_by(["label", "source"]).aggregate([([], "count_all")]).to_pylist()
     assert [row["count_all"] for row in counts] == [500] * 6
     assert len(set(table["sentence"].to_pylist())) == 2982
-    with pytest.raises(DataError, match="did you mean sentences"):
+    with raises_code("data.not_found", "sentences"):
         read_table("demo:sentence")
 
 
@@ -228,7 +232,7 @@ def test_only_the_cache_is_looked_at_when_the_hub_does_not_answer(monkeypatch, r
     assert asked == ["cached", "imdb"]
     assert not datasets.config.HF_HUB_OFFLINE
     # The cache of `datasets` gives the latest version, whatever is asked for.
-    with pytest.raises(DataError, match="its revision is not in the cache"):
+    with raises_code("data.hub"):
         read_table("hub:cached", revision="v1")
     assert asked == ["cached", "imdb"]
 
@@ -247,9 +251,9 @@ def test_hub_names_are_taken_apart(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert read_table("hub:glue/sst2@test", revision="main").num_rows == 1
     assert asked == [("glue/sst2", None, "main"), ("glue", "sst2", "main")]
-    with pytest.raises(DataError, match="2 splits; name one: hub:glue@train"):
+    with raises_code("data.split_unknown", "2 splits", "hub:glue@train"):
         read_table("hub:glue")
-    with pytest.raises(DataError, match="owner/name x: owner/name"):
+    with raises_code("data.hub", "owner/name"):
         read_table("hub:owner/name/x")
 
 
@@ -261,11 +265,11 @@ def test_folders_saved_by_datasets(tmp_path):
     datasets.DatasetDict(train=one, test=one.select([1])).save_to_disk(tmp_path / "two")
     assert read_table(str(tmp_path / "one")).to_pylist() == [ROWS[2], ROWS[0]]
     assert read_table(f"{tmp_path}/two#test").to_pylist() == [ROWS[1]]
-    with pytest.raises(DataError, match=r"2 splits; name one: .*two#train"):
+    with raises_code("data.split_unknown", "2 splits"):
         read_table(str(tmp_path / "two"))
-    with pytest.raises(DataError, match="no split tset; did you mean test"):
+    with raises_code("data.split_unknown", "tset"):
         read_table(f"{tmp_path}/two#tset")
-    with pytest.raises(DataError, match="single split"):
+    with raises_code("data.split_unknown"):
         read_table(f"{tmp_path}/one#test")
 
 
@@ -286,19 +290,19 @@ def test_paragraphs_of_a_text_file_are_documents_when_that_is_said(tmp_path, nam
 
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
 def test_a_text_file_without_text_is_refused(tmp_path, content):
-    with pytest.raises(DataError, match=r"a\.txt (is empty|has no rows)"):
+    with raises_code("data.empty", "a.txt"):
         read_table(write(tmp_path, "a.txt", content))
 
 
 @pytest.mark.parametrize(("name", "part"), [("a.txt", "sentences"), ("a.csv", "paragraphs")])
 def test_other_parts_of_a_file_are_refused(tmp_path, name, part):
     path = write(tmp_path, name, b"text\nx\n")
-    with pytest.raises(DataError, match=f"{part}: only a folder saved by `datasets` has splits, and a .txt file para"):
+    with raises_code("data.split_unknown", part, "para"):
         read_table(f"{path}#{part}")
 
 
 def test_a_text_file_that_is_none_is_refused(tmp_path):
-    with pytest.raises(DataError, match="line 2: byte 0xe9 at offset 4 is not UTF-8"):
+    with raises_code("data.encoding", "line 2", "0xe9", "4", "8"):
         read_table(write(tmp_path, "a.txt", b"abc\n\xe9t\xe9\n"))
-    with pytest.raises(DataError, match="is a binary file"):
+    with raises_code("data.encoding"):
         read_table(write(tmp_path, "a.txt", b"abc\0def"))

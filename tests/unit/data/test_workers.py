@@ -3,6 +3,7 @@
 import pickle
 import signal
 from dataclasses import fields
+from multiprocessing import forkserver
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import psutil
 import pytest
 import torch
 from patience import PATIENCE_S
+from raised import raises_code
 from tiny_data import tiny_collator, tiny_masking
 
 from paratune.base.stop_signals import STOP_SIGNALS
@@ -17,7 +19,6 @@ from paratune.batch import Batch
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.workers import BatchesAhead, Workers, _Parcel
-from paratune.errors import LaunchError
 
 
 def train_batches(collator: Any, **options: Any) -> TrainBatches:
@@ -92,8 +93,20 @@ def test_a_worker_that_dies_is_named():
     next(ahead)
     victim = ahead._processes[1]
     victim.kill()
-    with pytest.raises(LaunchError, match=rf"loader worker 2 of 2 \(process {victim.pid}\) was killed by SIGKILL"):
+    with raises_code("data.worker_died", victim.pid, "2 of 2", "SIGKILL"):
         list(ahead)
+
+
+@pytest.mark.parametrize("error", [EOFError("unexpected EOF"), ConnectionResetError(104, "reset")])
+def test_a_server_that_dies_while_workers_start_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception):
+    """The server is killed between the request for a worker and its answer: the end of a pipe is read."""
+
+    def read_signed(_: int) -> int:
+        raise error
+
+    monkeypatch.setattr(forkserver, "read_signed", read_signed)
+    with raises_code("data.worker_died", "data.num_workers", type(error).__name__, num_workers=2):
+        BatchesAhead(MADE["padded"].step, range(3), Workers(2))
 
 
 def test_what_goes_wrong_in_a_worker_goes_wrong_here():

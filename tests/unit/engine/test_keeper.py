@@ -14,6 +14,7 @@ import pytest
 import torch
 from exact import RowModel, row_batch
 from looping import Bench, single, tiny_run_config
+from raised import raises_code
 
 from paratune import checkpoint
 from paratune.config.sections import Config
@@ -21,7 +22,6 @@ from paratune.console import Display
 from paratune.engine.keeper import RunKeeper, best_folder
 from paratune.engine.loop import Progress
 from paratune.engine.stop import StopRequest
-from paratune.errors import CheckpointError, Stopped
 from paratune.metrics.scores import is_better
 
 CPU = torch.device("cpu")
@@ -252,7 +252,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_is_not_counted(
     monkeypatch.setattr(checkpoint, "save_file", full)
     bench.checkpoint_due = lambda step: step == 2
     progress = Progress()
-    with pytest.raises(CheckpointError, match=r"step_000002 could not be written: the disk is full"):
+    with raises_code("run.not_writable", "step_000002"):
         bench.with_scores([0.5] * 5, tiny_run_config(None)).run(progress)
     assert progress.saved_step == 0
     assert list((bench.folder / "checkpoints").iterdir()) == []
@@ -263,7 +263,7 @@ def test_another_rank_hears_that_the_writer_failed(bench: Kept, monkeypatch: pyt
     bench.events.close()
     bench.keeper._is_writer = False
     monkeypatch.setattr(bench.strategy, "reduce", lambda value, op: torch.ones_like(value), raising=False)
-    with pytest.raises(CheckpointError, match=r"rank 0 could not write .*step_000000"):
+    with raises_code("run.not_writable", "rank 0", "step_000000"):
         bench.keeper.save(Progress(), "scheduled")
 
 
@@ -281,7 +281,7 @@ def test_a_signal_during_an_evaluation_saves_the_step_before_it(bench: Kept):
     bench.stop = InTheSecondBatch()
     assert not stop.came()
     progress = Progress()
-    with pytest.raises(Stopped, match="SIGTERM after step 1"):
+    with raises_code("stopped.signal", "SIGTERM", "step 1"):
         bench.with_scores([0.5] * 5, tiny_run_config()).run(progress)
     (folder,) = checkpoint.list_checkpoints(bench.folder / "checkpoints")
     saved = Progress(**checkpoint.read_progress(folder))
@@ -306,7 +306,7 @@ def test_a_best_snapshot_that_cannot_be_read_just_now_is_not_given_up(bench: Kep
 
     with monkeypatch.context() as patch:
         patch.setattr("paratune.checkpoint.file_sha256", refuse)
-        with pytest.raises(CheckpointError, match="Stale file handle"):
+        with raises_code("checkpoint.unreadable", "Stale file handle"):
             bench.keeper.load_best(progress)
     assert progress.best is not None
     assert bench.keeper.load_best(progress) == 2

@@ -13,12 +13,12 @@ import pytest
 import torch
 from exact import row_batch, row_steps
 from looping import Bench, NotedKeeper, single
+from raised import raises_code
 
 from paratune.batch import Batch
 from paratune.engine import loop
 from paratune.engine.evaluate import Interrupted
 from paratune.engine.phases import HostClock
-from paratune.errors import NotFiniteError, Stopped
 from paratune.precision import POLICIES
 from paratune.strategies.single import SingleStrategy
 
@@ -166,7 +166,7 @@ def stops_at(bench: Bench, step: int, number: signal.Signals = signal.SIGTERM) -
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_the_loop_after_the_step_with_a_checkpoint(tmp_path: Path, number: signal.Signals):
     bench = stops_at(Bench(tmp_path, log_every=100, evaluation_due=lambda step: step == 3), 3, number)
-    with pytest.raises(Stopped, match=rf"stopped by {number.name} after step 3; a checkpoint was saved, --resume"):
+    with raises_code("stopped.signal", number.name, "step 3", "--resume"):
         bench.run()
     # The evaluation of step 3 is left to the run that goes on.
     assert bench.calls == [("save", 3, "signal")]
@@ -177,7 +177,7 @@ def test_a_signal_ends_the_loop_after_the_step_with_a_checkpoint(tmp_path: Path,
 
 def test_a_signal_in_the_last_step_saves_too(tmp_path: Path):
     bench = stops_at(Bench(tmp_path, num_steps=3), 3)
-    with pytest.raises(Stopped, match=r"after step 3; .* all steps are done: --resume evaluates and writes the model"):
+    with raises_code("stopped.signal", "step 3", "--resume"):
         bench.run()
     assert bench.calls == [("save", 3, "signal")]
 
@@ -185,7 +185,7 @@ def test_a_signal_in_the_last_step_saves_too(tmp_path: Path):
 def test_a_signal_before_the_first_step_lets_one_step_be(tmp_path: Path):
     bench = Bench(tmp_path)
     bench.stop._note(signal.SIGTERM, None)
-    with pytest.raises(Stopped, match="after step 1"):
+    with raises_code("stopped.signal", "step 1"):
         bench.run()
     assert bench.calls == [("save", 1, "signal")]
 
@@ -202,7 +202,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_first(tmp
         keeper=NotedKeeper([], on_evaluate=interrupt),
     )
     progress = loop.Progress()
-    with pytest.raises(Stopped, match="after step 2"):
+    with raises_code("stopped.signal", "step 2"):
         bench.run(progress)
     assert bench.keeper.calls == [("evaluate", 2), ("save", 2, "signal")]
     assert (progress.evaluated_step, progress.saved_step) == (0, 2)
@@ -221,7 +221,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_first(tmp
 
 def test_a_signal_in_the_evaluation_of_a_resumed_run_does_not_touch_the_checkpoint(tmp_path: Path):
     bench = Bench(tmp_path, evaluation_due=lambda step: step % 2 == 0, keeper=NotedKeeper([], on_evaluate=interrupt))
-    with pytest.raises(Stopped, match="after step 2"):
+    with raises_code("stopped.signal", "step 2"):
         bench.run(loop.Progress(step=2, saved_step=2))
     assert bench.keeper.calls == [("evaluate", 2)]
 
@@ -252,7 +252,7 @@ def test_a_loss_that_is_not_finite_names_its_step_and_nothing_is_saved_after_it(
         batches=spoilt(9, 5, value),
         checkpoint_due=lambda step: step % 3 == 0,
     )
-    with pytest.raises(NotFiniteError, match=r"^step 5: the loss is (nan|inf), the gradient norm nan") as caught:
+    with raises_code("train.not_finite", "nan", step=5) as caught:
         bench.run()
     assert "learning_rate" in str(caught.value)
     assert bench.calls == [("save", 3, "scheduled")]
@@ -267,7 +267,7 @@ def test_a_loss_that_is_not_finite_is_not_saved_by_a_signal_either(tmp_path: Pat
         [replace(batch, row_weight=torch.full_like(batch.row_weight, math.nan)) for batch in batches]
         for batches in good or ()
     )
-    with pytest.raises(NotFiniteError, match="step 1"):
+    with raises_code("train.not_finite", step=1):
         bench.run()
     assert bench.calls == []
 
@@ -284,7 +284,7 @@ def test_a_loss_scale_that_is_used_up_ends_the_run_with_all_steps_before_it_in_t
     # is written next. Until then nothing is trained.
     good = row_steps(40)
     bench.batches = [*good[:5], *([replace(batch, row_weight=batch.row_weight * math.inf)] for (batch,) in good[5:])]
-    with pytest.raises(NotFiniteError, match="not finite even with a loss scale of 1"):
+    with raises_code("train.fp16_overflow", "1"):
         bench.run()
     steps = bench.steps()
     assert [step["skipped"] for step in steps] == [False] * 5 + [True] * (num_logged - 5)

@@ -30,7 +30,7 @@ CPU_ALLOCATOR = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can'
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (MemoryError(), True),
         (RuntimeError("The size of tensor a (3) must match"), False),
-        (OutOfMemory("said already"), False),
+        (OutOfMemory("said already", code="memory.out"), False),
         (KeyboardInterrupt(), False),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from looping import Bench, row_steps
+from raised import check_logged
 
 from paratune.engine import operators
 from paratune.engine.operators import NUM_ROWS, Total, operator_values, profile_summary, totals_of, write_trace
@@ -109,7 +110,7 @@ class Unwritable:
 
 def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     assert write_trace(Unwritable(), tmp_path, 3) is None  # type: ignore[arg-type]
-    assert "profile.rank0003.json.gz" in caplog.text
+    check_logged(caplog, "run.file_lost", "profile.rank0003.json.gz")
     assert not list(tmp_path.iterdir())
 
 

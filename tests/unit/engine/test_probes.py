@@ -151,7 +151,9 @@ def test_what_nvml_refuses_is_a_reason_and_no_error(monkeypatch, cuda, nvml, sai
 
 def test_without_the_package_the_reason_names_the_extra(monkeypatch, cuda):
     def missing(module: str, *, extra: str) -> None:
-        raise MissingDependency(f"{module} is not installed; pip install 'paratune[{extra}]'")
+        raise MissingDependency(
+            f"{module} is not installed; pip install 'paratune[{extra}]'", code="dependency.missing"
+        )
 
     monkeypatch.setattr(probes, "require", missing)
     probe, reason = make_probe(cuda, Place(0, 0, 1))

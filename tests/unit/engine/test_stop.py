@@ -12,11 +12,12 @@ import torch.distributed as dist
 from exact import row_steps
 from looping import Bench, single
 from patience import PATIENCE_S
+from raised import raises_code
 
 from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.batch import Batch
 from paratune.engine.stop import StopRequest
-from paratune.errors import EXIT_STOPPED, Stopped
+from paratune.errors import EXIT_STOPPED
 from paratune.strategies.protocol import Layout
 
 
@@ -42,7 +43,7 @@ def test_a_signal_is_noted_and_nothing_else_happens(
     said = capfd.readouterr().err
     assert f"{number.name}: stopping as soon as it can" in said
     assert ("a second Ctrl-C" in said) == (number == signal.SIGINT)
-    with pytest.raises(Stopped, match=f"stopped by {number.name} while tokenizing, before the first") as caught:
+    with raises_code("stopped.signal", number.name, "tokenizing") as caught:
         stop.raise_if_came("tokenizing")
     assert caught.value.exit_code == EXIT_STOPPED == 75
 
@@ -146,7 +147,7 @@ def test_the_loop_of_several_ranks_stops_one_step_later_and_leaves_nothing_under
             yield batches
 
     bench = Bench(tmp_path, num_steps=num_steps, strategy=ranks.strategy, batches=steps())
-    with pytest.raises(Stopped, match=rf"a signal on another rank after step {ends_after};"):
+    with raises_code("stopped.signal", "on another rank", step=ends_after):
         bench.run()
     assert bench.calls == [("save", ends_after, "signal")]
     names = [name for name, _ in ranks.calls]
@@ -166,7 +167,7 @@ def test_a_signal_that_came_before_a_wait_stops_there(stop: StopRequest):
     with stop.ends_at_once("meeting"):
         pass
     os.kill(os.getpid(), signal.SIGTERM)  # after the wait it is noted, as ever
-    with pytest.raises(Stopped, match=r"SIGTERM while meeting, before the first step: .*start it again"):  # noqa: SIM117
+    with raises_code("stopped.signal", "SIGTERM", "meeting"):  # noqa: SIM117
         with stop.ends_at_once("meeting"):
             pytest.fail("it waited")
     assert signal.set_wakeup_fd(-1) == -1

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 from tiny import VOCABULARY, tiny_masked_lm, tiny_model
 from transformers import pipeline
 
-from paratune.errors import ConfigError, DataError
 from paratune.infer.masks import Guess, fill_masks
 from paratune.infer.trained import Named, load_trained
 
@@ -52,22 +52,22 @@ def test_nothing_typed_is_kept(model: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_text_without_a_mask_is_named(model: str):
-    with pytest.raises(DataError, match=r"text 2, 'a <mask>', has no \[MASK\]: write it where"):
+    with raises_code("data.no_mask", "2", "a <mask>", "MASK"):
         fill(model, ["a [MASK]", "a <mask>"])
 
 
 def test_a_mask_that_the_model_does_not_reach_is_named(model: str):
-    with pytest.raises(DataError, match=r"text 2: not all of its masks are within the 64 tokens"):
+    with raises_code("data.no_mask", "2", "64"):
         fill(model, ["a [MASK]", "[MASK] " + "good " * 70 + "[MASK]", "a [MASK]"])
 
 
 @pytest.mark.parametrize("top_k", [0, -1, len(VOCABULARY) + 1])
 def test_as_many_words_as_there_are(model: str, top_k: int):
-    with pytest.raises(ConfigError, match=rf"--top-k {top_k}: from 1 to {len(VOCABULARY)}"):
+    with raises_code("cli.out_of_range", top_k, len(VOCABULARY), "--top-k", "1"):
         fill(model, TEXTS, top_k)
 
 
 def test_a_model_for_another_task_is_refused(tmp_path: Path):
     tiny_model(tmp_path / "classes")
-    with pytest.raises(ConfigError, match=r"classes is a model for classification and fills in no masks"):
+    with raises_code("task.unsupported", "classification"):
         fill(str(tmp_path / "classes"), TEXTS)

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from raised import raises_code
 from tiny import tiny_masked_lm, tiny_model
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from paratune.errors import ConfigError
 from paratune.infer import pseudo_perplexity
 from paratune.infer.pseudo_perplexity import pseudo_perplexities
 from paratune.infer.trained import Named, load_trained
@@ -58,5 +58,5 @@ def test_sentences_that_cannot_be_read_have_none(folder: str):
 
 def test_another_kind_of_model_is_refused(tmp_path: Path):
     tiny_model(tmp_path / "model")
-    with pytest.raises(ConfigError, match="fills in no masks"):
+    with raises_code("task.unsupported"):
         pseudo_perplexities(load_trained(str(tmp_path / "model"), Named(text="text"), "cpu"), ["a"])

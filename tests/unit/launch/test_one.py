@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from patience import wait_for
+from raised import raises_code
 
-from paratune.errors import EXIT_TIMED_OUT, LaunchError
+from paratune.errors import EXIT_TIMED_OUT
 from paratune.launch import one
 from paratune.launch.one import OneByOne
 
@@ -87,7 +88,7 @@ def test_a_killed_one_says_so(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path):
-    with OneByOne(program(tmp_path, "")) as children, pytest.raises(LaunchError, match=r"nowhere/log.txt"):
+    with OneByOne(program(tmp_path, "")) as children, raises_code("launch.not_started", "nowhere/log.txt"):
         children.run([], tmp_path / "nowhere" / "log.txt")
 
 

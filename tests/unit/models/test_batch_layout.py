@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from raised import raises_code
 from tiny import tiny_model
 
 from paratune.config.traits import TRAITS, Traits
-from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
@@ -59,7 +59,7 @@ def test_what_is_asked_for_is_done_and_needs_no_reason(packs: TaskModel):
 
 
 def test_packing_is_refused_where_the_model_gives_something_else(pads: TaskModel):
-    with pytest.raises(ConfigError, match=f"batch.layout: packed, but {WHY}; set batch.layout: auto"):
+    with raises_code("model.layout", WHY):
         _choose("packed", TRAITS["single"], pads, on_cpu=True)
 
 
@@ -71,5 +71,5 @@ def test_a_pipeline_pads_its_micro_batches_to_one_shape(packs: TaskModel):
     )
     assert _choose("padded", TRAITS["pipeline"], packs, on_cpu=True) == BatchLayout("padded")
     for asked in ("packed", "bucketed"):
-        with pytest.raises(ConfigError, match=f"batch.layout: {asked}, but strategy.kind: pipeline needs"):
+        with raises_code("model.layout", asked):
             _choose(asked, TRAITS["pipeline"], packs, on_cpu=True)

@@ -1,10 +1,10 @@
 import pytest
 import torch
+from raised import raises_code
 from torch import nn
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
-from paratune.errors import ConfigError
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.compile import compile_blocks
 from paratune.models.packed import find_entry
@@ -99,5 +99,5 @@ def test_activations_are_computed_again_with_graphs_and_the_same_dropout():
 def test_a_model_without_blocks_is_refused():
     model = bert()
     model.hf.bert.encoder.layer = nn.ModuleList()
-    with pytest.raises(ConfigError, match=r"train\.compile: true, but this model has no repeated layers"):
+    with raises_code("model.no_blocks", "train.compile: true"):
         compile_blocks(model)

@@ -61,6 +61,21 @@ def test_torch_seed_decides_and_every_source_differs():
     assert (source.draw(4096) != source.draw(4096)).any()
 
 
+def test_words_are_those_of_sfc64_begun_with_three_words_of_torch():
+    torch.manual_seed(5)
+    a, b, c = torch.empty(3, dtype=torch.int64).random_().tolist()
+    torch.manual_seed(5)
+    got = MaskSource(0.5)._words.random_raw(8).tolist()
+    counter, wrap = 1, 2**64 - 1
+    words = []
+    for _ in range(12 + 8):  # PractRand, sfc64: 12 rounds before the first word
+        word, counter = (a + b + counter) & wrap, counter + 1
+        a, b = b ^ (b >> 11), (c + (c << 3)) & wrap
+        c = (((c << 24) | (c >> 40)) + word) & wrap
+        words.append(word)
+    assert got == words[12:]
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (7, 5), (3, dropout.CHUNK)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_values_and_gradients_are_dropped_alike_and_scaled(shape, dtype):

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 from tiny import tiny_model, tiny_tokenizer
 from transformers import BertTokenizer
 
 from paratune.config.sections import Model
-from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import Named, load_trained
 from paratune.models.files import TASK_FILE, check_files, file_problems
 from paratune.models.load import Head, load_model, load_tokenizer, require_weights
@@ -76,7 +76,7 @@ def test_whoever_uses_or_trains_a_saved_model_looks(saved: Path):
     require_weights(model)
     change_weight(saved)
     for look in (lambda: load_trained(str(saved), Named(), "cpu"), lambda: require_weights(model)):
-        with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+        with raises_code("model.changed", "model.safetensors"):
             look()
 
 
@@ -100,7 +100,7 @@ def test_models_of_other_programs_and_of_older_versions_pass(saved: Path, conten
 @pytest.mark.parametrize("content", ["[]", '{"files": 1}', '{"files": {"config.json": 3}}', "{"])
 def test_a_damaged_record_is_refused(saved: Path, content: str):
     (saved / TASK_FILE).write_text(content)
-    with pytest.raises(CheckpointError, match=TASK_FILE):
+    with raises_code("run.damaged", TASK_FILE):
         check_files(saved)
 
 
@@ -111,7 +111,7 @@ def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path):
     load_tokenizer(Model(name=str(tmp_path / "whole")))
     shutil.copytree(tmp_path / "whole", tmp_path / "torn")
     (tmp_path / "torn" / "tokenizer.json").unlink()
-    with pytest.raises(ConfigError, match=r"torn has neither tokenizer\.json nor vocab\.txt"):
+    with raises_code("tokenizer.files_missing", "torn", "tokenizer.json", "vocab.txt"):
         load_tokenizer(Model(name=str(tmp_path / "torn")))
     (tmp_path / "torn" / "vocab.txt").write_text("\n".join(words))
     assert len(load_tokenizer(Model(name=str(tmp_path / "torn")))) == len(words)

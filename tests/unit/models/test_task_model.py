@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from raised import raises_code
 from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
 from torch import nn
@@ -20,7 +21,6 @@ from transformers import (
     RobertaConfig,
 )
 
-from paratune.errors import ConfigError
 from paratune.models.task_model import (
     TaskModel,
     count_parameters,
@@ -178,9 +178,8 @@ def test_a_regression_can_start_at_a_value(config: Any):
 def test_a_head_that_is_trained_keeps_its_bias():
     hf = AutoModelForSequenceClassification.from_config(BertConfig(**{**SIZE, **BERT_SIZE, "num_labels": 1}))
     nn.init.constant_(hf.classifier.bias, 7.25)
-    message = r"start_at_mean: true has no effect on a head that is trained: the model has its classifier\.bias"
     for new in ((), ("bert.pooler.dense.bias",)):
-        with pytest.raises(ConfigError, match=message):
+        with raises_code("config.no_effect", "classifier.bias", key="task.start_at_mean"):
             set_output_bias(TaskModel(hf, "regression", new), 1.0)
     assert hf.classifier.bias.item() == 7.25
 
@@ -189,7 +188,7 @@ def test_a_head_without_bias_is_refused():
     hf = AutoModelForSequenceClassification.from_config(
         GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
     )
-    with pytest.raises(ConfigError, match=r"start_at_mean: true, but the head of GPT2ForSequence.* has no bias"):
+    with raises_code("config.no_effect", "start_at_mean", "GPT2ForSequence"):
         set_output_bias(TaskModel(hf, "regression"), 1.0)
 
 

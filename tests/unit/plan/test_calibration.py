@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from raised import raises_code
 
-from paratune.errors import ConfigError
 from paratune.plan import anchors, calibration, probe_links, probes
 from paratune.plan.calibration import calibration_file, keep_refined, refined_by, store, stored_constants
 from paratune.plan.clock import HostClock, Measured, measure
@@ -64,7 +64,7 @@ def test_a_damaged_file_says_what_to_do(text: str) -> None:
     path = calibration_file("machine")
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"machine.json does not hold .*paratune plan --calibrate"):
+    with raises_code("plan.figures_damaged", "--calibrate"):
         stored_constants("machine")
 
 

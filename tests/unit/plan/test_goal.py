@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raised import raises_code
 from tiny import tiny_config
 
 from paratune.config.load import load_config
 from paratune.config.targets import Target
 from paratune.config.traits import Traits
-from paratune.errors import ConfigError
 from paratune.models.task_model import Entry
 from paratune.plan.enumerate import Asked, enumerate_options
 from paratune.plan.goal import Goal, goal_lines, judge, parse_goal, probe_matrix
@@ -62,22 +62,22 @@ def test_a_goal_is_read(text: str, goal: Goal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "refused"),
     [
-        ("", "asks for nothing"),
-        ("soon", "'soon' is no target"),
-        ("f1>=0.8 within soon", "within 'soon' is not a time, such as 2h"),
-        ("within 2", "within '2' is not a time"),
-        ("within -2h", "within '-2h' is not a time"),
-        ("under 24", "under '24' is not an amount of memory"),
-        ("under 0GB", "under '0GB' is not"),
-        ("for 5EUR", "for '5EUR' is not a price"),
-        ("within 1h within 2h", "says within twice"),
-        ("f1<=0.5", "f1 is better when it is larger"),
+        ("", ("target.syntax", "--goal")),
+        ("soon", ("target.syntax", "soon")),
+        ("f1>=0.8 within soon", ("target.syntax", "within", "soon", "2")),
+        ("within 2", ("target.syntax", "within", "2")),
+        ("within -2h", ("target.syntax", "within", "-2h")),
+        ("under 24", ("target.syntax", "under", "24")),
+        ("under 0GB", ("target.syntax", "under", "0GB")),
+        ("for 5EUR", ("target.syntax", "for", "5EUR")),
+        ("within 1h within 2h", ("target.syntax", "within")),
+        ("f1<=0.5", ("metric.unknown", "f1")),
     ],
 )
-def test_what_is_no_goal_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_no_goal_is_refused(text: str, refused: tuple[str, ...]) -> None:
+    with raises_code(*refused):
         parse_goal(text)
 
 
@@ -133,7 +133,7 @@ def test_probes_time_what_is_open_and_try_learning_rates() -> None:
     assert tries["time-ddp-on-2-devices"]["nproc"] == 2
     assert tries["quality-half-learning-rate"]["train.learning_rate"] == 2e-5
     assert tries["quality-half-learning-rate"]["nproc"] == 4
-    with pytest.raises(ConfigError, match="there is nothing to probe"):
+    with raises_code("plan.nothing_to_write"):
         probe_matrix("base.yaml", {}, judge(parse_goal("within 0.01s"), ways(), {}), learning_rate=4e-5)
 
 

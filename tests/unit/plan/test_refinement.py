@@ -5,9 +5,9 @@ import math
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.config.traits import TRAITS
-from paratune.errors import CheckpointError
 from paratune.plan.constants import Constant, Constants
 from paratune.plan.refinement import Observation, observation, posterior, refine
 from paratune.plan.time import TERMS, StepTime
@@ -95,5 +95,5 @@ def test_a_run_is_read_from_its_record(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(json.dumps({"phases": {}, "step_ms": {"median": None}}))
     with pytest.raises(ValueError, match="no step"):
         observation(tmp_path, predicted, TRAITS["ddp"])
-    with pytest.raises(CheckpointError, match="does not exist"):
+    with raises_code("run.file_not_found"):
         observation(tmp_path / "nowhere", predicted, TRAITS["ddp"])

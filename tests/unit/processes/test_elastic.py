@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
-from paratune.errors import CheckpointError, LaunchError, Stopped
 from paratune.processes.elastic import (
     Torchrun,
     mode_of_start,
@@ -73,12 +73,12 @@ def test_a_restart_before_there_was_a_run_begins_one(tmp_path: Path, mode: Mode)
 
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
 def test_a_restart_that_cannot_know_its_run_is_refused(run: Path, mode: Mode):
-    with pytest.raises(LaunchError, match=r"restart 2 of 3.*nothing tells .*run is the same: .*rdzv-id"):
+    with raises_code("elastic.restart", "2 of 3"):
         mode_of_start(mode, run, variables("none", restart=2))
 
 
 def test_what_may_be_a_node_that_joined_deletes_nothing(run: Path):
-    with pytest.raises(CheckpointError, match=r"begun under this --rdzv-id, a-7, and .* because a node joined"):
+    with raises_code("elastic.restart", "--rdzv-id", "a-7"):
         mode_of_start("overwrite", run, variables())
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_was_asked_to_end_is_not_gone_on_with(run: Path, tmp_path: Pa
     assert not was_asked_to_stop(second)
     note_stop(first)
     for mode in ("new", "resume", "overwrite"):
-        with pytest.raises(Stopped, match="a signal had asked this run to end, and --max-restarts"):
+        with raises_code("stopped.signal", "--max-restarts"):
             mode_of_start(mode, run, second)
 
 

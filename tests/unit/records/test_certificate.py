@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
-from paratune.errors import CheckpointError
 from paratune.records import certificate
 from paratune.records.certificate import (
     TRAINED_TOLERANCES,
@@ -210,5 +210,5 @@ def test_the_folder_stands_beside_the_run_and_takes_no_others_place(tmp_path: Pa
     folder.mkdir(parents=True)
     assert certificate.folder_beside(tmp_path / "runs" / "imdb") == folder
     (folder / "run.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"imdb.certificate is in the way"):
+    with raises_code("run.folder_taken", "imdb"):
         certificate.folder_beside(tmp_path / "runs" / "imdb")

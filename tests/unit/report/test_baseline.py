@@ -6,9 +6,9 @@ import json
 
 import pytest
 from make_run import make_run
+from raised import raises_code
 from rich.console import Console
 
-from paratune.errors import CheckpointError
 from paratune.report.contents import contents
 from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.make import make
@@ -96,7 +96,7 @@ def test_every_format_has_the_changes(runs):
 
 def test_an_unfinished_baseline_is_refused(runs, tmp_path):
     unfinished = make_run(tmp_path / "half", finished=False)
-    with pytest.raises(CheckpointError, match=r"--baseline .*half is not a finished run"):
+    with raises_code("report.no_baseline", "--baseline"):
         make([runs[1]], None, unfinished)
 
 
@@ -104,7 +104,7 @@ def test_a_baseline_with_nothing_beside_it_is_refused(runs, tmp_path):
     base, _ = runs
     half = make_run(tmp_path / "half", finished=False)
     for named in ([base], [base, half]):
-        with pytest.raises(CheckpointError, match=r"--baseline .*base: no other finished run is named"):
+        with raises_code("report.no_baseline", "--baseline"):
             make(named, None, base)
 
 

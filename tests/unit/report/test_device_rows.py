@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from make_run import make_run
+from raised import raises_code
 
 from paratune.commands.report import report_command
-from paratune.errors import ConfigError
 from paratune.report.make import make
 from paratune.report.model import build_report
 from paratune.report.read import read_runs
@@ -117,5 +117,5 @@ def test_the_cost_is_in_the_files(tmp_path):
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
 def test_a_price_is_a_number_from_zero_on(tmp_path, price):
-    with pytest.raises(ConfigError, match="--price is"):
+    with raises_code("cli.out_of_range", "--price"):
         report_command([make_run(tmp_path / "a")], out=None, as_json=False, price=price)

@@ -1,7 +1,6 @@
-import pytest
 from make_run import make_run
+from raised import raises_code
 
-from paratune.errors import ConfigError
 from paratune.report.differing import allowed_by_axes, differs_of, read_allowed
 from paratune.report.read import read_runs
 
@@ -48,7 +47,7 @@ def test_other_machines_are_marked(tmp_path):
 
 def test_names_that_may_be_allowed():
     assert read_allowed(["batch, model", "steps"]) == {"batch", "model", "steps"}
-    with pytest.raises(ConfigError, match=r"--allow takes batch, .*'modle' is none; did you mean model\?"):
+    with raises_code("cli.unknown_name", "'modle'", "mean model", option="--allow"):
         read_allowed(["modle"])
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from make_run import edit_json, make_run
+from raised import raises_code
 from rich.console import Console
 
 from paratune import __version__, report
 from paratune.commands.report import report_command
-from paratune.errors import CheckpointError
 from paratune.report import canvas
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -235,7 +235,7 @@ def test_make_overwrites_nothing_that_is_not_a_report(tmp_path, name):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("{}")
-    with pytest.raises(CheckpointError, match=rf"holds {re.escape(name)} that no paratune report wrote"):
+    with raises_code("output.foreign", name):
         report.make([make_run(tmp_path / "a")], out)
     assert [path.name for path in out.iterdir()] == [name]
     assert (out / name).read_text() == "{}"
@@ -256,7 +256,7 @@ def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
 def test_make_replaces_no_table_that_is_not_the_report_s(tmp_path):
     report.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out")
     (tmp_path / "out" / "tables" / "confusion.csv").write_text("mine")
-    with pytest.raises(CheckpointError, match=r"holds tables/confusion\.csv that no paratune report wrote"):
+    with raises_code("output.foreign", "tables", "confusion.csv"):
         report.make([make_run(tmp_path / "b")], tmp_path / "out")
     assert "Run a" in (tmp_path / "out" / "index.html").read_text()
 
@@ -276,7 +276,7 @@ def test_a_list_of_files_that_was_edited_removes_nothing_else(tmp_path):
 
 def test_make_refuses_a_file_as_folder(tmp_path):
     (tmp_path / "out").write_text("")
-    with pytest.raises(CheckpointError, match="out is a file"):
+    with raises_code("output.foreign"):
         report.make([make_run(tmp_path / "a")], tmp_path / "out")
 
 
@@ -288,17 +288,17 @@ def test_make_leaves_the_earlier_report_whole_when_writing_fails(tmp_path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(CheckpointError, match="No space left on device"):
+    with raises_code("output.not_writable", "No space left on device"):
         report.make([make_run(tmp_path / "b")], tmp_path / "out")
     assert files_in(tmp_path / "out") == before
-    with pytest.raises(CheckpointError, match="No space left on device"):
+    with raises_code("output.not_writable", "No space left on device"):
         report.make([tmp_path / "a"], tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_make_refuses_a_damaged_number_before_it_writes(tmp_path):
     folder = make_run(tmp_path / "a", summary_changes={"time.train_s": "fast"})
-    with pytest.raises(CheckpointError, match=r"time\.train_s is 'fast'"):
+    with raises_code("run.damaged", "time.train_s", "'fast'"):
         report.make([folder], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from raised import raises_code
 from tiny import tiny_config
 from tiny_data import tiny_collator
 from transformers import BertForSequenceClassification
@@ -22,7 +23,6 @@ from paratune.config.sections import Train
 from paratune.config.traits import traits_of
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
-from paratune.errors import ConfigError, LaunchError, MissingDependency, NotFiniteError
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.precision import POLICIES
 from paratune.processes.place import Place
@@ -84,7 +84,7 @@ def trained(strategy: Any, num_steps: int = 3) -> list[float]:
 
 def test_without_deepspeed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'paratune\[deepspeed\]'"):
+    with raises_code("dependency.missing", "paratune[deepspeed]"):
         DeepSpeedStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
 
 
@@ -200,7 +200,7 @@ def test_an_overflow_at_the_smallest_scale_ends_the_run(monkeypatch: pytest.Monk
     assert (found.last_scale, found.scale) == (2.0, 1.0)
     found.begin()
     scale.update_scale(True)
-    with pytest.raises(NotFiniteError, match="smallest loss scale of 1"):
+    with raises_code("train.fp16_overflow", "1"):
         found.end()
 
 
@@ -341,7 +341,7 @@ def test_what_deepspeed_says_goes_to_files_only():
 @needs_deepspeed
 def test_another_accelerator_is_refused():
     setup.import_deepspeed(CPU)
-    with pytest.raises(LaunchError, match="DeepSpeed computes on cpu here, this run on cuda"):
+    with raises_code("deepspeed.accelerator"):
         setup.import_deepspeed(torch.device("cuda", 0))
 
 
@@ -364,5 +364,5 @@ def test_float64_is_refused_by_a_version_that_is_made_otherwise(monkeypatch: pyt
 
     setup.import_deepspeed(CPU)
     monkeypatch.delattr(ZeROOptimizer, "_configure_master_weights")
-    with pytest.raises(ConfigError, match=r"fp64 cannot be combined with DeepSpeed .*_configure_master_weights"):
+    with raises_code("strategy.excluded", "fp64", "_configure_master_weights"):
         setup.double.precision(torch.float64).__enter__()

@@ -6,9 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
+from raised import raises_code
 
-from paratune.errors import CheckpointError, DataError
 from paratune.submission.runs import of_run
 from paratune.submission.tables import write
 
@@ -38,23 +37,22 @@ def test_a_run_of_mnli_gives_three_tables(tmp_path):
 
 def test_rows_that_were_dropped_are_missing(tmp_path):
     found = of_run(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
-    with pytest.raises(DataError, match=r"2 of 5 rows have no prediction: 3, 4 "):
+    with raises_code("submission.rows", "2 of 5", "3", "4"):
         write("RTE.tsv", found["RTE.tsv"])
 
 
 def test_what_gives_no_table_is_said(tmp_path):
-    cases = {
-        "no run of a task of GLUE by name": make_run(tmp_path / "a", None, {"test": ["x"]}),
-        "has no set called test; name the file": make_run(tmp_path / "b", "rte", {"other": ["x"]}),
-        "has test and test_matched, and MNLI-m.tsv takes one": make_run(
-            tmp_path / "e", "mnli", {"test": ["neutral"], "test_matched": ["neutral"]}
-        ),
-        "is not a run": tmp_path,
-    }
+    both = {"test": ["neutral"], "test_matched": ["neutral"]}
+    cases = [
+        (("run.other_task", "GLUE"), make_run(tmp_path / "a", None, {"test": ["x"]})),
+        (("run.no_predictions", "test"), make_run(tmp_path / "b", "rte", {"other": ["x"]})),
+        (("run.other_task", "test and test_matched", "MNLI-m.tsv"), make_run(tmp_path / "e", "mnli", both)),
+        (("run.not_a_run",), tmp_path),
+    ]
     unfinished = make_run(tmp_path / "c", "rte", {"test": ["x"]})
     (unfinished / "summary.json").unlink()
     torn = make_run(tmp_path / "d", "rte", {"test": ["x"]})
     (torn / "predictions.test.parquet").write_text("x")
-    for message, folder in {**cases, "is not finished": unfinished, "cannot be read": torn}.items():
-        with pytest.raises(CheckpointError, match=message):
+    for refused, folder in [*cases, (("run.not_finished",), unfinished), (("run.unreadable",), torn)]:
+        with raises_code(*refused, folder):
             of_run(folder)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.errors import ConfigError
 from paratune.sweep.matrix import read_matrix
@@ -100,13 +101,13 @@ def test_what_is_wrong_is_said_with_its_line(text: str, says: str, matrix_file: 
 
 def test_all_problems_are_said_at_once(matrix_file: Path):
     matrix_file.write_text("bse: {}\naxes: {run.seed: [1, 1]}\nname: a/b\n")
-    with pytest.raises(ConfigError, match="4 problems"):  # these three, and base is missing
+    with raises_code("config.required", "4 problems", "base"):  # these three, and base is missing
         read_matrix(matrix_file)
 
 
 def test_what_is_wrong_is_said_once(matrix_file: Path):
     matrix_file.write_text("base: {}\nprobe: {steps: 0}\naxes: {nproc: [0, 1]}\n")
-    with pytest.raises(ConfigError, match="2 problems"):
+    with raises_code("config.invalid_value", "2 problems"):
         read_matrix(matrix_file)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from raised import check_code, raises_code
 
 from paratune.commands.sweep_plan import show_plan
 from paratune.errors import CheckpointError
@@ -106,7 +107,7 @@ def test_what_the_matrix_has_changed_is_refused_by_name(finished: bool, matrix_f
     assert found.steps[0].changed == ("train.max_steps: 3 then, 5 now",)
     with pytest.raises(CheckpointError) as caught:
         check_unchanged(read_matrix(matrix_file), found.steps)
-    assert "runs/m holds 2 runs that" in str(caught.value)
+    check_code(caught.value, "sweep.changed", "runs/m", "2 runs")
     assert f"  {FIRST}:\n    train.max_steps: 3 then, 5 now\n" in str(caught.value)
     assert "    nproc: 2 then, 1 now" in str(caught.value)
     assert "--overwrite" in str(caught.value)
@@ -129,23 +130,23 @@ def test_runs_that_are_no_longer_in_the_matrix_are_named(matrix_file: Path):
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "refused"),
     [
-        (lambda folder: folder.write_text(""), "is a file; the folder of the matrix needs this name"),
-        (lambda folder: (folder.mkdir(), (folder / "run.json").write_text("{}")), "is the folder of a run"),
-        (lambda folder: (folder.mkdir(), (folder / "x").write_text("")), "holds files but no matrix of runs"),
-        (lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text("{")), "sweep.json is damaged"),
-        (lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text("[]")), "is no record of a matrix"),
+        (lambda folder: folder.write_text(""), ("run.folder_taken",)),
+        (lambda folder: (folder.mkdir(), (folder / "run.json").write_text("{}")), ("run.folder_taken",)),
+        (lambda folder: (folder.mkdir(), (folder / "x").write_text("")), ("run.folder_taken",)),
+        (lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text("{")), ("run.damaged",)),
+        (lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text("[]")), ("run.damaged",)),
         (
             lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text('{"schema_version": 9}')),
-            "has schema_version 9, this paratune reads 1",
+            ("run.other_version", "schema_version", "9", "1"),
         ),
     ],
 )
-def test_a_folder_that_is_something_else(make: Callable[[Path], object], says: str, matrix_file: Path):
+def test_a_folder_that_is_something_else(make: Callable[[Path], object], refused: tuple[str, ...], matrix_file: Path):
     Path("runs").mkdir()
     make(Path("runs/m"))
-    with pytest.raises(CheckpointError, match=says):
+    with raises_code(*refused):
         plan(matrix_file)
 
 
@@ -158,7 +159,7 @@ def test_a_folder_with_nothing_but_a_lock_is_new(matrix_file: Path):
 def test_a_damaged_run_is_named(matrix_file: Path):
     folder = begin(matrix_file, FIRST)
     (folder / "run.json").write_text("[]")
-    with pytest.raises(CheckpointError, match=r"seed-41/run.json is damaged"):
+    with raises_code("run.damaged", "seed-41"):
         plan(matrix_file)
 
 
@@ -187,7 +188,7 @@ def test_a_record_with_odd_cells_is_refused(old: str, new: str, matrix_file: Pat
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(CheckpointError, match="is damaged"):
+    with raises_code("run.damaged"):
         read_sweep(path.parent)
 
 

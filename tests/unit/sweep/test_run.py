@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from raised import raises_code
 
 from paratune.config.load import load_config
-from paratune.errors import CheckpointError
 from paratune.records.run_folder import LOCK_FILE
 from paratune.records.sweep import CellRecord, read_sweep, run_folder_of, write_sweep
 from paratune.sweep import run
@@ -125,7 +125,7 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
 def test_the_folder_is_held(matrix_file: Path):
     lock = take(FOLDER)
     try:
-        with pytest.raises(CheckpointError, match="in use by another paratune sweep"):
+        with raises_code("run.in_use"):
             take(FOLDER)
     finally:
         lock.release()

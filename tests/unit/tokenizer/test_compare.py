@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
-from paratune.errors import ConfigError
 from paratune.tokenizer.compare import Figures, compare, load_vocabulary
 
 
@@ -58,7 +58,7 @@ def test_a_vocabulary_without_upper_case_reads_lower_case(tmp_path: Path, tokeni
 
 def test_what_is_no_vocabulary_is_refused(tmp_path: Path):
     (tmp_path / "a.txt").write_text("uma frase\noutra")
-    with pytest.raises(ConfigError, match=r"no line \[UNK\]"):
+    with raises_code("tokenizer.vocabulary_unreadable", "UNK"):
         load_vocabulary(tmp_path / "a.txt")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with raises_code("tokenizer.vocabulary_unreadable"):
         load_vocabulary(tmp_path / "b.txt")

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 from transformers import AutoTokenizer
 
-from paratune.errors import ConfigError
 from paratune.tokenizer.train import RECORD_FILE, Kind, Recipe, save_tokenizer, train_tokenizer
 
 TEXTS = ["o jogador marcou um golo", "o guarda-redes não marcou golo nenhum", "um jogo, um golo: 1-0"] * 20
@@ -74,9 +74,9 @@ def test_the_vocabulary_has_the_size_that_was_asked_for():
 
 def test_a_vocabulary_without_room_for_the_letters_is_refused():
     # 5 special tokens, a and b, ##a and ##b: 9.
-    with pytest.raises(ConfigError, match=r"--vocab-size 8: these texts have 2 letters, which need 9 entries"):
+    with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8", "2", "9"):
         train_tokenizer(lambda: ["aab bba"], Recipe(vocab_size=8))
-    with pytest.raises(ConfigError, match=r"--vocab-size 8: not enough for all letters"):
+    with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8"):
         train_tokenizer(lambda: ["abcdef ghi"], Recipe(kind="unigram", vocab_size=8))
 
 
@@ -97,22 +97,22 @@ def test_the_record_says_how(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "said"),
+    ("recipe", "refused"),
     [
-        (Recipe(vocab_size=5), "--vocab-size 5: at least 6 for wordpiece"),
-        (Recipe(kind="bpe", vocab_size=260), "--vocab-size 260: at least 261 for bpe"),
-        (Recipe(min_frequency=0), "--min-frequency 0: at least 1"),
-        (Recipe(limit_alphabet=0), "--limit-alphabet 0: at least 1"),
-        (Recipe(max_length=0), "--max-length 0: at least 1"),
+        (Recipe(vocab_size=5), ("tokenizer.vocabulary_size", "--vocab-size", "5", "6", "wordpiece")),
+        (Recipe(kind="bpe", vocab_size=260), ("tokenizer.vocabulary_size", "--vocab-size", "260", "261", "bpe")),
+        (Recipe(min_frequency=0), ("cli.out_of_range", "--min-frequency", "0", "1")),
+        (Recipe(limit_alphabet=0), ("cli.out_of_range", "--limit-alphabet", "0", "1")),
+        (Recipe(max_length=0), ("cli.out_of_range", "--max-length", "0", "1")),
     ],
 )
-def test_impossible_recipes_are_refused(recipe: Recipe, said: str):
-    with pytest.raises(ConfigError, match=said):
+def test_impossible_recipes_are_refused(recipe: Recipe, refused: tuple[str, ...]):
+    with raises_code(*refused):
         train_tokenizer(lambda: TEXTS, recipe)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 @pytest.mark.parametrize("texts", [[], ["", " "]])
 def test_texts_without_words_are_refused(kind: Kind, texts: list[str]):
-    with pytest.raises(ConfigError, match=r"hold no words"):
+    with raises_code("data.empty"):
         train_tokenizer(lambda: texts, Recipe(kind=kind, vocab_size=300))

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 from patience import wait_for
+from raised import raises_code
 
 from paratune.config.tracker_sections import PACKAGES, Trackers
-from paratune.errors import MissingDependency, NotFiniteError, Stopped
+from paratune.errors import NotFiniteError, Stopped
 from paratune.trackers import session as module
 from paratune.trackers.protocol import About
 from paratune.trackers.session import TRACKERS, TrackerSession, check_installed
@@ -118,7 +119,11 @@ def test_each_tracker_that_is_on_is_told_figures_and_the_end():
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(Stopped("by SIGTERM"), "stopped"), (NotFiniteError("nan"), "failed"), (KeyboardInterrupt(), "failed")],
+    [
+        (Stopped("by SIGTERM", code="stopped.signal"), "stopped"),
+        (NotFiniteError("nan", code="train.not_finite"), "failed"),
+        (KeyboardInterrupt(), "failed"),
+    ],
 )
 def test_how_the_run_ends_is_how_it_ends_there(error: BaseException, status: str):
     with pytest.raises(type(error)), session("mlflow"):
@@ -156,7 +161,7 @@ def test_a_missing_package_is_said_with_its_extra(name: str, monkeypatch: pytest
     section = Trackers.model_validate({name: {}})
     if importlib.machinery.PathFinder.find_spec(PACKAGES[name]) is None:
         (tmp_path / PACKAGES[name]).mkdir()  # a folder of its name is none, such as that of wandb's files
-        with pytest.raises(MissingDependency, match=rf"paratune\[{name}\]"):
+        with raises_code("dependency.missing", name):
             check_installed(section)
         (tmp_path / PACKAGES[name] / "__init__.py").touch()
         importlib.invalidate_caches()

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from raised import raises_code
 from safetensors.torch import save_file
 from tiny import tiny_model
 from torch import nn
 
 from paratune.config.load import load_config
 from paratune.engine.stop import StopRequest
-from paratune.errors import ConfigError
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.processes.place import Place
@@ -111,7 +111,7 @@ def test_a_model_that_draws_random_numbers_is_refused():
         def forward(self, batch: Any) -> torch.Tensor:
             return torch.rand(3)
 
-    with pytest.raises(ConfigError, match="BertForSequenceClassification draws random numbers"):
+    with raises_code("certify.random", "BertForSequenceClassification"):
         certify.refuse_randomness(Noisy(tiny_model(), "classification"), None)  # type: ignore[arg-type]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from patience import PATIENCE_S
+from raised import check_code
 from torch import Tensor
 
 from paratune.errors import LaunchError
@@ -118,7 +119,7 @@ def test_of_what_a_collective_raises_the_first_sentence_is_told(monkeypatch: pyt
     )
     with pytest.raises(LaunchError) as caught, meet.met(prepared, stop):
         raise RuntimeError(text)
-    assert str(caught.value).startswith("rank 0 of 2 lost another one")
+    check_code(caught.value, "launch.rank_lost", rank=0, world_size=2)
     assert str(caught.value).endswith(
         "says why ([/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:58064: Connection reset by peer)"
     )

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from raised import check_logged, raises_code
 from tiny import tiny_masked_lm, tiny_model, tiny_tokenizer
 
 from paratune.config.load import load_config
@@ -17,7 +18,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import TRAITS, traits_of
 from paratune.console import Display
 from paratune.data.columns import Samples
-from paratune.errors import ConfigError, DataError
+from paratune.errors import ConfigError
 from paratune.models import activation_checkpointing, half_precision
 from paratune.models.attention import cuda
 from paratune.models.task_model import find_blocks
@@ -104,7 +105,7 @@ def test_preparing_asks_what_the_strategy_excludes(tmp_path: Path, monkeypatch: 
             pass
 
     monkeypatch.setattr(prepare, "strategy_class", lambda kind: Own)
-    with pytest.raises(ConfigError, match="precision: fp32 cannot be combined"):
+    with raises_code("strategy.excluded", "precision: fp32"):
         prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=1), None, None)
 
 
@@ -123,7 +124,7 @@ def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str, ke
     options = {key: True, **({"stage": 3} if kind == "deepspeed" else {})}
     traits = traits_of(kind, options)
     assert traits is not None
-    with pytest.raises(ConfigError, match=rf"strategy\.{key}: true moves states from the memory of an accelerator"):
+    with raises_code("strategy.offload_on_cpu", key):
         prepare.check_offload(traits, options, cpu)
     prepare.check_offload(traits, options, gpu)
     prepare.check_offload(TRAITS[kind], {key: False}, cpu)
@@ -132,7 +133,7 @@ def test_offload_is_refused_where_there_is_nothing_to_offload_from(kind: str, ke
 def test_another_order_of_sums_is_refused_where_there_is_none(tmp_path: Path):
     (tmp_path / "c.yaml").write_text(CONFIG)
     config = load_config(tmp_path / "c.yaml", ["train.deterministic=false"]).config
-    with pytest.raises(ConfigError, match=r"train\.deterministic: false .* computes on the CPU"):
+    with raises_code("config.no_effect", "train.deterministic: false", "CPU"):
         prepare.check_deterministic(config, torch.device("cpu"))
     prepare.check_deterministic(config, torch.device("cuda", 0))
     prepare.check_deterministic(load_config(tmp_path / "c.yaml").config, torch.device("cpu"))
@@ -141,7 +142,7 @@ def test_another_order_of_sums_is_refused_where_there_is_none(tmp_path: Path):
 def test_preparing_asks_for_the_order_of_sums(tmp_path: Path):
     (tmp_path / "c.yaml").write_text(CONFIG)
     loaded = load_config(tmp_path / "c.yaml", ["train.deterministic=false", "device=cpu", "strategy={kind: single}"])
-    with pytest.raises(ConfigError, match=r"train\.deterministic: false"):
+    with raises_code("config.no_effect", "train.deterministic: false"):
         prepare.prepare(loaded, SimpleNamespace(world_size=1, rank=0, local_rank=0), None, None)
 
 
@@ -170,21 +171,21 @@ def test_preparing_refuses_to_offload_on_a_cpu(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "c.yaml").write_text(CONFIG.replace('"own:Strategy"', "zero3, cpu_offload: true"))
     place = SimpleNamespace(world_size=1, local_rank=0)
-    with pytest.raises(ConfigError, match="and this run computes on the CPU; leave it out"):
+    with raises_code("strategy.offload_on_cpu", "CPU"):
         prepare.prepare(load_config(tmp_path / "c.yaml"), place, None, None)
 
 
 def test_more_stages_than_layers_are_refused_before_the_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tiny_model(tmp_path / "model", num_layers=3)
     text = CONFIG.replace("{name: model}", f"{{name: {tmp_path / 'model'}}}")
-    for strategy, said in (
-        ("{kind: pipeline, stages: 4}", r"4 parts, and it has 3 blocks; set strategy\.stages to at most 3"),
-        ("{kind: pipeline, stages: 2, schedule: interleaved}", "2 with 2 chunks each cuts the model into 4 parts"),
-        ("{kind: pipeline, stages: 2, balance: [1, 3]}", "is 4 blocks together, and the model has 3"),
+    for strategy, values in (
+        ("{kind: pipeline, stages: 4}", ("4 parts", "3 blocks", "strategy.stages")),
+        ("{kind: pipeline, stages: 2, schedule: interleaved}", ("2 with 2 chunks", "4 parts")),
+        ("{kind: pipeline, stages: 2, balance: [1, 3]}", ("strategy.balance", "4 blocks", "3")),
     ):
         (tmp_path / "c.yaml").write_text(text.replace('{kind: "own:Strategy"}', strategy) + "device: cpu\n")
         monkeypatch.setattr(prepare, "_load", lambda *_: pytest.fail("the data was read"))
-        with pytest.raises(ConfigError, match=said):
+        with raises_code("strategy.stages", *values):
             prepare.prepare(load_config(tmp_path / "c.yaml"), SimpleNamespace(world_size=4, rank=0), None, None)
 
 
@@ -207,11 +208,11 @@ def test_what_a_task_makes_windows_of_is_not_called_rows(
     )
     stop, display = SimpleNamespace(came=lambda: False, raise_if_came=lambda doing: None), Display(speaks=False)
     pair = SimpleNamespace(world_size=2, rank=0, local_rank=0)
-    with pytest.raises(DataError, match=r"data.train: 1 windows cannot be dealt to 2 processes; start at most 1"):
+    with raises_code("data.too_few_rows", "1", "2"):
         prepare.prepare(load_config(tmp_path / "c.yaml"), pair, stop, display)
     alone = SimpleNamespace(world_size=1, rank=0, local_rank=0)
     prepare.prepare(load_config(tmp_path / "c.yaml", ["strategy.kind=single"]), alone, stop, display)
-    assert "batch.global is 8, more than the 1 windows: each step takes all of them" in caplog.messages
+    check_logged(caplog, "batch.above_rows", "8", "1")
 
 
 def prepared_for(folder: Path, *, precision: str = "fp32", **train: object) -> SimpleNamespace:
@@ -269,7 +270,7 @@ class OwnStrategy:
 def test_fp16_is_refused_with_a_class_that_does_not_scale_the_loss(tmp_path: Path):
     prepared = prepared_for(tmp_path, precision="fp16")
     prepared.strategy_type = OwnStrategy
-    with pytest.raises(ConfigError, match=r"fp16 needs a loss scale, and strategy\.kind: own:Strategy has none"):
+    with raises_code("precision.conflict", "fp16", "strategy.kind: own"):
         prepare.make_strategy(prepared)
     prepared.precision = POLICIES["bf16"]
     prepare.make_strategy(prepared)

@@ -11,10 +11,10 @@ from paratune.train.run import MAX_MESSAGE, note_failure
 
 def test_why_a_run_fails_stands_in_its_event_log(tmp_path: Path):
     events = EventLog(tmp_path, 0)
-    note_failure(events, NotFiniteError("step 3: the loss is nan" + "!" * 5000))
+    note_failure(events, NotFiniteError("step 3: the loss is nan" + "!" * 5000, code="train.not_finite"))
     events.close()
     (found,) = read_events(tmp_path)
-    assert (found["event"], found["error"]) == ("failure", "NotFiniteError")
+    assert (found["event"], found["error"], found["code"]) == ("failure", "NotFiniteError", "train.not_finite")
     assert found["message"].startswith("step 3: the loss is nan")
     assert len(found["message"]) == MAX_MESSAGE
 
@@ -23,7 +23,7 @@ def test_a_full_disk_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pyte
     events = EventLog(tmp_path, 0)
 
     def full(event: str, **values: object) -> None:
-        raise CheckpointError("No space left on device")
+        raise CheckpointError("No space left on device", code="run.not_writable")
 
     monkeypatch.setattr(events, "add", full)
     note_failure(events, ValueError("x"))

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.config.load import load_config
-from paratune.errors import ConfigError
 from paratune.train.steps import check_steps
 
 FILE = """
@@ -29,6 +29,6 @@ batch: {global: 4}
 def test_steps_that_the_run_never_comes_to_are_refused(tmp_path: Path, settings: list[str], named: str):
     (tmp_path / "c.yaml").write_text(FILE)
     config = load_config(tmp_path / "c.yaml", settings).config
-    with pytest.raises(ConfigError, match=f"{named} is more than the 10 steps of this run"):
+    with raises_code("config.never_due", named, "10"):
         check_steps(config, 10)
     check_steps(config, 30)

@@ -1,6 +1,6 @@
 import pytest
+from raised import raises_code
 
-from paratune.errors import ConfigError
 from paratune.verdicts import Margin, default_margin, read_margins
 
 
@@ -27,13 +27,13 @@ def test_margins_are_amounts_or_shares_of_the_baseline():
     ],
 )
 def test_what_is_no_margin_is_named(word, said):
-    with pytest.raises(ConfigError, match="--margin: 1 cannot be read") as caught:
+    with raises_code("compare.margin", "--margin", "1") as caught:
         read_margins([word])
     assert said in str(caught.value)
 
 
 def test_all_problems_are_named_at_once():
-    with pytest.raises(ConfigError, match="--margin: 2 cannot be read"):
+    with raises_code("compare.margin", "--margin", "2"):
         read_margins(["f1=x,speed=1"])
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from raised import raises_code
 from rich.console import Console
 from watched import event, finish, held, log, step, training
 
-from paratune.errors import CheckpointError
 from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, read_sweep, run_folder_of, write_sweep
 from paratune.watch import board as module
 from paratune.watch.board import Board, BoardView
@@ -82,10 +82,10 @@ def test_a_named_run_is_shown_whatever_it_is_at(tmp_path: Path):
     assert view.is_at_rest
 
 
-@pytest.mark.parametrize("path", ["nowhere", "file"])
-def test_a_path_that_is_no_folder_is_named(tmp_path: Path, path: str):
+@pytest.mark.parametrize(("path", "code"), [("nowhere", "run.not_found"), ("file", "run.not_a_run")])
+def test_a_path_that_is_no_folder_is_named(tmp_path: Path, path: str, code: str):
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=path):
+    with raises_code(code, path):
         Board([tmp_path / path])
 
 

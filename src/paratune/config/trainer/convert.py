@@ -49,7 +49,11 @@ def convert(found: Mapping[str, Any], source: str, options: Mapping[str, Any]) -
     if settings.problems:
         count = len(settings.problems)
         listed = "\n".join(f"  {each}" for each in settings.problems)
-        raise ConfigError(f"{source}: {count} {'problem' if count == 1 else 'problems'}\n{listed}")
+        raise ConfigError(
+            f"{source}: {count} {'problem' if count == 1 else 'problems'}\n{listed}",
+            code="trainer.settings",
+            source=source,
+        )
     return out
 
 
@@ -64,7 +68,9 @@ def check_text(text: str, source: str) -> None:
     _, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), Path("converted.yaml"))
     if problems:
         listed = "\n".join(f"  {problem.message}" for problem in problems)
-        raise ConfigError(f"{source} and the options given make no configuration:\n{listed}")
+        raise ConfigError(
+            f"{source} and the options given make no configuration:\n{listed}", code="trainer.settings", source=source
+        )
 
 
 def _without_state(found: Mapping[str, Any], out: Conversion) -> dict[str, Any]:

@@ -23,18 +23,24 @@ def read_settings(path: Path) -> dict[str, Any]:
     if path.is_file() and _is_pickle(path):
         raise ConfigError(
             f"{path} is a pickle: reading it would run whatever code is in it. Have the script that made it write JSON "
-            f"instead: open('training_args.json', 'w').write(trainer.args.to_json_string())"
+            f"instead: open('training_args.json', 'w').write(trainer.args.to_json_string())",
+            code="trainer.pickle",
+            path=path,
         )
     try:
         found = json.loads(read_text(path), object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path} is not JSON: {error}") from error
+        raise ConfigError(f"{path} is not JSON: {error}", code="trainer.settings_unreadable", path=path) from error
     if not isinstance(found, dict):
-        raise ConfigError(f"{path} holds {describe_value(found)}; the settings of a Trainer are a mapping")
+        raise ConfigError(
+            f"{path} holds {describe_value(found)}; the settings of a Trainer are a mapping",
+            code="trainer.settings_unreadable",
+            path=path,
+        )
     if not found:
-        raise ConfigError(f"{path} holds no settings")
+        raise ConfigError(f"{path} holds no settings", code="trainer.settings_unreadable", path=path)
     return found
 
 

@@ -37,7 +37,9 @@ def write_roots(path: Path, num_documents: int, pairs: Iterable[tuple[int, int]]
                 forest.join(one, other)
             forest.flatten(num_documents)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror or error}; change work", code="corpus.not_writable", path=path
+        ) from error
 
 
 def read_roots(path: Path, start: int, count: int) -> list[int]:
@@ -49,7 +51,9 @@ def read_roots(path: Path, start: int, count: int) -> list[int]:
     try:
         parents = np.fromfile(path, "<u8", count, offset=8 * start).astype(np.int64) - 1
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}; delete {path.parent}") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error.strerror or error}; delete {path.parent}", code="corpus.damaged", path=path
+        ) from error
     roots: list[int] = np.where(parents < 0, np.arange(start, start + count), parents).tolist()
     return roots
 

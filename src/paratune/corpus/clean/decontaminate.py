@@ -96,7 +96,11 @@ def run_decontaminate(corpus: Corpus, before: Path, folder: Path, workers: int, 
     options = corpus.clean.decontaminate
     twice = [name for name, count in Counter(each.name for each in options.sets).items() if count > 1]
     if twice:
-        raise ConfigError(f"clean.decontaminate.sets: two sets are called {twice[0]}; give each its own name")
+        raise ConfigError(
+            f"clean.decontaminate.sets: two sets are called {twice[0]}; give each its own name",
+            code="config.named_twice",
+            key="clean.decontaminate.sets",
+        )
     paths = [find_files(each.files, f"clean.decontaminate.sets: {each.name}") for each in options.sets]
     described = [[[path.as_posix(), path.stat().st_size, path.stat().st_mtime_ns] for path in each] for each in paths]
     settings = {**options.model_dump(), "files": described, "format": FORMAT}
@@ -135,7 +139,10 @@ def read_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], folder: P
             if not sought:
                 raise DataError(
                     f"clean.decontaminate.sets: {each.name} has no text of {options.min_words} words; change its "
-                    "files, its columns or min_words"
+                    "files, its columns or min_words",
+                    code="corpus.too_little_text",
+                    key="clean.decontaminate.sets",
+                    name=each.name,
                 )
             num_texts.append(number - first)
             num_sought.append(sought)

@@ -199,7 +199,10 @@ def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], n
     rows = np.zeros(len(documents), layout(num_hashes(near)))
     for row, each, found in zip(rows, documents, words, strict=True):
         if len(each["id"].encode()) > ID_BYTES:
-            raise DataError(f"the id {each['id']} is longer than {ID_BYTES} bytes; extract the documents again")
+            raise DataError(
+                f"the id {each['id']} is longer than {ID_BYTES} bytes; extract the documents again",
+                code="corpus.id_too_long",
+            )
         row["id"], row["sha256"] = each["id"], np.frombuffer(sha256_of(each["text"], found), np.uint8)
     if near is not None:
         sets = [shingles(found, near.shingle_words) for found in words]

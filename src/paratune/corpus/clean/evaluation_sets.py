@@ -28,15 +28,26 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
     """
     kind = Path(path.name.removesuffix(".gz")).suffix.lower()
     if kind not in KINDS or path.name.endswith(".parquet.gz"):
-        raise DataError(f"{path}: {kind or 'no suffix'} is not a kind of file that can be read ({', '.join(KINDS)})")
+        raise DataError(
+            f"{path}: {kind or 'no suffix'} is not a kind of file that can be read ({', '.join(KINDS)})",
+            code="data.format",
+            path=path,
+        )
     if (kind == ".txt") == bool(columns):
         what = "has no columns; name none" if columns else "has columns; name those that hold texts"
-        raise DataError(f"{path}: a {kind} file {what} (clean.decontaminate.sets.columns)")
+        raise DataError(
+            f"{path}: a {kind} file {what} (clean.decontaminate.sets.columns)",
+            code="data.columns_unfit",
+            path=path,
+            kind=kind,
+        )
     try:
         read = {".txt": _lines, ".json": _squad}.get(kind, _cells)
         yield from read(path, kind, columns)
+    except DataError:
+        raise
     except (OSError, EOFError, ValueError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
 def _opened(path: Path) -> IO[str]:
@@ -70,7 +81,9 @@ def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} is no JSON in the layout of SQuAD (data, paragraphs, context, qas, question); write it with an "
-            "object a line as .jsonl, and name its columns"
+            "object a line as .jsonl, and name its columns",
+            code="data.columns_unfit",
+            path=path,
         ) from error
 
 
@@ -85,7 +98,11 @@ def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:
 def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
-        raise DataError(f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})")
+        raise DataError(
+            f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})",
+            code="data.column_missing",
+            path=path,
+        )
 
 
 def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:

@@ -48,7 +48,10 @@ def check_languages(options: Language) -> None:
     for code in options.keep:
         if code not in known:
             raise ConfigError(
-                f"clean.language.keep: {code} is not known{did_you_mean(code, known)}; {', '.join(known)}"
+                f"clean.language.keep: {code} is not known{did_you_mean(code, known)}; {', '.join(known)}",
+                code="config.invalid_value",
+                key="clean.language.keep",
+                value=code,
             )
 
 

@@ -94,7 +94,10 @@ def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, displ
     if options.region not in regions:
         hint = did_you_mean(options.region, regions)
         raise ConfigError(
-            f"clean.personal.region: {options.region} is not known{hint}; two letters, as ISO 3166 has them"
+            f"clean.personal.region: {options.region} is not known{hint}; two letters, as ISO 3166 has them",
+            code="config.invalid_value",
+            key="clean.personal.region",
+            value=options.region,
         )
     versions = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
     settings = {**options.model_dump(), "format": FORMAT, **versions}

@@ -100,7 +100,9 @@ def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
 def _begin(folder: Path, wanted: Sequence[str]) -> None:
     """Make the folder; what steps left in it that take no part any more is deleted, which is said."""
     if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(f"{folder} holds other files; choose another work")
+        raise CheckpointError(
+            f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
+        )
     (folder / STAGE_FILE).unlink(missing_ok=True)
     for path in sorted(folder.glob("*_*")):
         if path.name not in wanted and (path / BEGUN_FILE).exists():
@@ -109,5 +111,7 @@ def _begin(folder: Path, wanted: Sequence[str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change work") from error
+        raise CheckpointError(
+            f"{folder} cannot be made: {error.strerror}; change work", code="corpus.not_writable", folder=folder
+        ) from error
     write_json(folder / BEGUN_FILE, {"steps": wanted})

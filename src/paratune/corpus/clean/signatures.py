@@ -125,9 +125,13 @@ class Signatures:
         try:
             raw = os.pread(self._handle(number, path), size, (position - self._starts[number]) * size)
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}; delete {path.parent}") from error
+            raise CheckpointError(
+                f"{path} cannot be read: {error.strerror}; delete {path.parent}", code="corpus.damaged", path=path
+            ) from error
         if len(raw) < size:
-            raise CheckpointError(f"{path} is torn; delete {path.parent} to make it again")
+            raise CheckpointError(
+                f"{path} is torn; delete {path.parent} to make it again", code="corpus.damaged", path=path
+            )
         return np.frombuffer(raw, self._layout)[0]
 
     def _handle(self, number: int, path: Path) -> int:

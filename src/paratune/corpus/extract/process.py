@@ -152,7 +152,11 @@ class _Process:
                 env={**os.environ, **ENVIRONMENT},
             )
         except OSError as error:
-            raise LaunchError(f"extract: no process can be started ({error}); fewer workers may help") from error
+            raise LaunchError(
+                f"extract: no process can be started ({error}); fewer workers may help",
+                code="launch.not_started",
+                key="extract",
+            ) from error
         try:
             with self._watched(START_S):
                 answer = read_frame(self._stdout, max_bytes=HEADER_BYTES)
@@ -161,7 +165,11 @@ class _Process:
         if answer is None:
             said = self._said()
             self.end()
-            raise LaunchError(f"extract: the process that reads documents does not start: {said or 'it says nothing'}")
+            raise LaunchError(
+                f"extract: the process that reads documents does not start: {said or 'it says nothing'}",
+                code="launch.not_started",
+                key="extract",
+            )
 
     def ask(self, header: dict[str, Any], payload: bytes, max_bytes: int) -> tuple[Extracted | Refused, bool]:
         """Send a message and return the answer, and whether the process took much memory for it.

@@ -54,7 +54,10 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
     for module in LIBRARIES:
         require_installed(module, extra="corpus")
     if not STATUS_FILE.exists():
-        raise LaunchError("extract needs Linux, which limits the memory of the processes that read documents")
+        raise LaunchError(
+            "extract needs Linux, which limits the memory of the processes that read documents",
+            code="corpus.needs_linux",
+        )
     work = Path(corpus.work)
     inputs = parts(work / BEFORE)
     source = output_of(work / BEFORE)
@@ -120,7 +123,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             for batch in table.iter_batches(batch_size=1, use_threads=False):
                 yield from batch.to_pylist()
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}; delete its folder to make it again") from error
+        raise DataError(
+            f"{path} cannot be read: {error}; delete its folder to make it again", code="data.unreadable", path=path
+        ) from error
 
 
 def _id(row: Mapping[str, Any]) -> str:

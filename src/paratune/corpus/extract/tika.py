@@ -53,7 +53,12 @@ class Tika:
                 time.sleep(wait_s)
         if self._is_alive():  # and so it is of this document that it fails
             return Refused("unreadable", f"Tika: {said}")
-        raise DataError(f"extract.tika: {self._endpoint} does not answer ({said}); start it, or leave extract.tika out")
+        raise DataError(
+            f"extract.tika: {self._endpoint} does not answer ({said}); start it, or leave extract.tika out",
+            code="corpus.server",
+            key="extract.tika",
+            endpoint=self._endpoint,
+        )
 
     def _send(self, method: str, path: str, payload: bytes | None, mime: str) -> tuple[int, bytes | None]:
         """Return status and body, None for one that is too long; redirects are not followed."""

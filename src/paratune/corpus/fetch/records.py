@@ -29,7 +29,9 @@ def from_file(row: Mapping[str, Any], path: Path, max_bytes: int) -> Received | 
             file.seek(row["offset"])
             return _record(row, file, max_bytes, "file")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
 
 
 def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes: int) -> Received | Lost:
@@ -50,9 +52,9 @@ def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes:
     try:
         answer = client.ask(target, max_bytes=max(row["length"], CHUNK_BYTES), headers={"Range": asked})
     except TooLarge as error:
-        raise DataError(no_ranges) from error
+        raise DataError(no_ranges, code="corpus.server") from error
     if answer.status == 200:
-        raise DataError(no_ranges)
+        raise DataError(no_ranges, code="corpus.server")
     if answer.status not in (206, *NOT_THERE):
         raise Unavailable(f"HTTP {answer.status} for {target}", is_out=False)
     if answer.status != 206:

@@ -85,7 +85,8 @@ def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     if not files and fetch.ranges is None and fetch.replay is None:
         raise DataError(
             "there is no way to the captures: name their files (index.warcs, fetch.warcs) or a server (fetch.ranges, "
-            "fetch.replay); for the index alone, --only index"
+            "fetch.replay); for the index alone, --only index",
+            code="config.required",
         )
     wanted = Wanted(tuple(corpus.index.statuses), int(fetch.max_payload_mib * 2**20), fetch.licence)
     settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
@@ -107,7 +108,9 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
     for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
         if found.setdefault(path.name, path) != path:
             raise DataError(
-                f"{path} and {found[path.name]} have the same name, by which an index calls them; rename one"
+                f"{path} and {found[path.name]} have the same name, by which an index calls them; rename one",
+                code="config.named_twice",
+                path=path,
             )
     if found:
         require_installed("warcio", extra="corpus")

@@ -54,7 +54,7 @@ def find_files(patterns: Sequence[str], key: str) -> list[Path]:
         files = [Path(name) for name in names if Path(name).is_file()]
         if not files:
             what = "is a folder; name files in it (folder/*)" if Path(pattern).is_dir() else "means no file"
-            raise DataError(f"{key}: {pattern} {what}")
+            raise DataError(f"{key}: {pattern} {what}", code="data.not_found", key=key, pattern=pattern)
         found += files
     return list(dict.fromkeys(found))
 
@@ -71,29 +71,56 @@ def sources_of(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
         with zipfile.ZipFile(path) as archive:
             members = [each for each in archive.infolist() if not each.filename.endswith("/")]
     except (OSError, UnicodeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{path} cannot be read as a ZIP: {error}") from error
+        raise DataError(
+            f"{path} cannot be read as a ZIP: {error}", code="corpus.archive_unreadable", path=path
+        ) from error
     _check_zip(path, members, max_bytes)
     wanted = [each.filename for each in members if each.filename.lower().endswith(SUFFIXES)]
     if not wanted:
-        raise DataError(f"{path} holds no index; names of indexes end in {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path} holds no index; names of indexes end in {', '.join(SUFFIXES)}",
+            code="corpus.archive_unreadable",
+            path=path,
+        )
     others = [each.filename for each in members if each.filename not in wanted]
     return [Source(path, "cdx", name) for name in wanted], others
 
 
 def _check_zip(path: Path, members: Sequence[zipfile.ZipInfo], max_bytes: int) -> None:
     if len(members) > MAX_MEMBERS:
-        raise DataError(f"{path} holds {len(members)} files; allowed: {MAX_MEMBERS}")
+        raise DataError(
+            f"{path} holds {len(members)} files; allowed: {MAX_MEMBERS}", code="corpus.archive_unsafe", path=path
+        )
     names = [each.filename for each in members]
     if len(set(names)) < len(names):
-        raise DataError(f"{path} holds a name twice; unpack it by hand and name what is to be read")
+        raise DataError(
+            f"{path} holds a name twice; unpack it by hand and name what is to be read",
+            code="corpus.archive_unsafe",
+            path=path,
+        )
     for each in members:
         inside = PurePosixPath(each.filename.replace("\\", "/"))
         if inside.is_absolute() or not inside.parts or ".." in inside.parts or ":" in inside.parts[0]:
-            raise DataError(f"{path}: the name {each.filename!r} leads out of the archive; it is not read")
+            raise DataError(
+                f"{path}: the name {each.filename!r} leads out of the archive; it is not read",
+                code="corpus.archive_unsafe",
+                path=path,
+                filename=each.filename,
+            )
         if each.flag_bits & 1:
-            raise DataError(f"{path}: {each.filename} is encrypted; unpack it first")
+            raise DataError(
+                f"{path}: {each.filename} is encrypted; unpack it first",
+                code="corpus.archive_unsafe",
+                path=path,
+                filename=each.filename,
+            )
         if inside.suffix.lower() == ".zip":
-            raise DataError(f"{path}: {each.filename} is a ZIP within a ZIP; unpack the outer one first")
+            raise DataError(
+                f"{path}: {each.filename} is a ZIP within a ZIP; unpack the outer one first",
+                code="corpus.archive_unsafe",
+                path=path,
+                filename=each.filename,
+            )
     packed, unpacked = sum(each.compress_size for each in members), sum(each.file_size for each in members)
     _check_size(path, packed, unpacked, max_bytes)
 
@@ -101,10 +128,16 @@ def _check_zip(path: Path, members: Sequence[zipfile.ZipInfo], max_bytes: int) -
 def _check_size(path: Path, packed: int, unpacked: int, max_bytes: int) -> None:
     if unpacked > max_bytes:
         raise DataError(
-            f"{path} unpacks to more than {max_bytes / 2**30:g} GiB; raise index.max_unpacked_gib if it is to be read"
+            f"{path} unpacks to more than {max_bytes / 2**30:g} GiB; raise index.max_unpacked_gib if it is to be read",
+            code="corpus.archive_unsafe",
+            path=path,
         )
     if unpacked > FREE_BYTES and unpacked > MAX_RATIO * packed:
-        raise DataError(f"{path} unpacks to more than {MAX_RATIO} times its size, as no index does; it is not read")
+        raise DataError(
+            f"{path} unpacks to more than {MAX_RATIO} times its size, as no index does; it is not read",
+            code="corpus.archive_unsafe",
+            path=path,
+        )
 
 
 @contextmanager
@@ -123,7 +156,9 @@ def open_index(source: Source, max_bytes: int) -> Iterator[BinaryIO]:
                 # What the ZIP says of its sizes may be a lie: they are counted again.
                 yield _unpacked(cast(BinaryIO, member), archive.getinfo(source.member).compress_size, source, max_bytes)
     except (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{source.name} cannot be read to its end: {error}") from error
+        raise DataError(
+            f"{source.name} cannot be read to its end: {error}", code="corpus.archive_unreadable", name=source.name
+        ) from error
 
 
 def _unpacked(file: BinaryIO, packed: int, source: Source, max_bytes: int) -> BinaryIO:

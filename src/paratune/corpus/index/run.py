@@ -28,7 +28,7 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, is_finished, parts, run_stage
 from paratune.corpus.web.settings import Network
-from paratune.errors import DataError, require_installed
+from paratune.errors import DataError, coded, require_installed
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,9 @@ def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     if is_finished(whole):
         return run_stage(whole, [], workers=workers, display=display)
     for name in ignored:
-        log.warning("%s is not read: its name is not that of an index", name)
+        log.warning(
+            "%s is not read: its name is not that of an index", name, extra=coded("corpus.file_skipped", name=name)
+        )
     aside = _keep_read(folder)
     begin(whole)
     if aside is not None:
@@ -125,7 +127,9 @@ def _identity(each: _Input) -> list[Any]:
     try:
         found = each.source.path.stat()
     except OSError as error:
-        raise DataError(f"{each.source.path} cannot be read: {error.strerror}") from error
+        raise DataError(
+            f"{each.source.path} cannot be read: {error.strerror}", code="data.unreadable", path=each.source.path
+        ) from error
     return [each.source.kind, each.source.path.as_posix(), each.source.member, found.st_size, found.st_mtime_ns]
 
 

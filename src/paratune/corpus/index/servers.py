@@ -128,7 +128,11 @@ def read_query(query: Query, network: Network, max_bytes: int) -> Iterator[Found
         with client_of(query.endpoint, network) as client:
             yield from _listed(query, client, max_bytes) if query.per_request is None else _searched(query, client)
     except TooLarge as error:
-        raise DataError(f"{query.name}: the answer has {error}; ask for less with a shorter window") from error
+        raise DataError(
+            f"{query.name}: the answer has {error}; ask for less with a shorter window",
+            code="corpus.server",
+            name=query.name,
+        ) from error
 
 
 def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[Found]:
@@ -144,9 +148,21 @@ def _check(query: Query, answer: Answer) -> None:
     kind, status = answer.headers.get_content_type(), answer.status
     if 300 <= status < 400:
         where = answer.headers.get("Location")
-        raise DataError(f"{query.name}: HTTP {status}, it is at {where} now; name that as the endpoint")
+        raise DataError(
+            f"{query.name}: HTTP {status}, it is at {where} now; name that as the endpoint",
+            code="corpus.server",
+            name=query.name,
+            status=status,
+            where=where,
+        )
     if status != 200 or kind == "text/html":
-        raise DataError(f"{query.name}: HTTP {status} of {kind}, which is no answer to a query; check the endpoint")
+        raise DataError(
+            f"{query.name}: HTTP {status} of {kind}, which is no answer to a query; check the endpoint",
+            code="corpus.server",
+            name=query.name,
+            status=status,
+            kind=kind,
+        )
 
 
 def _searched(query: Query, client: Client) -> Iterator[Found]:
@@ -172,7 +188,11 @@ def _searched(query: Query, client: Client) -> Iterator[Found]:
                 yield found
         if len(seen) == num_seen:
             return
-    raise DataError(f"{query.name}: no end after {MAX_PAGES} answers; ask for less with a shorter window")
+    raise DataError(
+        f"{query.name}: no end after {MAX_PAGES} answers; ask for less with a shorter window",
+        code="corpus.server",
+        name=query.name,
+    )
 
 
 def _items(query: Query, body: bytes) -> Sequence[Any]:
@@ -183,7 +203,9 @@ def _items(query: Query, body: bytes) -> Sequence[Any]:
             return items
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise DataError(f"{query.name}: the answer is no JSON with response_items: {body[:80]!r}")
+    raise DataError(
+        f"{query.name}: the answer is no JSON with response_items: {body[:80]!r}", code="corpus.server", name=query.name
+    )
 
 
 def _found(item: Any, source: str, number: int) -> Found:

@@ -49,7 +49,9 @@ def read_records(path: Path) -> Iterator[Found]:
                 detail = f"after {num_records} whole records: {type(error).__name__}: {error}"
                 yield Lost(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
+        ) from error
 
 
 def open_archive(file: BinaryIO) -> Any:

@@ -47,9 +47,20 @@ def files_of(settings: Sentences) -> list[Path]:
     files = find_files(settings.clean.files, "sentences.clean.files")
     for path in files:
         if path.suffix not in (".parquet", ".txt"):
-            raise DataError(f"sentences.clean.files: {path} is neither .parquet nor .txt")
+            raise DataError(
+                f"sentences.clean.files: {path} is neither .parquet nor .txt",
+                code="data.format",
+                key="sentences.clean.files",
+                path=path,
+            )
         if path.suffix == ".parquet" and "text" not in pq.read_schema(path).names:
-            raise DataError(f"sentences.clean.files: {path} has no column text")
+            raise DataError(
+                f"sentences.clean.files: {path} has no column text",
+                code="data.column_missing",
+                key="sentences.clean.files",
+                path=path,
+                column="text",
+            )
     return files
 
 
@@ -72,7 +83,11 @@ def train_models(folder: Path, stage_folder: Path, settings: Sentences) -> list[
     if files := files_of(settings):
         learnt = train(lambda: of_files(files, settings), folder / model_file(0), vocabulary=vocabulary)
         if learnt is None:
-            raise DataError(f"sentences.clean.files: no sentence in {', '.join(map(str, files))} is fit to learn from")
+            raise DataError(
+                f"sentences.clean.files: no sentence in {', '.join(map(str, files))} is fit to learn from",
+                code="corpus.too_little_text",
+                key="sentences.clean.files",
+            )
         return [asdict(learnt)]
     corpus = _Corpus(stage_folder, settings)
     found = [
@@ -107,7 +122,7 @@ def _texts(files: Sequence[Path]) -> Iterator[str]:
             with path.open(encoding="utf-8-sig") as file:
                 yield from file
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} cannot be read: {error}") from error
+            raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
 @dataclass(frozen=True)

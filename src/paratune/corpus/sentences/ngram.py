@@ -215,7 +215,9 @@ def _write(path: Path, names: list[str], levels: list[_Level], num_left_out: int
                 _write_level(file, names, level, number, num_left_out, is_highest=number == len(levels))
             file.write("\n\\end\\\n")
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror or error}; change work", code="corpus.not_writable", path=path
+        ) from error
 
 
 def _write_level(

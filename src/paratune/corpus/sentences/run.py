@@ -34,7 +34,7 @@ from paratune.corpus.sentences.thresholds import look_at_thresholds
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import dropped_file
 from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, read_record, run_stage
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, coded
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -144,12 +144,17 @@ def _models(folder: Path, settings: Sentences, source: list[Any]) -> tuple[tuple
             folder.mkdir(exist_ok=True)
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change work") from error
+            raise CheckpointError(
+                f"{folder} cannot be made: {error.strerror}; change work", code="corpus.not_writable", folder=folder
+            ) from error
         log.info("sentences: training the n-gram model")
         write_json(path, {"fingerprint": fingerprint, "models": train_models(folder, folder.parent, settings)})
     learnt = read_record(path, "models")["models"]
     if not learnt:
-        log.warning("sentences: too few for an n-gram model; name texts in sentences.clean.files. No perplexities.")
+        log.warning(
+            "sentences: too few for an n-gram model; name texts in sentences.clean.files. No perplexities.",
+            extra=coded("corpus.no_perplexity"),
+        )
     return tuple(str(folder / model_file(number)) for number in range(len(learnt))), fingerprint
 
 
@@ -165,7 +170,9 @@ def _show(folder: Path, found: dict[str, Any], brought: Brought) -> None:
     try:
         write_text(path, brought.page(found))
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror or error}; change work", code="corpus.not_writable", path=path
+        ) from error
 
 
 def _finish_shard(each: tuple[Path, int, float | None]) -> Iterator[dict[str, Any] | Lost]:

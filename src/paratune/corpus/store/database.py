@@ -60,7 +60,7 @@ def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) ->
         try:
             yield opened
         except duckdb.Error as error:
-            raise DataError(f"DuckDB: {plain(str(error).splitlines()[0])}") from error
+            raise DataError(f"DuckDB: {plain(str(error).splitlines()[0])}", code="corpus.query") from error
         finally:
             shutil.rmtree(own, ignore_errors=True)
 

@@ -78,7 +78,11 @@ def draw_dropped(work: Path, *, stage: str | None, reason: str | None, num: int,
     reasons = dict.fromkeys(found for each in chosen for found in each.totals["dropped"])
     if reason is not None and reason not in reasons:
         known = ", ".join(reasons) or "nothing was dropped"
-        raise ConfigError(f"--reason {reason}: nothing was dropped for it{did_you_mean(reason, reasons)} ({known})")
+        raise ConfigError(
+            f"--reason {reason}: nothing was dropped for it{did_you_mean(reason, reasons)} ({known})",
+            code="cli.unknown_name",
+            option="--reason",
+        )
     chosen = [each for each in chosen if each.totals["dropped"]]
     if not chosen:
         return []
@@ -131,13 +135,18 @@ def search(work: Path, asked: Sequence[str], wanted: Wanted, *, is_regex: bool, 
     """
     patterns = [each if is_regex else word_pattern(each) for each in asked]
     if not patterns or "" in patterns:
-        raise ConfigError("name a word to search for")
+        raise ConfigError("name a word to search for", code="cli.argument_missing")
     stage = _kept_in(work, wanted)
     if not stage.parts:
         return []
     columns = _columns(stage)
     if not {"url", "timestamp", "text"} <= set(columns):
-        raise ConfigError(f"--stage {stage.name}: its rows have no text with an url")
+        raise ConfigError(
+            f"--stage {stage.name}: its rows have no text with an url",
+            code="cli.no_effect",
+            option="--stage",
+            name=stage.name,
+        )
     where, values = _conditions(stage, wanted)
     tests = " AND ".join(["regexp_matches(text, ?)"] * len(patterns))
     name = "document_id" if "document_id" in columns else "id"
@@ -186,14 +195,24 @@ def _kept_in(work: Path, wanted: Wanted) -> Made:
     stages = finished_stages(work)
     name = wanted.stage or f"store/{wanted.unit}"
     if wanted.stage is None and name not in {each.name for each in stages}:
-        raise CheckpointError(f"{work} has no finished {name}; run the stage store first, or name a --stage")
+        raise CheckpointError(
+            f"{work} has no finished {name}; run the stage store first, or name a --stage",
+            code="corpus.not_finished",
+            folder=work,
+            name=name,
+        )
     return _named(stages, name)
 
 
 def _named(stages: Sequence[Made], name: str) -> Made:
     known = [each.name for each in stages]
     if name not in known:
-        raise ConfigError(f"--stage {name}: no such stage is finished{did_you_mean(name, known)} ({', '.join(known)})")
+        raise ConfigError(
+            f"--stage {name}: no such stage is finished{did_you_mean(name, known)} ({', '.join(known)})",
+            code="cli.unknown_name",
+            option="--stage",
+            name=name,
+        )
     return stages[known.index(name)]
 
 
@@ -224,7 +243,12 @@ def _conditions(stage: Made, wanted: Wanted) -> tuple[str, list[Any]]:
 
 def _require(column: str, columns: Iterable[str], stage: Made) -> None:
     if column not in columns:
-        raise ConfigError(f"rows of {stage.name} have no {column}; leave that condition out")
+        raise ConfigError(
+            f"rows of {stage.name} have no {column}; leave that condition out",
+            code="cli.no_effect",
+            name=stage.name,
+            column=column,
+        )
 
 
 def _rows(work: Path, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -235,4 +259,4 @@ def _rows(work: Path, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
             names = [each[0] for each in found.description]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
         except duckdb.InvalidInputException as error:
-            raise ConfigError(f"that cannot be searched for: {error}") from error
+            raise ConfigError(f"that cannot be searched for: {error}", code="cli.invalid_value") from error

@@ -21,7 +21,7 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, output_of, parts, run_stage
 from paratune.corpus.store import database, texts
 from paratune.corpus.store.tables import Documents, Sentences, stored_documents, stored_sentences
-from paratune.errors import CheckpointError, ConfigError, require_installed
+from paratune.errors import CheckpointError, ConfigError, coded, require_installed
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,11 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     work = Path(corpus.work)
     folder = work / FOLDER
     if corpus.store.unit == SENTENCES and not _has_sentences(work):
-        raise ConfigError("store.unit: sentences, and the corpus has none; set store.unit: documents")
+        raise ConfigError(
+            "store.unit: sentences, and the corpus has none; set store.unit: documents",
+            code="config.conflict",
+            key="store.unit",
+        )
     _begin(folder)
     documents = _documents(corpus, workers, display)
     sentences = _sentences(corpus, documents, workers, display) if _has_sentences(work) else None
@@ -62,7 +66,11 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     try:
         counts = _write_forms(corpus, folder, has_sentences=sentences is not None)
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{folder} cannot be written: {error.strerror or error}; change work",
+            code="corpus.not_writable",
+            folder=folder,
+        ) from error
     totals = {
         "stage": "store",
         "made": made,
@@ -79,11 +87,15 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
 
 def _begin(folder: Path) -> None:
     if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(f"{folder} holds other files; choose another work")
+        raise CheckpointError(
+            f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; change work") from error
+        raise CheckpointError(
+            f"{folder} cannot be made: {error.strerror}; change work", code="corpus.not_writable", folder=folder
+        ) from error
     write_json(folder / BEGUN_FILE, {"format": FORMAT})
 
 
@@ -106,7 +118,11 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
     tables, beside = parts(before), parts(folder / DOCUMENTS)
     made_of = finished_record(before)["input"]
     if made_of != output_of(output_folder(corpus)) or len(tables) != len(beside):
-        raise CheckpointError(f"{before} was made of other documents; run the stage sentences again")
+        raise CheckpointError(
+            f"{before} was made of other documents; run the stage sentences again",
+            code="corpus.not_finished",
+            path=before,
+        )
     inputs = [Sentences(*pair) for pair in zip(tables, beside, strict=True)]
     source = [output_of(before), documents["output"]]
     stage = Stage(
@@ -132,7 +148,11 @@ def _write_forms(corpus: Corpus, folder: Path, *, has_sentences: bool) -> dict[s
     counts = texts.write_texts(folder, tables, unit=corpus.store.unit, formats=corpus.store.exports)
     for split, count in counts.items():
         if not count and corpus.store.exports:
-            log.warning("store: no text is in the split %s; it has no file", split)
+            log.warning(
+                "store: no text is in the split %s; it has no file",
+                split,
+                extra=coded("corpus.empty_split", split=split),
+            )
     (folder / database.FILE).unlink(missing_ok=True)
     if corpus.store.database:
         database.write_database(folder, documents, sentences, finished_stages(Path(corpus.work)))

@@ -60,7 +60,11 @@ def stored_sentences(each: Sentences) -> Iterator[dict[str, Any]]:
     for row in rows_of(each.table):
         document = documents.get(row["document_id"])
         if document is None:
-            raise DataError(f"{each.table}: {row['document_id']} is not a document of {each.documents}")
+            raise DataError(
+                f"{each.table}: {row['document_id']} is not a document of {each.documents}",
+                code="data.damaged",
+                table=each.table,
+            )
         yield row | document
 
 
@@ -75,7 +79,7 @@ def rows_of(table: Path, columns: list[str] | None = None) -> Iterator[dict[str,
             for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{table} cannot be read: {error}") from error
+        raise DataError(f"{table} cannot be read: {error}", code="data.unreadable", table=table) from error
 
 
 def host_of(url: str) -> str | None:

@@ -22,7 +22,7 @@ from paratune import __version__
 from paratune.base.text import plain
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web.settings import Network
-from paratune.errors import DataError
+from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Unavailable(DataError):
 
     def __init__(self, detail: str, *, is_out: bool = True) -> None:
         """Keep what happened; `is_out` says that it concerns all that is asked of the archive, not this alone."""
-        super().__init__(detail)
+        super().__init__(detail, code="corpus.server")
         self.is_out = is_out
 
 
@@ -141,7 +141,13 @@ class Client:
     def _say(self, problem: str, wait_s: float) -> None:
         """Say that an archive is waited for, once for all threads and processes of a command that do."""
         if wait_s >= SAID_WAIT_S and self._limit.is_first_to_say(wait_s):
-            log.warning("%s: %s; asked again in %.0f s", self.origin, plain(problem), wait_s)
+            log.warning(
+                "%s: %s; asked again in %.0f s",
+                self.origin,
+                plain(problem),
+                wait_s,
+                extra=coded("corpus.server_retry", origin=self.origin),
+            )
 
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
         """Let everyone wait as long as the archive asks for."""
@@ -220,12 +226,12 @@ class _Body:
 
     def expect(self, num_bytes: int) -> None:
         if num_bytes > self._max:
-            raise TooLarge(f"{num_bytes} bytes; allowed: {self._max}")
+            raise TooLarge(f"{num_bytes} bytes; allowed: {self._max}", code="corpus.answer_too_large")
 
     def add(self, chunk: bytes) -> None:
         self.num_bytes += len(chunk)
         if self.num_bytes > self._max:
-            raise TooLarge(f"more than {self._max} bytes")
+            raise TooLarge(f"more than {self._max} bytes", code="corpus.answer_too_large")
         self._file.write(chunk)
 
     def content(self) -> bytes:

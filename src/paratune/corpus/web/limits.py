@@ -21,7 +21,11 @@ def client_of(endpoint: str, network: Network) -> Client:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be made: {error.strerror}; name network.limit_folder") from error
+        raise CheckpointError(
+            f"{folder} cannot be made: {error.strerror}; name network.limit_folder",
+            code="corpus.not_writable",
+            folder=folder,
+        ) from error
     # Not by port: arquivo.pt and arquivo.pt:443 are one archive, and so are its services on several ports.
     host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
     return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paratune.models.attention import small_batches
+from paratune.models.attention import dense_batches, small_batches
 from paratune.models.attention.rows import attend_rows
 from paratune.models.attention.small_batches import Places, find_places
 from paratune.models.dropout import MaskSource
@@ -175,6 +175,8 @@ def attend_tiles(
     if sum(lengths) != len(query):
         raise ValueError(f"packed attention: lengths add up to {sum(lengths)}, but there are {len(query)} tokens")
     masks = MaskSource(dropout) if dropout > 0 else None
+    if (places := dense_batches.find_places(tuple(lengths), query.shape[1], window)) is not None:
+        return dense_batches.attend(query, key, value, places, scale=scale, masks=masks)
     grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     out: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
         query, key, value, tuple(lengths), scale, masks, window, grad

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from paratune.errors import coded
 from paratune.models.attention import kernels
 from paratune.models.attention.kernels import Rows, has_signature
 from paratune.models.attention.rows import attend_rows
@@ -162,7 +163,12 @@ def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor
             if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
                 raise
             _refused.add(kernel)
-            _log.warning("packed attention: the %s kernel refused (%s); trying the next one", kernel, error)
+            _log.warning(
+                "packed attention: the %s kernel refused (%s); trying the next one",
+                kernel,
+                error,
+                extra=coded("attention.kernel_refused", kernel=kernel),
+            )
             continue
         _worked.add(kernel)
         return out

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, coded
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.report.sweep.outcomes import SweepReport, groups_of, read_outcomes
 from paratune.report.systems.configurations import MATRIX
@@ -34,7 +34,9 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         if own != wanted:
             raise CheckpointError(
                 f"{plain(folder)} has the axes {', '.join(key for key, _ in own)}, and {plain(folders[0])} has "
-                f"{', '.join(key for key, _ in wanted)}; matrices of one report have the same"
+                f"{', '.join(key for key, _ in wanted)}; matrices of one report have the same",
+                code="report.matrices_differ",
+                folder=folder,
             )
     _refuse_others(folders, [report.record for report in reports])
     names = _names(folders)
@@ -59,7 +61,10 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     )
     if len({report.record.price_per_device_hour for report in reports}) > 1:
         if price is None:
-            log.warning("the matrices have different prices of a device-hour, so no cost is shown; --price gives one")
+            log.warning(
+                "the matrices have different prices of a device-hour, so no cost is shown; --price gives one",
+                extra=coded("report.prices_differ"),
+            )
         record = replace(record, price_per_device_hour=None)
     if price is not None:
         record = replace(record, price_per_device_hour=price)
@@ -76,7 +81,10 @@ def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> N
                 raise CheckpointError(
                     f"{plain(folder)} has {key} {_written(own)}, and {plain(folders[0])} has {_written(wanted)}; "
                     f"matrices of one report have the same: change {key} in the matrix file and sweep again, which "
-                    "trains nothing anew"
+                    "trains nothing anew",
+                    code="report.matrices_differ",
+                    folder=folder,
+                    key=key,
                 )
 
 
@@ -93,7 +101,11 @@ def _joined_axis(axes: Sequence[Axis], folders: Sequence[Path]) -> Axis:
             if values.setdefault(name, shown) != shown:
                 raise CheckpointError(
                     f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
-                    f"earlier matrix {plain(values[name])}; report them one by one"
+                    f"earlier matrix {plain(values[name])}; report them one by one",
+                    code="report.matrices_differ",
+                    folder=folder,
+                    name=name,
+                    label=axis.label,
                 )
     return replace(axes[0], values=values, keys=tuple(dict.fromkeys(key for axis in axes for key in axis.keys)))
 
@@ -103,7 +115,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     parts = [folder.resolve().parts for folder in folders]
     twice = [folder for folder, path in zip(folders, parts, strict=True) if parts.count(path) > 1]
     if twice:
-        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once")
+        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
     depth = 1
     while len({path[-depth:] for path in parts}) < len(parts):
         depth += 1

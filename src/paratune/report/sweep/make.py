@@ -42,7 +42,11 @@ def make_sweep(
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     found, notes = judged(systems)
     if targets and not any(one.scored for one in systems.measured):
-        raise ConfigError("--target asks when runs reached a score, and no run of the matrix has scores")
+        raise ConfigError(
+            "--target asks when runs reached a score, and no run of the matrix has scores",
+            code="target.no_scores",
+            option="--target",
+        )
     report = replace(report, systems=systems, verdicts=found, verdict_notes=notes, targets=tuple(targets))
     sections = sections_of(report)
     report = replace(report, sections=sections)

@@ -60,13 +60,23 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     """
     matrices = [word for word in words if holds_sweep(Path(word))]
     if matrices and len(words) > 1:
-        raise ConfigError(f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*")
+        raise ConfigError(
+            f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*",
+            code="compare.mixed_matrix",
+        )
     if matrices:
         return _of_matrix(Path(matrices[0]), baseline, by)
     if by:
-        raise ConfigError("--by names an axis of a matrix; give the folder of one, with sweep.json")
+        raise ConfigError(
+            "--by names an axis of a matrix; give the folder of one, with sweep.json",
+            code="cli.no_effect",
+            option="--by",
+        )
     if not words:
-        raise ConfigError("paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix")
+        raise ConfigError(
+            "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
+            code="cli.argument_missing",
+        )
     expanded = {word: _expand(word) for word in words}
     is_grouped = any(folders != [Path(word)] for word, folders in expanded.items())
     _refuse_twice(expanded)
@@ -87,7 +97,8 @@ def _arrangement(found: Found, families: tuple[Family, ...], allowed: frozenset[
         left_out = "".join(f"\n  left out: {plain(each.folder)}: {plain(each.reason)}" for each in found.unfinished)
         raise CheckpointError(
             f"nothing to compare with: {found.runs[0].name if len(found.runs) == 1 else f'{len(found.runs)} runs'} of "
-            f"one configuration ({', '.join(labels[:3])}); name runs of another{left_out}"
+            f"one configuration ({', '.join(labels[:3])}); name runs of another{left_out}",
+            code="report.nothing_to_compare",
         )
     return Arrangement(comparable, found.runs, found.unfinished, found.certificates, found.notes, allowed)
 
@@ -99,13 +110,13 @@ def _expand(word: str) -> list[Path]:
     folders: list[Path] = []
     for part in (part.strip() for part in word.split(",")):
         if not part:
-            raise ConfigError(f"{plain(word)!r} names no run between two commas")
+            raise ConfigError(f"{plain(word)!r} names no run between two commas", code="compare.unknown_run", word=word)
         if Path(part).exists() or not glob.has_magic(part):
             folders.append(Path(part))
             continue
         matches = [Path(path) for path in sorted(glob.glob(part)) if Path(path).is_dir()]  # noqa: PTH207
         if not matches:
-            raise ConfigError(f"{plain(part)} matches no folder")
+            raise ConfigError(f"{plain(part)} matches no folder", code="compare.unknown_run", part=part)
         folders += matches
     return folders
 
@@ -117,7 +128,12 @@ def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
         for folder in folders:
             first = of.setdefault(folder.resolve(), word)
             if first != word:
-                raise ConfigError(f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group")
+                raise ConfigError(
+                    f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group",
+                    code="cli.named_twice",
+                    folder=folder,
+                    word=word,
+                )
 
 
 def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> dict[str, tuple[RunRecord, ...]]:
@@ -130,7 +146,9 @@ def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> dict[str,
             keys = [one.key for one in config_differences(runs) if one.key != "run.seed"] or ["their data or processes"]
             raise ConfigError(
                 f"the runs of {plain(word)} are not of one configuration: they differ in {', '.join(keys[:5])}"
-                f"{', ...' if len(keys) > 5 else ''}; name each configuration by itself"
+                f"{', ...' if len(keys) > 5 else ''}; name each configuration by itself",
+                code="compare.group_differs",
+                word=word,
             )
         if runs:
             groups[word] = runs
@@ -187,7 +205,11 @@ def _baseline(groups: Sequence[Group], wanted: str | None) -> str:
             return group.label
     known = [group.label for group in groups]
     listed = ", ".join(plain(label) for label in known[:5])
-    raise ConfigError(f"--baseline {plain(wanted)} is none of what is compared ({listed}){did_you_mean(wanted, known)}")
+    raise ConfigError(
+        f"--baseline {plain(wanted)} is none of what is compared ({listed}){did_you_mean(wanted, known)}",
+        code="compare.unknown_run",
+        option="--baseline",
+    )
 
 
 def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrangement:
@@ -198,14 +220,23 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrange
     unknown = [name for name in wanted if name not in labels]
     if unknown:
         near = did_you_mean(unknown[0], labels)
-        raise ConfigError(f"--by {plain(unknown[0])} is no axis of {plain(folder)} ({', '.join(labels)}){near}")
+        raise ConfigError(
+            f"--by {plain(unknown[0])} is no axis of {plain(folder)} ({', '.join(labels)}){near}",
+            code="cli.unknown_name",
+            option="--by",
+            folder=folder,
+        )
     compared = [axis for axis in axes if (axis.label in wanted if wanted else axis.label not in record.select_per)]
     cells = {
         run_folder_of(folder, cell.name): cell for cell in record.cells if cell.state not in {"skipped", "pending"}
     }
     began = [path for path in cells if (path / RUN_FILE).is_file()]
     if not began:
-        raise CheckpointError(f"no run of {plain(folder)} has begun, so there is nothing to compare")
+        raise CheckpointError(
+            f"no run of {plain(folder)} has begun, so there is nothing to compare",
+            code="report.nothing_to_compare",
+            folder=folder,
+        )
     found = read_runs(began)
     families = _families(record, axes, compared, [(run, cells[run.folder]) for run in found.runs], baseline)
     allowed = allowed_by_axes(key for axis in compared for key in (axis.keys or (axis.key,)))
@@ -247,7 +278,11 @@ def _names_baseline(
     if wanted not in values | labels:
         listed = ", ".join(plain(label) for label in sorted(labels)[:5])
         near = did_you_mean(wanted, values | labels)
-        raise ConfigError(f"--baseline {plain(wanted)} is none of what is compared ({listed}){near}")
+        raise ConfigError(
+            f"--baseline {plain(wanted)} is none of what is compared ({listed}){near}",
+            code="compare.unknown_run",
+            option="--baseline",
+        )
     return lambda label, cell: (
         wanted == label
         or any(wanted in (cell.values[axis.label], axis.values[cell.values[axis.label]]) for axis in compared)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from corpus_documents import HOLDS_ON, content, extracted, kept
 from patience import wait_for
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder, run_clean
 from paratune.corpus.clean.settings import Clean, Language
 from paratune.corpus.settings import Corpus
-from paratune.errors import CheckpointError
 
 DISPLAY = Display(speaks=False)
 PORTUGUESE = "A cidade acordou com chuva e as escolas ficaram fechadas durante a manhã de ontem, dia {}."
@@ -82,7 +82,7 @@ def test_a_changed_setting_remakes_its_step_and_those_behind_it_alone(tmp_path):
 
 
 def test_documents_must_have_been_extracted(tmp_path):
-    with pytest.raises(CheckpointError, match="stage extract is not finished"):
+    with raises_code("corpus.not_finished"):
         run_clean(make_corpus(tmp_path), 1, DISPLAY)
 
 
@@ -90,7 +90,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     extracted(tmp_path, *texts())
     (tmp_path / "4_clean").mkdir()
     (tmp_path / "4_clean" / "thesis.txt").write_text("x")
-    with pytest.raises(CheckpointError, match="holds other files"):
+    with raises_code("run.folder_taken"):
         run_clean(make_corpus(tmp_path), 1, DISPLAY)
 
 
@@ -124,9 +124,8 @@ def test_a_chain_that_is_killed_goes_on_and_gives_the_same(tmp_path):
 
 def test_the_settings_of_the_cleaning_are_checked(tmp_path):
     from paratune.corpus.settings import read_settings
-    from paratune.errors import ConfigError
 
     path = Path(tmp_path, "c.yaml")
     path.write_text("work: w\nindex:\n  files: [a]\nclean:\n  skip: [langage]\n  language: {min_score: 2}\n")
-    with pytest.raises(ConfigError, match=r"(?s)line 5: clean\.skip.*langage.*line 6: clean\.language\.min_score is 2"):
+    with raises_code("config.invalid_value", "line 5: clean.skip", "langage", "line 6: clean.language.min_score is 2"):
         read_settings(path)

@@ -1,15 +1,14 @@
 import random
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raised import raises_code
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from paratune.corpus.clean import clusters
 from paratune.corpus.clean.clusters import read_roots, write_roots
-from paratune.errors import CheckpointError
 
 NUM = 12
 
@@ -45,5 +44,5 @@ def test_blocks_and_the_order_of_the_pairs_change_nothing(tmp_path, monkeypatch)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(CheckpointError, match=r"roots\.bin cannot be written: No such file"):
+    with raises_code("corpus.not_writable", "roots.bin"):
         write_roots(tmp_path / "none" / "roots.bin", 1, [])

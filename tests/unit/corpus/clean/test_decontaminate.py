@@ -2,6 +2,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus import runs
@@ -9,7 +10,6 @@ from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.run import run_clean
 from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
 from paratune.corpus.settings import Corpus
-from paratune.errors import ConfigError, DataError
 
 DISPLAY = Display(speaks=False)
 FOLDER = "4_clean/5_decontaminate"
@@ -90,14 +90,14 @@ def test_the_length_of_sequences_is_a_setting(tmp_path):
 
 def test_a_set_without_a_text_that_is_long_enough_is_refused(tmp_path):
     extracted(tmp_path, [OTHER])
-    with pytest.raises(DataError, match="lines has no text of 9 words"):
+    with raises_code("corpus.too_little_text", "9"):
         run(tmp_path, tmp_path, settings_of(tmp_path, min_words=9))
 
 
 def test_two_sets_of_one_name_are_refused(tmp_path):
     extracted(tmp_path, [OTHER])
     section = settings_of(tmp_path)
-    with pytest.raises(ConfigError, match="two sets are called qa"):
+    with raises_code("config.named_twice"):
         run(tmp_path, tmp_path, section.model_copy(update={"sets": section.sets[:1] * 2}))
 
 

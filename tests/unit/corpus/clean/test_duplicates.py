@@ -2,6 +2,7 @@ import random
 
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus import runs
@@ -9,7 +10,6 @@ from paratune.corpus.clean import duplicates
 from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.settings import Clean, Duplicates, Near
 from paratune.corpus.settings import Corpus, read_settings
-from paratune.errors import DataError
 
 DISPLAY = Display(speaks=False)
 FOLDER = "4_clean/4_duplicates"
@@ -147,7 +147,7 @@ def test_a_bucket_of_many_documents_is_compared_with_a_few(tmp_path, monkeypatch
 
 def test_a_long_id_is_refused(tmp_path):
     extracted(tmp_path, [document("um texto", id="0123456789abcdefg")])
-    with pytest.raises(DataError, match="the id 0123456789abcdefg is longer than 16 bytes"):
+    with raises_code("corpus.id_too_long", "0123456789", "16"):
         run(tmp_path)
 
 

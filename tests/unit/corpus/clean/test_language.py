@@ -1,11 +1,11 @@
 import pytest
 from corpus_documents import dropped, extracted, kept
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.clean.language import language_of, run_language
 from paratune.corpus.clean.settings import Clean, Language
 from paratune.corpus.settings import Corpus
-from paratune.errors import ConfigError
 
 DISPLAY = Display(speaks=False)
 PORTUGUESE = "A cidade acordou com chuva e as escolas ficaram fechadas durante a manhã de ontem."
@@ -57,7 +57,7 @@ def test_what_is_too_short_to_tell_is_dropped_as_unsure(tmp_path):
 
 
 def test_a_language_that_is_not_known_is_refused_by_name(tmp_path):
-    with pytest.raises(ConfigError, match=r"clean\.language\.keep: por is not known.*pt"):
+    with raises_code("config.invalid_value", "clean.language.keep: por"):
         run(tmp_path, [PORTUGUESE], keep=["por"])
 
 

@@ -3,12 +3,12 @@ import time
 
 import pytest
 from corpus_documents import document, extracted, kept
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.clean.personal import mask, run_personal
 from paratune.corpus.clean.settings import Clean, Personal
 from paratune.corpus.settings import Corpus
-from paratune.errors import ConfigError
 
 DISPLAY = Display(speaks=False)
 ALL = Personal()
@@ -193,7 +193,7 @@ def test_documents_are_counted_and_hashed_anew(tmp_path):
 
 def test_a_region_that_is_not_known_is_refused(tmp_path):
     corpus = Corpus(work=str(tmp_path), clean=Clean(personal=Personal(region="XY")))
-    with pytest.raises(ConfigError, match=r"clean\.personal\.region: XY"):
+    with raises_code("config.invalid_value", key="clean.personal.region", value="XY"):
         run_personal(corpus, extracted(tmp_path, ["a"]), tmp_path / "4_clean" / "7_personal", 1, DISPLAY)
 
 

@@ -9,12 +9,12 @@ import pytest
 from corpus_documents import content, dropped, kept
 from corpus_files import HEART, docx, fetched, fetched_row, pdf
 from patience import PATIENCE_S, wait_for
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.extract.run import run_extract
 from paratune.corpus.extract.settings import Extract
 from paratune.corpus.settings import Corpus
-from paratune.errors import CheckpointError
 
 DISPLAY = Display(speaks=False)
 PAGE = "<html><head><title>Título {0}</title></head><body><p>{1} Página {0}.</p></body></html>"
@@ -144,8 +144,7 @@ def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
 
 
 def test_a_stage_that_is_not_there_is_said(tmp_path):
-    said = r"stage fetch is not finished \(.*2_fetch\); run paratune corpus CONFIG --only fetch"
-    with pytest.raises(CheckpointError, match=said):
+    with raises_code("corpus.not_finished", "2_fetch", "--only fetch", name="fetch"):
         run_extract(make_corpus(tmp_path), 1, DISPLAY)
 
 

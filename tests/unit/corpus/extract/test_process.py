@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 from corpus_files import HEART, docx_of
 from patience import PATIENCE_S
+from raised import raises_code
 
 from paratune.corpus.extract import process
 from paratune.corpus.extract.found import Document, Extracted, Refused
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.process import Reader
 from paratune.corpus.extract.settings import Extract
-from paratune.errors import LaunchError
 
 CHILD = Path(__file__).parents[3] / "hostile_child.py"
 LIMITS = Extract(min_characters=1, time_s=1, memory_mib=128)
@@ -111,7 +111,7 @@ def test_no_process_is_left_behind(hostile):
 
 def test_a_process_that_does_not_start_is_said(monkeypatch):
     monkeypatch.setattr(process, "COMMAND", ("-c", "raise SystemExit('no library')"))
-    with Reader(LIMITS) as reader, pytest.raises(LaunchError, match="does not start: no library"):
+    with Reader(LIMITS) as reader, raises_code("launch.not_started", "library"):
         reader.read(document("good"))
 
 

@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from corpus_documents import dropped, kept
 from corpus_files import HEART, fetched, fetched_row
+from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.extract import tika as room
@@ -14,7 +15,6 @@ from paratune.corpus.extract.run import run_extract
 from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
 from paratune.corpus.settings import Corpus
-from paratune.errors import DataError
 
 SLIDES = "application/vnd.ms-powerpoint"
 # As Tika 3 answers PUT /rmeta/text; https://cwiki.apache.org/confluence/display/TIKA/TikaServer, "Recursive Metadata".
@@ -135,5 +135,5 @@ def test_a_server_that_is_not_there_ends_the_stage(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(DataError, match=rf"{address} does not answer.*start it, or leave extract\.tika out"):
+        with raises_code("corpus.server", address, "extract.tika"):
             Tika(address, time_s=2, max_bytes=100).read(b"x", SLIDES)

@@ -1,12 +1,12 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from raised import check_logged, raises_code
 from sentence_documents import DISPLAY, make_corpus, name, sentence
 
 from paratune.corpus.sentences.clean import half_of, of_files
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.settings import CleanPart, Sentences
-from paratune.errors import DataError
 from paratune.records import read_json
 
 CERTAIN = (40, 43, 76, 79)
@@ -68,24 +68,25 @@ def test_no_more_is_read_of_files_than_wanted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("a.csv", r"a\.csv is neither"), ("a.parquet", "has no column text"), ("b.txt", "means no file")]
+    ("name", "refused"),
+    [("a.csv", ("data.format", "a.csv")), ("a.parquet", ("data.column_missing",)), ("b.txt", ("data.not_found",))],
 )
-def test_files_that_teach_nothing_are_named(tmp_path, name, said):
+def test_files_that_teach_nothing_are_named(tmp_path, name, refused):
     (tmp_path / "a.csv").touch()
     pq.write_table(pa.table({"texto": ["a"]}), tmp_path / "a.parquet")
     corpus = make_corpus(tmp_path, [[sentence(1)]], clean=CleanPart(files=[str(tmp_path / name)]))
-    with pytest.raises(DataError, match=said):
+    with raises_code(*refused):
         run_sentences(corpus, 1, DISPLAY)
 
 
 def test_files_without_a_sentence_or_in_another_encoding_are_refused(tmp_path):
-    for content, said in (
-        ("só isto\n".encode(), "is fit to learn from"),
-        ("Não é.\n".encode("latin-1"), "cannot be read"),
+    for content, code in (
+        ("só isto\n".encode(), "corpus.too_little_text"),
+        ("Não é.\n".encode("latin-1"), "data.unreadable"),
     ):
         (tmp_path / "a.txt").write_bytes(content)
         corpus = make_corpus(tmp_path, [[sentence(1)]], clean=CleanPart(files=[str(tmp_path / "a.txt")]))
-        with pytest.raises(DataError, match=said):
+        with raises_code(code, "a.txt"):
             run_sentences(corpus, 1, DISPLAY)
 
 
@@ -93,5 +94,5 @@ def test_a_corpus_too_small_for_two_halves_has_no_perplexities(tmp_path, caplog)
     totals = run_sentences(make_corpus(tmp_path, [[sentence(1)]]), 1, DISPLAY)
     assert totals["kept"] == 1
     assert learnt(tmp_path) == []
-    assert "name texts in sentences.clean.files" in caplog.text
+    check_logged(caplog, "corpus.no_perplexity", "sentences.clean.files")
     assert read_json(tmp_path / "work/5_sentences/perplexity.json")["num_unknown"] == 1

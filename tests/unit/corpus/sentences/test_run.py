@@ -8,13 +8,13 @@ import pytest
 import sentence_documents
 from patience import PATIENCE_S
 from pydantic import ValidationError
+from raised import raises_code
 from sentence_documents import DISPLAY, make_corpus, sentence
 
 from paratune.corpus.sentences.clean import half_of
 from paratune.corpus.sentences.run import Brought, run_sentences
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.settings import CleanPart, Sentences
-from paratune.errors import CheckpointError
 
 SHARDS = [
     [f"{sentence(1)} Sem fim\n{sentence(2)}", f"{sentence(3)} {sentence(1)}"],
@@ -149,7 +149,7 @@ def test_killed_again_and_again_it_goes_on_to_the_same_files(tmp_path):
 def test_without_documents_the_stage_before_is_named(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS)
     (next(iter((tmp_path / "work").rglob("stage.json")))).unlink()
-    with pytest.raises(CheckpointError, match="is not finished"):
+    with raises_code("corpus.not_finished"):
         run_sentences(corpus, 1, DISPLAY)
 
 

@@ -65,6 +65,13 @@ def test_outputs_and_gradients_in_float64(lengths, window):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("never_dense")
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_outputs_and_gradients_of_blocks_and_tiles(lengths):
+    for got, want in zip(*both(lengths, dtype=torch.float64), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_outputs_and_gradients_in_float32(lengths):
     for got, want in zip(*both(lengths, dtype=torch.float32), strict=True):
@@ -99,7 +106,13 @@ def test_half_precision_is_computed_in_float32():
 
 
 @pytest.fixture
-def drawn(monkeypatch):
+def never_dense(monkeypatch):
+    """Leave tiny batches to blocks and tiles."""
+    monkeypatch.setattr(cpu.dense_batches, "find_places", lambda *batch: None)
+
+
+@pytest.fixture
+def drawn(monkeypatch, never_dense):
     """The masks that are drawn, in turn."""
     found = []
 
@@ -143,6 +156,7 @@ def test_dropout_with_fixed_masks(drawn, lengths, window):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("never_dense")
 @pytest.mark.parametrize("size", [1.0, 50.0])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 from rich.console import Console
 
-from paratune.errors import CheckpointError
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, read_sweep, run_folder_of, write_sweep
 from paratune.report.sweep import make_sweep, terminal_sweep
 from paratune.report.sweep.content import sections_of
@@ -310,5 +310,5 @@ def test_the_terminal_holds_every_figure_at_any_width(width: int, tmp_path: Path
 
 
 def test_a_folder_without_a_matrix(tmp_path: Path):
-    with pytest.raises(CheckpointError, match=r"sweep.json does not exist"):
+    with raises_code("run.file_not_found"):
         make_sweep(tmp_path, None)

@@ -86,5 +86,9 @@ def load(folder: Path) -> Model:
         if (found["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
             return Model(weights, found["bias"], Calibration(**found["calibration"]))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder} holds no classifier of varieties ({error}); delete it") from error
-    raise CheckpointError(f"{folder} holds a classifier of another format; delete it")
+        raise CheckpointError(
+            f"{folder} holds no classifier of varieties ({error}); delete it", code="corpus.damaged", folder=folder
+        ) from error
+    raise CheckpointError(
+        f"{folder} holds a classifier of another format; delete it", code="run.other_version", folder=folder
+    )

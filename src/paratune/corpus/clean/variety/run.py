@@ -77,7 +77,11 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     """Return the evaluation of the classifier, which is trained if there is none of these texts."""
     names = [source.name for source in options.sources]
     if len(set(names)) < len(names):
-        raise ConfigError(f"clean.variety.sources: {', '.join(names)}; each must have a name of its own")
+        raise ConfigError(
+            f"clean.variety.sources: {', '.join(names)}; each must have a name of its own",
+            code="config.named_twice",
+            key="clean.variety.sources",
+        )
     sources = [files_of(source) for source in options.sources]
     seen = {"format": FORMAT, "sources": [source.identity() for source in sources]}
     path = folder / EVALUATION_FILE
@@ -91,6 +95,10 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
         save(model, folder)
         write_json(path, {"trained_on": seen, "evaluation": evaluation})
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}; change work") from error
+        raise CheckpointError(
+            f"{folder} cannot be written: {error.strerror or error}; change work",
+            code="corpus.not_writable",
+            folder=folder,
+        ) from error
     _model.cache_clear()
     return evaluation

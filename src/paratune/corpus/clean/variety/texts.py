@@ -98,7 +98,11 @@ def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[Group], 
         if len(found) < MIN_GROUPS:
             raise DataError(
                 f"clean.variety.sources: {files.name}, {variety} has fewer than {MIN_GROUPS * GROUP} lines "
-                f"of {MIN_WORDS} words that neither the other variety nor a source before has; name more files"
+                f"of {MIN_WORDS} words that neither the other variety nor a source before has; name more files",
+                code="corpus.too_little_text",
+                key="clean.variety.sources",
+                name=files.name,
+                variety=variety,
             )
     return groups[0], groups[1]
 
@@ -127,9 +131,17 @@ def _texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         with pq.ParquetFile(path) as table:
             wanted = [name for name in columns if name in table.schema_arrow.names]
             if not wanted:
-                raise DataError(f"{path} has the columns {', '.join(table.schema_arrow.names)}; name one in columns")
+                raise DataError(
+                    f"{path} has the columns {', '.join(table.schema_arrow.names)}; name one in columns",
+                    code="data.columns_unfit",
+                    path=path,
+                )
             for batch in table.iter_batches(columns=wanted):
                 for row in batch.to_pylist():
                     yield from (row[name] for name in wanted if isinstance(row[name], str))
     except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
-        raise DataError(f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables") from error
+        raise DataError(
+            f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables",
+            code="data.unreadable",
+            path=path,
+        ) from error

@@ -1,0 +1,99 @@
+"""Kill commands at random and feed readers damaged files, for as long as asked: nothing may differ, fail or hang.
+
+    python benchmarks/soak.py --minutes 10                       # everything, with a new seed, which is printed
+    python benchmarks/soak.py --minutes 10 --seed 7 --json soak.json
+    python benchmarks/soak.py --only ddp --trial 12 --seed 7     # one trial again, as a finding says
+    python benchmarks/soak.py --list                             # the kinds
+
+Commands are killed at file operations (a small C library counts them; it needs a C compiler and Linux) and at random
+times, started again until they end, and compared with a run that nothing disturbed. Readers get files that Hypothesis
+draws: whole ones, held against another implementation, and damaged ones. Exit code 1 when anything was found.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "src"), str(HERE.parent / "tests")]
+
+from soak_parts import killer  # noqa: E402
+
+READING = 0.35
+"""Share of the time for readers, where commands are killed as well."""
+
+
+def main() -> int:
+    """Run what the command line asks for; return 1 when anything was found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="for everything together")
+    parser.add_argument("--seed", type=int, help="of all draws; a new one when not given")
+    parser.add_argument("--only", help="comma-separated kinds")
+    parser.add_argument("--trial", type=int, help="number of the one trial to run, with --only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for counts and findings")
+    parser.add_argument("--folder", type=Path, help="for trials; what was found stays there")
+    parser.add_argument("--list", action="store_true", help="print the kinds; run nothing")
+    options = parser.parse_args()
+    _with_killer()
+    from soak_parts import soak
+
+    if options.list:
+        print("\n".join(soak.names()))
+        return 0
+    chosen = options.only.split(",") if options.only else soak.names()
+    if unknown := set(chosen) - set(soak.names()):
+        parser.error(f"--only: {', '.join(sorted(unknown))}: there is {', '.join(soak.names())}")
+    if options.trial is not None and len(chosen) != 1:
+        parser.error("--trial needs --only with one kind")
+    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = soak.run(chosen, seed, folder.resolve(), 60 * options.minutes, trial=options.trial, reading=READING)
+    return _report(counts, seed, folder, options.json)
+
+
+def _report(counts: list[object], seed: int, folder: Path, path: Path | None) -> int:
+    from soak_parts.findings import table
+
+    print(table(counts))
+    findings = [finding for count in counts for finding in count.findings]
+    for finding in findings:
+        again = f"python benchmarks/soak.py --seed {seed} --only {finding.kind} --trial {finding.trial}"
+        print(f"\n{finding.sort}: {again}\n{finding.text}")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record = {"seed": seed, "created_s": time.time(), "counts": [count.as_dict() for count in counts]}
+        path.write_text(json.dumps(record, indent=1))
+    if findings:
+        print(f"\nfolders of the trials: {folder}")
+    elif folder.name.startswith("soak-"):
+        shutil.rmtree(folder)
+    return int(bool(findings))
+
+
+def _with_killer() -> None:
+    """Start this program again with the library that counts file operations, where it can be compiled."""
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    if killer.is_loaded() or "SOAK_WITHOUT_KILLER" in os.environ:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="soak-killer-"))
+    library = killer.build(folder)
+    if library is None:
+        print("no C compiler, or no Linux: commands are killed at random times alone", flush=True)
+        os.environ["SOAK_WITHOUT_KILLER"] = "1"
+        return
+    os.environ["LD_PRELOAD"] = ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # at the interpreter's end some of the libraries that were imported print what they leak

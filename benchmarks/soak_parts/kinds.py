@@ -1,0 +1,159 @@
+"""The commands that are killed: what each needs in its folder, how it is started again, and what it makes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from paratune.records import read_json
+
+from . import worlds
+from .results import Result, files_below, run_result, sha256
+
+RESUME = ("--resume",)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A command that trials kill and start again until it ends."""
+
+    name: str
+    words: tuple[str, ...]
+    """After `paratune`."""
+    again: tuple[str, ...]
+    """Added after a kill."""
+    prepare: Callable[[Path], None]
+    """Fills a folder, once; each trial gets a copy."""
+    result: Callable[[Path], Result]
+    """Of a folder in which the command has ended."""
+    share: float = 1.0
+    """Of the trials, beside those of other kinds."""
+    allowed: tuple[int, ...] = ()
+    """Exit codes after a kill, besides those that every command may have."""
+    leaves: tuple[str, ...] = ()
+    """Patterns of temporary files that stay after a kill: those beside an output, where anybody may be writing."""
+    missing: str | None = None
+    """Why it cannot be run here."""
+    before: tuple[str, ...] = ()
+    """A command that makes what this one needs, once, without kills."""
+
+
+def named_run(folder: Path) -> Result:
+    return run_result(folder / "runs" / "c")
+
+
+def _train(name: str, prepare: Callable[[Path], None], *more: str, **options: Any) -> Kind:
+    kind = Kind(name, ("train", "c.yaml", *more), RESUME, prepare, named_run)
+    return replace(kind, **options)
+
+
+def _strategy(name: str, value: str, **options: Any) -> Kind:
+    return _train(name, worlds.sentences, "--nproc", "2", "--set", f"strategy={value}", **{"share": 2.0, **options})
+
+
+def _matrix_result(folder: Path) -> Result:
+    runs = sorted((folder / "runs/m/runs").iterdir())
+    states = [cell["state"] for cell in read_json(folder / "runs/m/sweep.json")["cells"]]
+    return {"states": states, **{run.name: run_result(run) for run in runs if not run.name.startswith(".")}}
+
+
+def _certificate(folder: Path) -> Result:
+    record = read_json(folder / "runs/c.certificate/certificate.json")
+    return {key: record[key] for key in sorted(record) if key in ("verdict", "strategies", "rows", "steps", "results")}
+
+
+def _corpus_result(folder: Path) -> Result:
+    return files_below(folder / "work", ("part-*.parquet", "dropped-*.parquet", "counts-*.json"))
+
+
+def _bundle_result(folder: Path) -> Result:
+    from paratune.bundle.archive import read_manifest
+
+    manifest = read_manifest(folder / "b.tar")
+    return {"files": [[packed.name, packed.sha256] for packed in manifest.files], "config": dict(manifest.config)}
+
+
+def _unbundled(folder: Path) -> Result:
+    """The configuration names the folder, and each trial has its own."""
+    config = (folder / "exp" / "config.yaml").read_text().replace(str(folder), "")
+    return {**files_below(folder / "exp"), "config.yaml": config}
+
+
+def _report_result(folder: Path) -> Result:
+    return files_below(folder / "out", ("*.md", "*.csv", "*.tex"))
+
+
+def _rows(folder: Path) -> Result:
+    return {"rows": sha256(folder / "out.parquet")}
+
+
+def _use(name: str, words: tuple[str, ...], result: Callable[[Path], Result], **options: Any) -> Kind:
+    """Return a command that is started again as it was."""
+    return Kind(name, words, (), options.pop("prepare", worlds.sentences), result, **options)
+
+
+_TRAIN = ("train", "c.yaml")
+_BUNDLE = ("bundle", "c.yaml", "-o", "b.tar", "--tokens")
+_OUTPUT = ("--input", "new.csv", "--output", "out.parquet", "--overwrite")
+
+KINDS: tuple[Kind, ...] = (
+    _train("single", worlds.sentences, share=4.0),
+    _train("regression", worlds.regression),
+    _train("ordinal-pairs", worlds.pairs),
+    _train("multi-label", worlds.labels),
+    _train("questions", worlds.questions),
+    _train("masked-lm", worlds.masked),
+    _train("workers", worlds.sentences, "--set", "data.num_workers=2"),
+    _strategy("ddp", "ddp"),
+    _strategy("zero1", "zero1"),
+    _strategy("zero2", "zero2"),
+    _strategy("zero3", "zero3"),
+    _strategy("pipeline", "{kind: pipeline, stages: 2}"),
+    _strategy(
+        "deepspeed",
+        "{kind: deepspeed, stage: 2}",
+        share=0.5,
+        missing=None if find_spec("deepspeed") else "the extra deepspeed is not installed",
+    ),
+    Kind(
+        "sweep",
+        ("sweep", "m.yaml"),
+        ("--retry-failed",),
+        worlds.matrix,
+        _matrix_result,
+        share=2.0,
+        allowed=(1,),
+        leaves=("runs/m/report/*",),
+    ),
+    _use(
+        "certify",
+        ("certify", "c.yaml", "--strategies", "ddp", "--steps", "2"),
+        _certificate,
+        allowed=(1,),
+    ),
+    _use(
+        "corpus",
+        ("corpus", "corpus.yaml"),
+        _corpus_result,
+        prepare=worlds.corpus,
+        missing=None if find_spec("trafilatura") and find_spec("warcio") else "the extra corpus is not installed",
+    ),
+    _use(
+        "tokenizer",
+        ("tokenizer", "train", "data.csv", "-o", "out", "--vocab-size", "200", "--overwrite"),
+        lambda folder: files_below(folder / "out"),
+        leaves=(".out.*",),
+    ),
+    _use("predict", ("predict", "runs/c", *_OUTPUT), _rows, before=_TRAIN, leaves=(".out.*",)),
+    _use(
+        "pseudo-label",
+        ("pseudo-label", "runs/c", *_OUTPUT, "--threshold", "0.5001"),
+        _rows,
+        before=_TRAIN,
+        leaves=(".out.*",),
+    ),
+    _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN, leaves=("out/*",)),
+    _use("bundle", _BUNDLE, _bundle_result, leaves=(".b.tar.*",)),
+    _use("unbundle", ("unbundle", "b.tar", "-d", "exp"), _unbundled, before=_BUNDLE),
+)

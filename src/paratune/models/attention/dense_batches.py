@@ -1,0 +1,167 @@
+"""Attention of packed rows on the CPU where a batch is tiny: all rows padded to one length, in a dozen calls.
+
+Floor 3. In a tiny batch the calls of PyTorch cost more than their arithmetic, so the fewest calls are the fastest, and
+padding is computed for nothing. Equal to `cpu` and `small_batches` up to rounding; the masks of dropout are others.
+
+B rows, T tokens of all rows, H heads, K head width, L tokens of the longest row; G = B * H. Formulas keep the letters
+of Dao et al., FlashAttention, NeurIPS 2022, appendix B.4: P, dP, dS.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paratune.models.dropout import MaskSource
+
+STEP = 8
+"""L is rounded up to a multiple of it."""
+MOST = 1 << 16
+"""Scores of a dense batch at most, padding included."""
+MOST_PADDING = 1 << 15
+"""Of these at most so many more than in blocks of rows of nearly one length: they cost what the blocks' calls cost."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the tokens of a packed batch lie in a dense one, (G, L), and back."""
+
+    sources: Tensor
+    """(G * L,), int64: which of (T, H) is read; in padding the first token of the same row."""
+    targets: Tensor
+    """(T * H,), int64: the place of each head of each token."""
+    bias: Tensor
+    """(G, 1, L), float32: 0, and minus infinity for keys that are padding."""
+    shape: tuple[int, int]
+    """G and L."""
+
+
+def find_places(lengths: tuple[int, ...], num_heads: int, window: int | None) -> Places | None:
+    """Return the places of a batch that is tiny; None for one that is not, or with a window."""
+    rows = [length for length in lengths if length]
+    if window is not None or not rows:
+        return None
+    L = _rounded(max(rows))
+    num_scores = num_heads * len(rows) * L * L
+    num_in_blocks = num_heads * sum(_rounded(length) ** 2 for length in rows)
+    if num_scores > MOST or num_scores - num_in_blocks > MOST_PADDING:
+        return None
+    return _places(tuple(rows), num_heads, L)
+
+
+@lru_cache(maxsize=16)
+def _places(lengths: tuple[int, ...], num_heads: int, longest: int) -> Places:
+    lengths_B, heads_H, place_L = np.array(lengths), np.arange(num_heads), np.arange(longest)
+    starts_B = lengths_B.cumsum() - lengths_B
+    is_token_BL = place_L < lengths_B[:, None]
+    tokens_BL = starts_B[:, None] + place_L * is_token_BL
+    sources = tokens_BL[:, None] * num_heads + heads_H[:, None]
+    B, G = len(lengths), len(lengths) * num_heads
+    rows_BL = np.arange(B)[:, None] * num_heads * longest + place_L
+    targets = rows_BL[is_token_BL][:, None] + heads_H * longest
+    bias_BL = np.where(is_token_BL, np.float32(0), np.float32(-np.inf))
+    return Places(
+        torch.from_numpy(sources.ravel()),
+        torch.from_numpy(targets.ravel()),
+        torch.from_numpy(bias_BL.repeat(num_heads, axis=0)).unsqueeze(1),
+        (G, longest),
+    )
+
+
+def _rounded(length: int) -> int:
+    return -(-length // STEP) * STEP
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, places: Places, *, scale: float, masks: MaskSource | None
+) -> Tensor:
+    """Return softmax(scale Q K^T) V of each row by itself; half precision is computed in float32.
+
+    Args:
+        query: (T, H, K), floating point, on the CPU.
+        key: As `query`.
+        value: As `query`.
+        places: Of the batch.
+        scale: What scores are multiplied by.
+        masks: Of dropout on the probabilities, if there is any.
+
+    Returns:
+        (T, H, K), contiguous, in the dtype of `query`.
+    """
+    out: Tensor = _Attention.apply(query, key, value, places, scale, masks, False)  # type: ignore[no-untyped-call]
+    return out
+
+
+def attend_first(
+    query: Tensor, key: Tensor, value: Tensor, places: Places, *, scale: float, masks: MaskSource | None
+) -> Tensor:
+    """Return what `attend` does for one query of each row: query and result are (B, H, K), of rows with tokens."""
+    out: Tensor = _Attention.apply(query, key, value, places, scale, masks, True)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Attention(torch.autograd.Function):
+    """A second derivative is refused by `_softmax_backward_data` with `grad_input`, so it is not marked
+    once_differentiable, which takes 15 us a call."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        places: Places,
+        scale: float,
+        masks: MaskSource | None,
+        is_first: bool,
+    ) -> Tensor:
+        dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+        G, _ = places.shape
+        N, V = (_placed(x, places, dtype) for x in (key, value))
+        Q = query.to(dtype).reshape(G, 1, -1) if is_first else _placed(query, places, dtype)
+        with torch.autocast("cpu", enabled=False):
+            P = torch.baddbmm(places.bias.to(dtype), Q, N.mT, alpha=scale).softmax(-1)
+            factors = None
+            if masks is not None:
+                factors = torch.from_numpy(masks.factors(P.numel(), dtype)).view(P.shape)
+            out = torch.bmm(P if factors is None else P * factors, V)
+        ctx.save_for_backward(Q, N, V, P, factors)
+        ctx.places, ctx.scale, ctx.is_first = places, scale, is_first
+        return (out.view(query.shape) if is_first else _read(out, places, query.shape)).to(query.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        Q, N, V, P, factors = ctx.saved_tensors
+        places, num_tokens = ctx.places, len(ctx.places.targets) // grad.shape[1]
+        if ctx.is_first:
+            dO = grad.to(Q.dtype).reshape(Q.shape)
+        else:
+            dO = Q.new_zeros(Q.shape)
+            dO.view(-1, Q.shape[2]).index_copy_(0, places.targets, grad.reshape(-1, Q.shape[2]).to(Q.dtype))
+        with torch.autocast("cpu", enabled=False):
+            dV = torch.bmm((P if factors is None else P * factors).mT, dO)
+            dP = torch.bmm(dO, V.mT)
+            if factors is not None:
+                dP.mul_(factors)
+            dS = torch._softmax_backward_data(dP, P, -1, P.dtype, grad_input=dP).mul_(ctx.scale)
+            dQ, dN = torch.bmm(dS, N), torch.bmm(dS.mT, Q)
+        shape_of_keys = torch.Size((num_tokens, *grad.shape[1:]))
+        gradients = (
+            dQ.view(grad.shape) if ctx.is_first else _read(dQ, places, grad.shape),
+            *(_read(x, places, shape_of_keys) for x in (dN, dV)),
+        )
+        return (*(x.to(grad.dtype) for x in gradients), None, None, None, None)
+
+
+def _placed(x: Tensor, places: Places, dtype: torch.dtype) -> Tensor:
+    """Return (T, H, K) as (G, L, K)."""
+    K = x.shape[2]
+    return x.reshape(-1, K).to(dtype).index_select(0, places.sources).view(*places.shape, K)
+
+
+def _read(x: Tensor, places: Places, shape: torch.Size) -> Tensor:
+    """Return (G, L, K) as (T, H, K)."""
+    return x.view(-1, x.shape[2]).index_select(0, places.targets).view(shape)

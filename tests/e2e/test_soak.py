@@ -1,0 +1,30 @@
+"""Two minutes of `make soak`, with a seed that is printed: other kills and other inputs each time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import PATIENCE_S
+
+SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+MINUTES = 2.0
+
+
+@pytest.mark.slow
+def test_nothing_is_found_in_two_minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    command = [sys.executable, str(SOAK), "--minutes", str(MINUTES), "--folder", str(tmp_path / "soak")]
+    done = subprocess.run(
+        [*command, "--json", str(tmp_path / "soak.json")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=120 * MINUTES + PATIENCE_S,
+    )
+    record = json.loads((tmp_path / "soak.json").read_text()) if done.returncode in (0, 1) else None
+    with capsys.disabled():
+        sys.stdout.write(f"\nsoak: seed {record and record['seed']}; repeat: make soak SEED=N MINUTES={MINUTES:g}\n")
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert sum(count["trials"] for count in record["counts"]) >= 1

@@ -1,0 +1,88 @@
+"""The codes of errors and warnings: where the source has them, and what docs/errors.md lists."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import paratune
+from paratune import errors
+
+SOURCE = Path(paratune.__file__).parent
+PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
+CODE = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
+EXIT_CODES = {
+    **{
+        name: kind.exit_code
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and hasattr(kind, "exit_code")
+    },
+    **dict.fromkeys(("Problem", "add", "Fault", "refuse"), errors.EXIT_CONFIG),
+    "Unavailable": errors.EXIT_DATA,
+    "TooLarge": errors.EXIT_DATA,
+    "UnreadableError": errors.EXIT_CHECKPOINT,
+}
+"""Exit code by the class of an error, or by the name of what notes a problem of a configuration."""
+WARNINGS = ("coded", "print_warning")
+
+
+class Site(NamedTuple):
+    """A place in the source that gives an error or a warning its code."""
+
+    place: str
+    code: str
+    exit_code: int | None
+    """None of a warning."""
+
+
+class Row(NamedTuple):
+    """A line of docs/errors.md."""
+
+    code: str
+    exit_codes: str
+    cause: str
+    remedy: str
+
+
+@cache
+def _calls() -> tuple[tuple[str, ast.Call], ...]:
+    return tuple(
+        (f"{path.relative_to(SOURCE)}:{node.lineno}", node)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
+
+
+def sites() -> Iterator[Site]:
+    """Yield every code that is written in the source, with what it is the code of."""
+    for place, call in _calls():
+        yield from _of_call(call, place)
+
+
+def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
+    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+    codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+    codes += {"coded": call.args[:1], "print_warning": call.args[1:2], "refuse": call.args[2:3]}.get(name, [])
+    exit_code = EXIT_CODES.get(name, EXIT_CODES["DataError"] if name == "__init__" else None)
+    for node in codes:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and CODE.fullmatch(part.value):
+                yield Site(place, part.value, None if name in WARNINGS else exit_code)
+
+
+def uncoded_warnings() -> Iterator[str]:
+    """Yield the places of warnings that are logged without a code."""
+    for place, call in _calls():
+        is_coded = any(keyword.arg == "extra" for keyword in call.keywords)
+        if getattr(call.func, "attr", "") == "warning" and not is_coded:
+            yield place
+
+
+def rows() -> list[Row]:
+    """Return the table rows of docs/errors.md."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    return [Row(code.strip("`"), *rest) for code, *rest in cells]
