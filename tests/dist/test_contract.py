@@ -100,7 +100,7 @@ STRATEGIES = [
     Row("hsdp", {"shard_size": 2}, world_size=4, cases=MOST),
     Row("pipeline", {"stages": 2}),
     Row("pipeline", {"stages": 2, "schedule": "interleaved"}, cases=FEW),
-    Row(KIND, {"pieces": 3}, cases=FEW),  # of docs/strategies.md
+    Row(KIND, {"pieces": 3}, cases=FEW),  # of docs/explanation/strategies.md
     Row("ddp", world_size=4, cases=FEW),
     Row("zero3", world_size=4, cases=FEW),
     Row("pipeline", {"stages": 2, "schedule": "gpipe", "balance": [3, 1]}, world_size=4, cases=MOST),
@@ -136,7 +136,7 @@ def _all_jobs(world_size: int) -> list[Job]:
 
 
 def _can(row: Row, saver: str) -> bool:
-    if row not in WHOLE:  # the one of docs/strategies.md is no module yet when this is asked
+    if row not in WHOLE:  # the one of docs/explanation/strategies.md is no module yet when this is asked
         return False
     job = SAVERS[saver]
     settings = {"precision=fp16": job.scales_loss, "train.freeze_encoder=true": job.freeze}

@@ -162,7 +162,7 @@ SETTINGS = [
         "a class that is no strategy",
         train_with("strategy={kind: 'pathlib:Path'}"),
         EXIT_CONFIG,
-        ("strategy.kind: pathlib:Path is not a strategy", "docs/strategies.md"),
+        ("strategy.kind: pathlib:Path is not a strategy", "docs/explanation/strategies.md"),
     ),
     Case(
         "wrong options of an outside strategy",

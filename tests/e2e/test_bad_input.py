@@ -59,8 +59,8 @@ def test_all_problems_of_a_file_are_said_at_once(world: Path, cli: Cli):
 
 
 def test_the_gallery_quotes_what_is_said():
-    """docs/bad_input.md shows these messages: a message that changes here has to change there."""
-    gallery = (Path(__file__).parents[2] / "docs" / "bad_input.md").read_text(encoding="utf-8")
+    """docs/reference/bad_input.md shows these messages: a message that changes here has to change there."""
+    gallery = (Path(__file__).parents[2] / "docs" / "reference" / "bad_input.md").read_text(encoding="utf-8")
     shown = [case for case in [*CASES, NOT_FINITE] if f"| {case.name} |" in gallery]
 
     assert len(shown) >= 15

@@ -2,7 +2,10 @@
 
 import csv
 import json
+import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -16,7 +19,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from world import CONFIG, REGRESSION, write_data
 
 from paratune.errors import EXIT_OK
-from paratune.records import read_json
+from paratune.records import read_events, read_json
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 COMMON = ("--set", "data.split=", "--set", "data.validation=valid.csv", "--set", "train.epochs=6")
 LEARNS = ("--set", "train.learning_rate=5e-3")
@@ -52,6 +57,37 @@ def _texts(path: Path) -> list[str]:
 def test_it_has_learned(trained: Path):
     assert read_json(trained / "runs/c/summary.json")["scores"]["validation"]["accuracy"] > 0.95
     assert read_json(trained / "runs/r/summary.json")["scores"]["validation"]["rmse"] < 0.6
+
+
+FREE_KEYS = ("config", "config_origin", "versions", "environment", "options", "setup")
+"""Mappings of a record whose keys are options, packages or variables."""
+
+
+def _generated_fields() -> str:
+    sys.path.insert(0, str(DOCS / "site"))
+    try:
+        from record_fields import record_fields_page
+    finally:
+        sys.path.remove(str(DOCS / "site"))
+    return record_fields_page()
+
+
+def _keys(value: Any) -> set[str]:
+    """Return all keys of a value of a record, at any depth."""
+    if isinstance(value, list):
+        return set().union(*map(_keys, value))
+    if not isinstance(value, dict):
+        return set()
+    return set(value) | set().union(*(_keys(inner) for key, inner in value.items() if key not in FREE_KEYS))
+
+
+def test_every_field_of_a_record_is_in_the_reference(trained: Path):
+    pages = (DOCS / "reference" / "records.md").read_text(encoding="utf-8") + _generated_fields()
+    documented = set(re.findall(r"\w+", pages))
+    for run in ("c", "r"):
+        folder = trained / "runs" / run
+        records = [read_json(folder / "run.json"), read_json(folder / "summary.json"), *read_events(folder)]
+        assert _keys(records) - documented == set(), run
 
 
 def test_transformers_gives_the_scores_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):

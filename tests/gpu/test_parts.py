@@ -1,4 +1,4 @@
-"""The checks of `benchmarks/gpu.py` that have a right answer, one test each, on a GPU: see docs/gpu.md.
+"""The checks of `benchmarks/gpu.py` that have a right answer, one test each, on a GPU: see docs/howto/gpu.md.
 
 The checks themselves are data in the modules of `benchmarks/gpu_parts`: kernels, dropout, architectures, waits, the
 clock, fp16, memory against the plan, resuming, running out of memory, certificates, two ranks.

@@ -140,7 +140,7 @@ def test_every_configuration_loads(path: Path):
 
 
 def test_exit_codes_are_documented():
-    table = (ROOT / "docs" / "exit_codes.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs" / "reference" / "exit_codes.md").read_text(encoding="utf-8")
     # Rooms may tell kinds of them apart, under the code of one of these: here the order of tests would count.
     for kind in (each for each in errors.ParatuneError.__subclasses__() if each.__module__ == errors.__name__):
         assert re.search(rf"\| {kind.exit_code} \| `{kind.__name__}` \|", table), kind

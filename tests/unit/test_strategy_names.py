@@ -14,7 +14,7 @@ from paratune.config import strategy_sections
 from paratune.config.traits import TRAITS
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
-CLASSES = {name for name in vars(strategy_sections) if name.endswith("Strategy")} - {"Strategy", "OutsideStrategy"}
+CLASSES = {name for name in vars(strategy_sections) if name.endswith("Options")}
 PER_KIND = {"config/check_strategy.py", "config/traits.py", "config/trainer/running.py"}
 """Checks of the options of each strategy, their traits, and the conversion of the files of other tools."""
 
@@ -64,9 +64,9 @@ def test_nothing_branches_on_the_name_of_a_strategy():
         ('if strategy.kind == "ddp": pass', 1),
         ('x = setup.strategy.kind in ("zero2", "hsdp")', 1),
         ('x = kind != "zero3" and kind != "pipeline"', 2),
-        ("x = isinstance(strategy, DDPStrategy)", 1),
-        ("x = isinstance(strategy, (DDPStrategy, sections.HSDPStrategy))", 1),
-        ("assert isinstance(strategy, DDPStrategy)", 0),
+        ("x = isinstance(strategy, DDPOptions)", 1),
+        ("x = isinstance(strategy, (DDPOptions, sections.HSDPOptions))", 1),
+        ("assert isinstance(strategy, DDPOptions)", 0),
         ("x = isinstance(strategy, OutsideStrategy)", 0),
         ('x = program == "deepspeed"', 0),  # of a program in a batch script
         ('x = {"ddp": 1}[strategy.kind]', 0),  # a table

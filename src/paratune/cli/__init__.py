@@ -1,6 +1,6 @@
 """The command line. Each command imports what it needs when it is called, so that --help is instant.
 
-Exit codes are those of `paratune.errors`; docs/exit_codes.md lists them.
+Exit codes are those of `paratune.errors`; docs/reference/exit_codes.md lists them.
 """
 
 import errno

@@ -11,28 +11,33 @@ from paratune.cli.options import Json, Overrides
 def launch(
     config: Path,
     *,
-    site: Annotated[Path, Parameter(help="profile of the cluster, such as those in configs/sites")],
+    site: Annotated[Path, Parameter(help="file that describes the cluster, such as those in configs/sites")],
     set_: Overrides = None,
-    nodes: Annotated[int | None, Parameter(help="nodes of a run, instead of the site's")] = None,
-    gpus_per_node: Annotated[int | None, Parameter(help="GPUs on each node, instead of the site's; 0: CPUs")] = None,
+    nodes: Annotated[int | None, Parameter(help="number of nodes, instead of the site's")] = None,
+    gpus_per_node: Annotated[
+        int | None, Parameter(help="number of GPUs on each node, instead of the site's; 0: CPUs")
+    ] = None,
     array: Annotated[
-        bool, Parameter(negative=(), help="CONFIG is a matrix: submit what is left of it, each run by itself")
+        bool, Parameter(negative=(), help="CONFIG is a matrix: submit its unfinished runs, each as a job of its own")
     ] = False,
-    max_at_once: Annotated[int | None, Parameter(help="runs of an array at one time")] = None,
+    max_at_once: Annotated[int | None, Parameter(help="maximum number of jobs of an array at the same time")] = None,
     only: Annotated[
-        list[str] | None, Parameter(negative=(), help="runs of the matrix, as paratune sweep --only takes them")
+        list[str] | None, Parameter(negative=(), help="only these runs of the matrix, as in paratune sweep --only")
     ] = None,
-    retry_failed: Annotated[bool, Parameter(negative=(), help="of the matrix, also what failed before")] = False,
+    retry_failed: Annotated[bool, Parameter(negative=(), help="with --array: also runs that failed before")] = False,
     after: Annotated[
-        list[str] | None, Parameter(negative=(), help="number of a job that must end well first; may be repeated")
+        list[str] | None, Parameter(negative=(), help="start after this job ended with success; may be repeated")
     ] = None,
-    wait: Annotated[bool, Parameter(negative=(), help="say what happens until it is over; end as it ends")] = False,
+    wait: Annotated[
+        bool,
+        Parameter(negative=(), help="wait for the end of the job, print what happens, and exit with its exit code"),
+    ] = False,
     dry_run: Annotated[bool, Parameter(negative=(), help="print the batch script; submit and write nothing")] = False,
     json: Json = False,
 ) -> int:
-    """Submit CONFIG to Slurm: a readable batch script, on one node or several, that saves and goes on by itself.
+    """Submit CONFIG to Slurm, on one node or several; the job saves, is queued again and resumes by itself.
 
-    It is kept in the run folder, in slurm/, with what the nodes print. The same command goes on with a run.
+    The batch script and the output of the nodes are in slurm/ in the run folder. Repeat the command to resume a run.
     """
     from paratune.commands.launch import launch_command
 
@@ -55,17 +60,17 @@ def launch(
 
 def jobs(
     *paths: Path,
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="also those that ended long ago")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="also jobs that ended long ago")] = False,
     json: Json = False,
 ) -> int:
-    """Show what was submitted for runs and matrices (those below runs, when no PATHS are given), and how it is."""
+    """Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/."""
     from paratune.commands.jobs import jobs_command
 
     return jobs_command(paths, show_all=all_, as_json=json)
 
 
 def cancel(*jobs: Annotated[str, Parameter(required=True)], json: Json = False) -> int:
-    """Take JOBS - numbers, or folders of runs - out of Slurm; a run that is at work saves first."""
+    """Cancel JOBS, given by number or by run folder; a running job saves a checkpoint first."""
     from paratune.commands.jobs import cancel_command
 
     return cancel_command(jobs, as_json=json)
@@ -74,15 +79,15 @@ def cancel(*jobs: Annotated[str, Parameter(required=True)], json: Json = False) 
 def toy_cluster(
     action: Literal["start", "stop", "status"],
     *,
-    nodes: Annotated[int, Parameter(help="nodes to start")] = 3,
+    nodes: Annotated[int, Parameter(help="number of nodes")] = 3,
     folder: Annotated[
-        Path | None, Parameter(help="for its keys, logs and configuration; /tmp/paratune-toy-USER when not given")
+        Path | None, Parameter(help="folder for keys, logs and configuration; default: /tmp/paratune-toy-USER")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Run a Slurm cluster on this machine, to try scripts on; `start` prints the variable that leads to it.
+    """Start or stop a Slurm cluster on this machine, to try jobs on.
 
-    eval "$(paratune toy-cluster start)" makes Slurm's commands and paratune launch talk to it.
+    eval "$(paratune toy-cluster start)" sets the variable with which Slurm's commands and paratune launch use it.
     """
     from paratune.commands.toy_cluster import toy_cluster_command
 

@@ -7,12 +7,12 @@ from cyclopts import App, Parameter
 
 from paratune.cli.options import Json, LabelColumn, Overrides, PairColumn, TextColumn
 
-config_app = App(name="config", help="Show, describe or begin a configuration file.")
+config_app = App(name="config", help="Show, describe or create a configuration file.")
 
 
 @config_app.command
 def show(config: Path, *, set_: Overrides = None, json: Json = False) -> int:
-    """Print the whole configuration as it would run, with where each value came from."""
+    """Print the complete configuration of a run, with the origin of each value."""
     from paratune.commands.config import show_command
 
     return show_command(config, set_ or [], as_json=json)
@@ -32,7 +32,7 @@ def init(
     *,
     task: Annotated[
         Literal["classification", "mlm", "multi_label", "ordinal", "qa", "regression"],
-        Parameter(help="what is learned"),
+        Parameter(help="kind of the task"),
     ],
     json: Json = False,
 ) -> int:
@@ -47,10 +47,10 @@ def from_trainer(
     file: Path,
     *,
     output: Annotated[
-        Path | None, Parameter(name=["--output", "-o"], help="YAML file to write; stdout if none")
+        Path | None, Parameter(name=["--output", "-o"], help="YAML file to write; default: stdout")
     ] = None,
-    task: Annotated[str | None, Parameter(help="kind of the task, or a task of GLUE by name")] = None,
-    labels: Annotated[str | None, Parameter(help="comma-separated label values in the order of their ids")] = None,
+    task: Annotated[str | None, Parameter(help="kind of the task, or the name of a GLUE task")] = None,
+    labels: Annotated[str | None, Parameter(help="label values in the order of their ids, comma-separated")] = None,
     model: Annotated[str | None, Parameter(help="model.name")] = None,
     train: Annotated[str | None, Parameter(help="data.train")] = None,
     validation: Annotated[str | None, Parameter(help="data.validation")] = None,
@@ -60,9 +60,9 @@ def from_trainer(
     label: LabelColumn = None,
     json: Json = False,
 ) -> int:
-    """Turn a JSON file of Hugging Face TrainingArguments into a configuration, and name every key without an equal.
+    """Convert a JSON file of Hugging Face TrainingArguments to a configuration, and name every key that has no equal.
 
-    What such a file never says - task, data, model - is given by options, or marked FILL IN.
+    Give task, data and model by options: the file does not have them. Missing ones are marked FILL IN.
     """
     from paratune.commands.from_trainer import from_trainer_command
 

@@ -14,27 +14,29 @@ STAGES = "index, fetch, extract, clean, sentences, store"
 
 Language = Annotated[str | None, Parameter(help="ISO 639-1 code, such as pt")]
 Variety = Annotated[str | None, Parameter(help="such as pt-PT")]
-Year = Annotated[int | None, Parameter(help="of the capture")]
-Host = Annotated[str | None, Parameter(help="with all below it")]
+Year = Annotated[int | None, Parameter(help="year of the capture")]
+Host = Annotated[str | None, Parameter(help="host, with its subdomains")]
 
 
 @corpus_app.default
 def corpus(
     config: Path,
     *,
-    only: Annotated[str | None, Parameter(help=f"stage to run anew, and no other: {STAGES}")] = None,
-    workers: Annotated[int | None, Parameter(help="processes, instead of those of CONFIG")] = None,
+    only: Annotated[str | None, Parameter(help=f"repeat only this stage: {STAGES}")] = None,
+    workers: Annotated[int | None, Parameter(help="number of processes, instead of that of CONFIG")] = None,
     executor: Annotated[
-        Literal["local", "slurm", "ray"] | None, Parameter(help="datatrove's, that makes the shards on many machines")
+        Literal["local", "slurm", "ray"] | None,
+        Parameter(help="executor of datatrove that runs the shards on many machines"),
     ] = None,
-    tasks: Annotated[int | None, Parameter(help="with --executor: most tasks of a stage")] = None,
-    site: Annotated[Path | None, Parameter(help="with --executor slurm: profile of the cluster")] = None,
-    task_gib: Annotated[int | None, Parameter(help="with --executor: memory that a task asks for; 2 if none")] = None,
+    tasks: Annotated[int | None, Parameter(help="with --executor: maximum number of tasks of a stage")] = None,
+    site: Annotated[Path | None, Parameter(help="with --executor slurm: file that describes the cluster")] = None,
+    task_gib: Annotated[int | None, Parameter(help="with --executor: memory of a task in GiB; default: 2")] = None,
     json: Json = False,
 ) -> int:
-    """Build what CONFIG says of a corpus from a web archive, stage by stage; start it again after a crash.
+    """Build the corpus in CONFIG from a web archive, stage by stage.
 
-    What is done is kept, and what is dropped too, with the reason; any number of workers gives the same files.
+    After a crash, repeat the command: finished work is kept. Dropped texts are kept with the reason. The files are the
+    same for every number of workers.
     """
     from paratune.corpus.memory import save_memory
 
@@ -51,7 +53,7 @@ def corpus(
 
 @corpus_app.command
 def stats(path: Path, *, json: Json = False) -> int:
-    """Show what each stage kept and dropped, and languages, years, hosts and lengths of what is left.
+    """Show what each stage kept and dropped, and the languages, years, hosts and lengths of the kept texts.
 
     PATH is the configuration of a corpus, or its work folder.
     """
@@ -64,21 +66,19 @@ def stats(path: Path, *, json: Json = False) -> int:
 def sample(
     path: Path,
     *,
-    num: Annotated[int, Parameter(name=["--num", "-n"], help="texts to show")] = 10,
-    seed: Annotated[int, Parameter(help="the same gives the same texts")] = 0,
-    unit: Annotated[Literal["documents", "sentences"], Parameter(help="of the finished corpus")] = "documents",
-    stage: Annotated[
-        str | None, Parameter(help="by which the texts were kept or dropped, such as clean/quality")
-    ] = None,
-    dropped: Annotated[bool, Parameter(negative=(), help="of what was dropped")] = False,
-    reason: Annotated[str | None, Parameter(help="of what was dropped for it")] = None,
+    num: Annotated[int, Parameter(name=["--num", "-n"], help="number of texts")] = 10,
+    seed: Annotated[int, Parameter(help="seed; the same seed shows the same texts")] = 0,
+    unit: Annotated[Literal["documents", "sentences"], Parameter(help="unit of the finished corpus")] = "documents",
+    stage: Annotated[str | None, Parameter(help="stage that kept or dropped the texts, such as clean/quality")] = None,
+    dropped: Annotated[bool, Parameter(negative=(), help="show dropped texts")] = False,
+    reason: Annotated[str | None, Parameter(help="show only texts that were dropped for this reason")] = None,
     language: Language = None,
     variety: Variety = None,
     year: Year = None,
     host: Host = None,
     json: Json = False,
 ) -> int:
-    """Show texts of a corpus at random, or what a stage dropped and why.
+    """Show random texts of a corpus, or what a stage dropped and why.
 
     PATH is the configuration of a corpus, or its work folder.
     """
@@ -93,19 +93,21 @@ def sample(
 def search(
     path: Path,
     *words: str,
-    regex: Annotated[bool, Parameter(negative=(), help="WORDS are regular expressions, as RE2 has them")] = False,
-    limit: Annotated[int, Parameter(help="most texts to show")] = 20,
-    unit: Annotated[Literal["documents", "sentences"], Parameter(help="of the finished corpus")] = "documents",
-    stage: Annotated[str | None, Parameter(help="whose texts, instead of the finished corpus")] = None,
+    regex: Annotated[bool, Parameter(negative=(), help="WORDS are regular expressions in the syntax of RE2")] = False,
+    limit: Annotated[int, Parameter(help="maximum number of texts")] = 20,
+    unit: Annotated[Literal["documents", "sentences"], Parameter(help="unit of the finished corpus")] = "documents",
+    stage: Annotated[
+        str | None, Parameter(help="search the texts of this stage instead of the finished corpus")
+    ] = None,
     language: Language = None,
     variety: Variety = None,
     year: Year = None,
     host: Host = None,
     json: Json = False,
 ) -> int:
-    """Show the first texts in which all of WORDS stand, whatever their case and accents, with url and time.
+    """Show the first texts that contain all WORDS, with url and time; case and accents are ignored.
 
-    A quoted phrase is found as it is. PATH is the configuration of a corpus, or its work folder.
+    A quoted phrase must occur as it is. PATH is the configuration of a corpus, or its work folder.
     """
     from paratune.commands.corpus_look import search_command
     from paratune.corpus.store.look import TextFilter

@@ -20,9 +20,9 @@ def evaluate(
     device: Device = "auto",
     json: Json = False,
 ) -> int:
-    """Print the metrics of MODEL - a run, a model folder or a hub name - on a labelled file.
+    """Print the metrics of MODEL (a run, a model folder or a hub name) on a labelled file.
 
-    A model that paratune saved knows its columns; others need --text and --label.
+    A model that paratune saved has the names of its columns; other models need --text and --label.
     """
     from paratune.commands.infer import evaluate_command
 
@@ -39,10 +39,10 @@ def predict(
     text_pair: PairColumn = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
-    overwrite: Annotated[bool, Parameter(negative=(), help="replace the output file if it exists")] = False,
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace an existing output file")] = False,
     json: Json = False,
 ) -> int:
-    """Write the rows of a file with the predictions of MODEL beside them, as .csv, .jsonl or .parquet."""
+    """Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet."""
     from paratune.commands.infer import predict_command
 
     return predict_command(
@@ -60,13 +60,13 @@ def predict(
 def fill_mask(
     model: str,
     *texts: str,
-    top_k: Annotated[int, Parameter(help="words to show of each mask, the most probable ones")] = 5,
+    top_k: Annotated[int, Parameter(help="number of words to show for each mask, most probable first")] = 5,
     device: Device = "auto",
     json: Json = False,
 ) -> int:
-    """Show which words MODEL, a masked language model, would put at the masks of TEXTS.
+    """Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.
 
-    A run, a model folder or a hub name. The mask is written as the model has it, [MASK] or <mask>.
+    MODEL is a run, a model folder or a hub name. Write the mask as the model does: [MASK] or <mask>.
     """
     from paratune.commands.fill_mask import fill_mask_command
 
@@ -75,23 +75,27 @@ def fill_mask(
 
 def pseudo_label(
     *models: str,
-    input: Annotated[str, Parameter(help="file of texts without labels")],
-    output: Annotated[Path, Parameter(help="file for the rows that are kept, .csv, .jsonl or .parquet")],
-    threshold: Annotated[float, Parameter(help="least confidence (classes), or largest spread over models (numbers)")],
-    max_per_class: Annotated[int | None, Parameter(help="keep the most confident rows of each class only")] = None,
-    limit: Annotated[int | None, Parameter(help="keep the most certain rows only")] = None,
+    input: Annotated[str, Parameter(help="file with texts without labels")],
+    output: Annotated[Path, Parameter(help="file for the kept rows, .csv, .jsonl or .parquet")],
+    threshold: Annotated[
+        float, Parameter(help="smallest confidence (classes), or largest spread over models (numbers)")
+    ],
+    max_per_class: Annotated[
+        int | None, Parameter(help="maximum number of rows of each class, most confident first")
+    ] = None,
+    limit: Annotated[int | None, Parameter(help="maximum number of rows, most confident first")] = None,
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
-    overwrite: Annotated[bool, Parameter(negative=(), help="replace the output file if it exists")] = False,
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace an existing output file")] = False,
     json: Json = False,
 ) -> int:
-    """Label the texts of a file that MODELS - runs, model folders or hub names - are certain of, to train on them too.
+    """Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.
 
-    Several models must name the same class, and the mean of their probabilities counts; numbers need several models,
-    and their spread counts. What was kept and why is written beside the output, as OUTPUT.record.json.
+    Several models must predict the same class, and their mean probability is the confidence. For numbers several models
+    are required, and the confidence is their spread. OUTPUT.record.json lists what was kept and why.
     """
     from paratune.commands.pseudo_label import pseudo_label_command
 
@@ -112,19 +116,21 @@ def pseudo_label(
 
 def glue_submit(
     *runs: str,
-    out: Annotated[Path | None, Parameter(help="the zip to write")] = None,
-    check: Annotated[Path | None, Parameter(help="a zip to look at; nothing is written")] = None,
-    tasks: Annotated[str | None, Parameter(help="comma-separated: what has to be in it, when not all of GLUE")] = None,
+    out: Annotated[Path | None, Parameter(help="zip file to write")] = None,
+    check: Annotated[Path | None, Parameter(help="zip file to check; nothing is written")] = None,
+    tasks: Annotated[
+        str | None, Parameter(help="tables that the zip must hold, comma-separated; default: all of GLUE")
+    ] = None,
     any_size: Annotated[
-        bool, Parameter(negative=(), help="allow other numbers of rows than the official ones")
+        bool, Parameter(negative=(), help="allow numbers of rows that differ from the official ones")
     ] = False,
-    overwrite: Annotated[bool, Parameter(negative=(), help="replace the zip if it exists")] = False,
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace an existing zip file")] = False,
     json: Json = False,
 ) -> int:
-    """Write predictions of GLUE's tests as its site takes them, or check such a zip.
+    """Write predictions of GLUE's test sets in the format of its site, or check such a zip file.
 
-    RUNS are runs of tasks of GLUE with their tests in data.predict, or TABLE=FILE of `paratune predict`, such as
-    RTE=rte.parquet.
+    RUNS are runs of GLUE tasks with the test sets in data.predict, or TABLE=FILE with a file of `paratune predict`,
+    such as RTE=rte.parquet.
     """
     from paratune.commands.glue_submit import glue_submit_command
 

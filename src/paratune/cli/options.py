@@ -8,15 +8,17 @@ from paratune.errors import ConfigError
 
 Overrides = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative=(), help="section.key=value, on top of the file; may be repeated"),
+    Parameter(name="--set", negative=(), help="section.key=value, replaces a value of the file; may be repeated"),
 ]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="print the result as JSON on stdout")]
 TextColumn = Annotated[str | None, Parameter(help="column of the text")]
 PairColumn = Annotated[str | None, Parameter(help="column of the second text of a pair")]
 LabelColumn = Annotated[str | None, Parameter(help="column of the label, target or answer")]
-StartColumn = Annotated[str | None, Parameter(help="column of the character at which the answer of --label begins")]
-BatchSize = Annotated[int, Parameter(help="samples of one forward pass, if they are the longest; of shorter ones more")]
-Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="where to compute")]
+StartColumn = Annotated[
+    str | None, Parameter(help="column of the character position at which the answer in --label starts")
+]
+BatchSize = Annotated[int, Parameter(help="samples of a forward pass for the longest samples; more for shorter ones")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="device")]
 
 
 def some_of(names: tuple[str, ...], what: str) -> tuple[str, ...]:

@@ -14,10 +14,12 @@ def data(
     config: Path,
     *,
     set_: Overrides = None,
-    figures: Annotated[Path | None, Parameter(help="folder for pictures: .svg, .png and a page of all of them")] = None,
+    figures: Annotated[
+        Path | None, Parameter(help="folder for figures: .svg, .png and one page with all of them")
+    ] = None,
     json: Json = False,
 ) -> int:
-    """Say what is in the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates."""
+    """Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates."""
     from paratune.commands.data import data_command
 
     return data_command(config, set_ or [], as_json=json, figures=figures)
@@ -27,47 +29,53 @@ def plan(
     config: Path | None = None,
     *,
     set_: Overrides = None,
-    devices: Annotated[str | None, Parameter(help="numbers of devices, with commas; 1,2,4,8 if none")] = None,
+    devices: Annotated[str | None, Parameter(help="numbers of devices, comma-separated; default: 1,2,4,8")] = None,
     device: Annotated[
-        str | None, Parameter(help="a100-40gb, h100-80gb, ... or FILE.yaml that describes one; this machine if none")
+        str | None, Parameter(help="a100-40gb, h100-80gb, ... or FILE.yaml with a description; default: this machine")
     ] = None,
-    nodes: Annotated[int, Parameter(help="machines over which the devices are spread evenly")] = 1,
+    nodes: Annotated[int, Parameter(help="number of nodes; the devices are distributed evenly over them")] = 1,
     strategies: Annotated[
-        str | None, Parameter(help="comma-separated, as ddp,zero3,pipeline:4 (a value sets the first option); or all")
+        str | None,
+        Parameter(help="comma-separated, such as ddp,zero3,pipeline:4 (a value sets the first option); or all"),
     ] = None,
-    precision: Annotated[str | None, Parameter(help="comma-separated; that of CONFIG if none")] = None,
+    precision: Annotated[str | None, Parameter(help="comma-separated; default: that of CONFIG")] = None,
     max_length: Annotated[
-        int | None, Parameter(help="plan without the data, as if every row had so many tokens")
+        int | None, Parameter(help="plan without the data, with this number of tokens in every row")
     ] = None,
-    rows: Annotated[int | None, Parameter(help="with --max-length: rows of the training set")] = None,
+    rows: Annotated[int | None, Parameter(help="with --max-length: number of rows of the training set")] = None,
     micro_batch_size: Annotated[
         str | None,
-        Parameter(help="comma-separated; as CONFIG says if none, the largest that fits where that is open"),
+        Parameter(help="comma-separated; default: that of CONFIG, or the largest that fits"),
     ] = None,
-    price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
-    write: Annotated[Path | None, Parameter(help="YAML file for the configuration that is advised")] = None,
-    goal: Annotated[str | None, Parameter(help='such as "f1>=0.88 within 2h under 24GB": which ways meet it')] = None,
+    price: Annotated[
+        float | None, Parameter(help="price of a device-hour, in any currency: adds the cost of runs")
+    ] = None,
+    write: Annotated[Path | None, Parameter(help="YAML file for the recommended configuration")] = None,
+    goal: Annotated[
+        str | None, Parameter(help='such as "f1>=0.88 within 2h under 24GB": show which ways reach it')
+    ] = None,
     measured: Annotated[
         list[Path] | None,
-        Parameter(negative=(), consume_multiple=True, help="with --goal: runs that say after how many steps it is met"),
+        Parameter(
+            negative=(), consume_multiple=True, help="with --goal: runs that show after how many steps it is reached"
+        ),
     ] = None,
     write_probes: Annotated[
-        Path | None, Parameter(help="with --goal: YAML file for a matrix of short runs that settle what is open")
+        Path | None, Parameter(help="with --goal: YAML file for a matrix of short runs that answer open questions")
     ] = None,
     calibrate: Annotated[
         bool,
-        Parameter(negative=(), help="measure this machine, in about a minute; with --score refine that by runs"),
+        Parameter(negative=(), help="measure this machine, in about a minute; with --score also use the runs"),
     ] = False,
     score: Annotated[
         list[Path] | None,
-        Parameter(negative=(), consume_multiple=True, help="runs or matrices: what was predicted against measured"),
+        Parameter(negative=(), consume_multiple=True, help="runs or matrices: compare predictions with measurements"),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Say what fits, how long it takes, what binds it and which way to run CONFIG, before any device is taken.
+    """Estimate what fits, how long it takes and what limits it, and recommend a way to run CONFIG.
 
-    Needs neither a GPU nor a network nor the weights: the model is traced on the meta device, for the longest rows that
-    the data really has.
+    Needs no GPU, no network and no weights: the model is traced on the meta device, for the longest rows of the data.
     """
     from paratune.commands.plan import PlanArguments, plan_command, without_config
 
@@ -96,17 +104,17 @@ def doctor(
     config: Path | None = None,
     *,
     set_: Overrides = None,
-    site: Annotated[Path | None, Parameter(help="profile of the cluster that the run will be queued on")] = None,
-    nodes: Annotated[int | None, Parameter(help="with --site: nodes of the run, instead of the site's")] = None,
-    gpus_per_node: Annotated[int | None, Parameter(help="with --site: GPUs on each node")] = None,
-    nproc: Annotated[int | None, Parameter(help="processes that the run will have on this machine")] = None,
-    folder: Annotated[Path, Parameter(help="where runs would go, without CONFIG")] = Path("runs"),
+    site: Annotated[Path | None, Parameter(help="file that describes the cluster of the run")] = None,
+    nodes: Annotated[int | None, Parameter(help="with --site: number of nodes, instead of the site's")] = None,
+    gpus_per_node: Annotated[int | None, Parameter(help="with --site: number of GPUs on each node")] = None,
+    nproc: Annotated[int | None, Parameter(help="number of processes of the run on this machine")] = None,
+    folder: Annotated[Path, Parameter(help="folder for runs, without CONFIG")] = Path("runs"),
     json: Json = False,
 ) -> int:
-    """Say what would not work, why, and the line that repairs it: on this machine, and of the run in CONFIG.
+    """Find problems of this machine and of the run in CONFIG, with the reason and the line that repairs each one.
 
-    Of CONFIG: options, files, labels, model, precision, processes against GPUs, ports, room for checkpoints, versions.
-    Nothing is trained, fetched or changed.
+    Checks of CONFIG: options, files, labels, model, precision, processes and GPUs, ports, disk space for checkpoints,
+    versions. Nothing is trained, downloaded or changed.
     """
     if config is None:
         if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
@@ -134,14 +142,15 @@ def doctor(
 def bundle(
     config: Path,
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="the file to write, such as bundle.tar")],
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="file to write, such as bundle.tar")],
     set_: Overrides = None,
-    tokens: Annotated[bool, Parameter(negative=(), help="tokenize here, and take the tokens along")] = False,
+    tokens: Annotated[bool, Parameter(negative=(), help="tokenize the data here, and add the tokens")] = False,
     json: Json = False,
 ) -> int:
-    """Put all that CONFIG needs into one file, for machines without a network: model, tokenizer, data, configuration.
+    """Write one file with everything that CONFIG needs, for machines without a network.
 
-    What is on the hub is fetched here. It is written whole or not at all, with the SHA-256 of every file.
+    It holds model, tokenizer, data and configuration, with the SHA-256 of every file. Names of the hub are downloaded.
+    The file is complete or not written.
     """
     from paratune.commands.bundle import bundle_command
 
@@ -151,14 +160,14 @@ def bundle(
 def unbundle(
     file: Path,
     *,
-    folder: Annotated[Path, Parameter(name=["--folder", "-d"], help="the folder to make")],
+    folder: Annotated[Path, Parameter(name=["--folder", "-d"], help="folder to create")],
     allow_code: Annotated[
         bool,
-        Parameter(negative="", help="allow Python code that does not come with paratune"),
+        Parameter(negative="", help="allow Python code that is not part of paratune"),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Check FILE, which paratune bundle wrote, and lay it out: DIR/config.yaml can be trained as it stands."""
+    """Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes."""
     from paratune.commands.bundle import unbundle_command
 
     return unbundle_command(file, folder=folder, allows_code=allow_code, as_json=json)

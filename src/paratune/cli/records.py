@@ -13,17 +13,17 @@ def report(
     out: Annotated[
         Path | None, Parameter(help="folder for the page, tables (Markdown, LaTeX, CSV) and figures (SVG, PNG)")
     ] = None,
-    baseline: Annotated[
-        Path | None, Parameter(help="run whose figures the others are compared with, in per cent")
-    ] = None,
+    baseline: Annotated[Path | None, Parameter(help="run with which the others are compared, in per cent")] = None,
     target: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="score, such as f1>=0.88: when each run, or those of a matrix, first reached it"),
+        Parameter(negative=(), help="score, such as f1>=0.88: show when each run or configuration first reached it"),
     ] = None,
-    price: Annotated[float | None, Parameter(help="of a device-hour, in any currency: adds what runs cost")] = None,
+    price: Annotated[
+        float | None, Parameter(help="price of a device-hour, in any currency: adds the cost of runs")
+    ] = None,
     json: Json = False,
 ) -> int:
-    """Put finished runs, or those of a matrix, beside each other: a table here, a page with figures in --out."""
+    """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
     from paratune.base.imports import collector_off
 
     with collector_off():
@@ -34,13 +34,15 @@ def report(
 
 def watch(
     *paths: Path,
-    once: Annotated[bool, Parameter(negative=(), help="print one view and end, as where there is no terminal")] = False,
-    interval: Annotated[float, Parameter(help="seconds between two looks")] = 2.0,
+    once: Annotated[
+        bool, Parameter(negative=(), help="print one view and exit; also the behaviour without a terminal")
+    ] = False,
+    interval: Annotated[float, Parameter(help="seconds between two updates")] = 2.0,
     json: Json = False,
 ) -> int:
-    """Show what runs and matrices are at, from their records alone: progress, loss, speed, memory, time left.
+    """Show the progress, loss, speed, memory and remaining time of runs and matrices.
 
-    PATHS are runs, matrices or folders of them; without any, what is running below runs. Nothing of them is touched.
+    PATHS are runs, matrices or folders of them; default: the running ones below runs/. Only records are read.
     """
     from paratune.commands.watch import watch_command
 
@@ -50,25 +52,23 @@ def watch(
 def compare(
     *runs: str,
     baseline: Annotated[
-        str | None, Parameter(help="run, group or value that the others are held against; the first if none")
+        str | None, Parameter(help="run, group or value with which the others are compared; default: the first")
     ] = None,
     by: Annotated[list[str] | None, Parameter(negative=(), help="axes of a matrix whose values are compared")] = None,
     margin: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="MEASURE=AMOUNT or PERCENT% that counts as equal: f1=0.01,speed=3%"),
+        Parameter(negative=(), help="difference that counts as equal, MEASURE=AMOUNT or PERCENT%: f1=0.01,speed=3%"),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        Parameter(
-            negative=(), help="what may differ because it is compared: batch,model,train,steps,data,tokens,task,kept"
-        ),
+        Parameter(negative=(), help="what may differ between the runs: batch,model,train,steps,data,tokens,task,kept"),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Say how much faster runs are than a baseline, and whether they are as good, with intervals and words.
+    """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
 
-    RUNS are run folders, grouped by their configuration over seeds and repeats; or groups, each a quoted pattern
-    ("runs/a_seed*") or a list with commas; or the folder of one matrix.
+    RUNS are run folders, which are grouped by configuration over seeds and repeats; or groups, each a quoted pattern
+    ("runs/a_seed*") or a comma-separated list; or the folder of one matrix.
     """
     from paratune.base.imports import collector_off
 

@@ -15,16 +15,20 @@ def tokenizer_train(
     *texts: str,
     output: Annotated[Path, Parameter(name=["--output", "-o"], help="folder for the tokenizer")],
     kind: Annotated[
-        Literal["wordpiece", "bpe", "unigram"], Parameter(help="as BERT's, RoBERTa's or XLM-R's")
+        Literal["wordpiece", "bpe", "unigram"], Parameter(help="kind of BERT's, RoBERTa's or XLM-R's tokenizer")
     ] = "wordpiece",
-    vocab_size: Annotated[int, Parameter(help="entries, special tokens included")] = 20_000,
-    column: Annotated[str, Parameter(help="of the texts")] = "text",
-    lowercase: Annotated[bool, Parameter(negative=(), help="take no notice of upper case")] = False,
-    strip_accents: Annotated[bool, Parameter(negative=(), help="take no notice of accents")] = False,
-    min_frequency: Annotated[int, Parameter(help="how often two pieces meet to be joined; not for unigram")] = 2,
-    limit_alphabet: Annotated[int, Parameter(help="most different characters; for wordpiece")] = 1000,
-    max_length: Annotated[int, Parameter(help="tokens that models with it take at most")] = 512,
-    overwrite: Annotated[bool, Parameter(negative=(), help="replace a tokenizer that stands there")] = False,
+    vocab_size: Annotated[int, Parameter(help="number of entries, with special tokens")] = 20_000,
+    column: Annotated[str, Parameter(help="column of the texts")] = "text",
+    lowercase: Annotated[bool, Parameter(negative=(), help="ignore upper case")] = False,
+    strip_accents: Annotated[bool, Parameter(negative=(), help="ignore accents")] = False,
+    min_frequency: Annotated[
+        int, Parameter(help="smallest count of a pair of pieces that is merged; not for unigram")
+    ] = 2,
+    limit_alphabet: Annotated[int, Parameter(help="maximum number of different characters; for wordpiece")] = 1000,
+    max_length: Annotated[
+        int, Parameter(help="maximum number of tokens of a text, for models with this tokenizer")
+    ] = 512,
+    overwrite: Annotated[bool, Parameter(negative=(), help="replace an existing tokenizer")] = False,
     json: Json = False,
 ) -> int:
     """Train a tokenizer on the files TEXTS, and write it as a plain Hugging Face folder."""
@@ -47,13 +51,13 @@ def tokenizer_train(
 def tokenizer_compare(
     *tokenizers: str,
     texts: Annotated[list[str], Parameter(help="file of texts; may be repeated")],
-    column: Annotated[str, Parameter(help="of the texts")] = "text",
-    limit: Annotated[int, Parameter(help="read the first so many texts")] = 10_000,
+    column: Annotated[str, Parameter(help="column of the texts")] = "text",
+    limit: Annotated[int, Parameter(help="number of texts to read")] = 10_000,
     json: Json = False,
 ) -> int:
     """Compare TOKENIZERS - folders, hub names or vocab.txt files - on the same texts.
 
-    Tokens a word (fertility), words that are cut, unknown tokens, characters that are known, bytes a token.
+    Tokens per word (fertility), words that are split, unknown tokens, known characters, bytes per token.
     """
     from paratune.commands.tokenizer import compare_command
 

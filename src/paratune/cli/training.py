@@ -15,14 +15,16 @@ def train(
     config: Path,
     *,
     set_: Overrides = None,
-    nproc: Annotated[int, Parameter(help="processes to start on this machine")] = 1,
-    resume: Annotated[bool, Parameter(negative=(), help="go on with an unfinished run, or begin it")] = False,
-    overwrite: Annotated[bool, Parameter(negative=(), help="delete the run folder if it exists")] = False,
+    nproc: Annotated[int, Parameter(help="number of processes to start on this machine")] = 1,
+    resume: Annotated[
+        bool, Parameter(negative=(), help="resume an unfinished run, or start it when there is none")
+    ] = False,
+    overwrite: Annotated[bool, Parameter(negative=(), help="delete an existing run folder")] = False,
     json: Json = False,
 ) -> int:
-    """Train what CONFIG says, and evaluate, save and report it.
+    """Train the run in CONFIG, evaluate and save its model, and print the result.
 
-    Under torchrun it is one of the run's processes; --nproc starts them itself.
+    Under torchrun the command is one process of the run; --nproc starts the processes itself.
     """
     from paratune.commands.train import train_command
 
@@ -35,28 +37,30 @@ def sweep(
     matrix: Path,
     *,
     set_: Overrides = None,
-    dry_run: Annotated[
-        bool, Parameter(negative=(), help="show the runs and what is wrong with them; start none")
-    ] = False,
+    dry_run: Annotated[bool, Parameter(negative=(), help="show the runs and their problems; start none")] = False,
     only: Annotated[
-        list[str] | None, Parameter(negative=(), help="AXIS=VALUE[,VALUE] or a pattern of names; all of them must hold")
+        list[str] | None,
+        Parameter(
+            negative=(),
+            help="only these runs: AXIS=VALUE[,VALUE] or a pattern of names; repeat it to combine conditions",
+        ),
     ] = None,
-    retry_failed: Annotated[bool, Parameter(negative=(), help="train again what failed before")] = False,
+    retry_failed: Annotated[bool, Parameter(negative=(), help="train failed runs again")] = False,
     overwrite: Annotated[
-        bool, Parameter(negative=(), help="delete, and train again, runs that the file has changed since")
+        bool, Parameter(negative=(), help="delete and train again the runs whose settings changed in MATRIX")
     ] = False,
     probe: Annotated[
-        bool, Parameter(negative=(), help="take 20 steps of each run, to time them, in a folder of their own")
+        bool, Parameter(negative=(), help="train only 20 steps of each run, to measure speed, in a separate folder")
     ] = False,
     list_: Annotated[
         bool, Parameter(name="--list", negative=(), help="print the command of each run, for a cluster; start none")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Train every combination that MATRIX says, choose the best by validation, and report all over seeds.
+    """Train every combination of MATRIX, select the best by validation, and write a report.
 
-    What cannot run here is left out with the reason. Finished runs are not made again and interrupted ones gone on
-    with: start it again after a crash.
+    Runs that are impossible here are skipped with the reason. After a crash, repeat the command: finished runs are
+    kept, and unfinished runs are resumed.
     """
     from paratune.commands.sweep import sweep_command
 
@@ -76,15 +80,17 @@ def sweep(
 def certify(
     config: Path,
     *,
-    strategies: Annotated[str, Parameter(help="comma-separated: ddp,zero3,hsdp:2 (a value sets the first option)")],
+    strategies: Annotated[
+        str, Parameter(help="strategies, comma-separated, such as ddp,zero3,hsdp:2 (a value sets the first option)")
+    ],
     set_: Overrides = None,
-    nproc: Annotated[int, Parameter(help="processes of each strategy")] = 2,
-    steps: Annotated[int, Parameter(help="optimizer steps to compare")] = 4,
+    nproc: Annotated[int, Parameter(help="number of processes of each strategy")] = 2,
+    steps: Annotated[int, Parameter(help="number of steps to compare")] = 4,
     json: Json = False,
 ) -> int:
-    """Prove that strategies train the same thing: a few steps of CONFIG under each, beside one process.
+    """Check that strategies train the same thing: compare a few steps of CONFIG under each with one process.
 
-    Dropout is off. Nothing of the run is touched; the certificate is kept in RUN.certificate.
+    Dropout is off. The run itself is not changed; the certificate is written to RUN.certificate.
     """
     from paratune.commands.certify import certify_command
 

@@ -203,7 +203,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def options_markdown() -> str:
-    """Return all options as Markdown, a table for each section; `docs/configuration.md` holds it."""
+    """Return all options as Markdown, one table per section: the page *Options* of the site."""
     return "\n".join(_tables(Config, "", "")).strip() + "\n"
 
 

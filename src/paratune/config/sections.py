@@ -25,34 +25,35 @@ from paratune.config.tracker_sections import Trackers
 
 
 class RunOptions(Section):
-    """Where the record of the run goes, and its seed."""
+    """The run's name, folder and seed."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the run and of its folder; the configuration file's name when not given."""
+    """Name of the run and of its folder; default: the name of the configuration file."""
     folder: Text = "runs"
-    """Folder that holds the run folders, made when absent; relative to the working directory."""
+    """Folder for the run folders, relative to the working directory; created when absent."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
-    """Seed of the new weights, the sample order and dropout."""
+    """Seed of new weights, sample order and dropout."""
     hang_timeout_s: Annotated[float, Field(ge=1, le=LONGEST_S)] | None = 1800
-    """After so many seconds in which no process gets on the run is ended, with who is missing and the stacks of all;
-    longer than the longest micro-batch takes. null waits for ever."""
+    """Seconds without progress on any rank after which the run ends, with the missing rank and the stacks of all.
+    Choose more than the longest micro-batch takes; null never ends a run."""
 
 
 class Columns(Section):
-    """Which columns of the files hold what; nothing is guessed."""
+    """The columns of the files; they are not guessed."""
 
     text: Columnar | None = None
-    """Column of the text; several are joined by `separator`."""
+    """Column of the text; a list of columns is joined by `separator`."""
     text_pair: Columnar | None = None
     """Column of the second text of a pair."""
     label: Text | None = None
     """Column of the class label, of the numeric target, or of the gold answers (task `qa`)."""
     answer_start: Text | None = None
-    """Column of the character at which the answer begins, where that of `label` has its text alone (task `qa`)."""
+    """Column of the character position at which the answer starts, when the column `label` holds only the answer's text
+    (task `qa`)."""
     id: Text | None = None
-    """Column that names each row in prediction files; row numbers when not given."""
+    """Column that identifies rows in prediction files; default: row numbers."""
     separator: str = "\n"
-    """What stands between joined columns."""
+    """Text between joined columns."""
 
 
 def named_columns(columns: str | list[str] | None) -> list[str]:
@@ -68,62 +69,62 @@ def text_columns(columns: Columns) -> list[str]:
 
 
 class SplitOptions(Section):
-    """Parts that are cut from the training file because they have no file of their own."""
+    """Parts of the training data that are used as validation or test set."""
 
     validation: Part | None = None
-    """Share of the rows of `data.train` that become the validation set."""
+    """Share of the rows of `data.train` for the validation set."""
     test: Part | None = None
-    """Share of the rows of `data.train` that become the test set."""
+    """Share of the rows of `data.train` for the test set."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the cut; apart from `run.seed`, so that runs with other seeds see the same parts."""
+    """Seed of the split; independent of `run.seed`, so that runs with different seeds have the same parts."""
     stratify: bool = False
-    """Keep each label's share the same in all parts (classification)."""
+    """Keep the share of each label equal in all parts (classification)."""
     group_by: Text | None = None
-    """Column whose equal values stay in one part: all essays on one question, all reviews of one film."""
+    """Column whose equal values stay in one part, such as all essays on one question or all reviews of one film."""
 
 
 class MaxRows(Section):
-    """The most rows of each split: a part is drawn, always the same one, and keeps the order of the file. The sets of
-    `data.extra` and `data.predict` are taken whole."""
+    """Maximum number of rows of each split. The rows are drawn with a fixed seed and keep the order of the file. The
+    sets of `data.extra` and `data.predict` are read completely."""
 
     train: Positive | None = None
-    """Of the training set, after parts were cut from it."""
+    """Rows of the training set, after `data.split`."""
     validation: Positive | None = None
-    """Of the validation set."""
+    """Rows of the validation set."""
     test: Positive | None = None
-    """Of the test set."""
+    """Rows of the test set."""
 
 
 class FigureOptions(Section):
-    """Pictures of the data, which `paratune data CONFIG --figures FOLDER` draws; no training looks at it."""
+    """Figures of the data from `paratune data CONFIG --figures FOLDER`; training does not use this section."""
 
     by: Text | None = None
-    """Column by whose values rows are told apart in pictures, such as the type of the task."""
+    """Column that groups the rows in figures, such as the type of the task."""
     word_clouds: list[Text] | None = None
-    """Columns to draw as word clouds; the columns of the texts when not given."""
+    """Columns to draw as word clouds; default: the text columns."""
     min_texts: Positive = 100
-    """Texts that a word cloud needs; a column with fewer says so in the picture's place."""
+    """Minimum number of texts for a word cloud; with fewer texts the figure holds a note instead."""
     stop_words: list[Text] = Field(default_factory=list)
-    """Words to leave out of word clouds beside English stop words (those of scikit-learn, did, does, doing, ...n't)."""
+    """Words to leave out of word clouds, in addition to English stop words (those of scikit-learn, did, does, doing,
+    ...n't)."""
 
 
 class Data(Section):
-    """The files, their columns, and how texts become tokens."""
+    """Files, columns and tokens."""
 
     train: Columnar | None = None
-    """CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets` (FOLDER#SPLIT where it holds
-    several), `demo:sentences`, or `hub:NAME` or `hub:NAME/CONFIG` of a data set on the hub (NAME@SPLIT where it holds
-    several); or a list of them, which are read one after the other."""
+    """Training data: a CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets`
+    (FOLDER#SPLIT when it holds several splits), `demo:sentences`, or a data set of the hub, `hub:NAME` or
+    `hub:NAME/CONFIG` (NAME@SPLIT when it holds several splits). A list of these is read in order."""
     validation: Text | None = None
-    """As `train`, one file; used for evaluation during training and for keeping the best model."""
+    """Validation data, one source as in `train`; evaluated during training, and used to select the best model."""
     test: Text | None = None
-    """As `train`, one file; evaluated once, at the end, with the model that is kept."""
+    """Test data, one source as in `train`; evaluated once, at the end, with the kept model."""
     extra: dict[str, Text] = Field(default_factory=dict)
-    """Further labelled sets, a name and a source each, such as {validation_mismatched: FILE}; evaluated once, at the
-    end, with scores of their own."""
+    """Further labelled sets by name, such as {validation_mismatched: FILE}; each is evaluated once, at the end."""
     predict: dict[str, Text] = Field(default_factory=dict)
-    """Sets without labels, a name and a source each, such as {test: FILE}; predicted once, at the end, and not scored.
-    A label column in them is not looked at."""
+    """Sets without labels by name, such as {test: FILE}; each is predicted once, at the end, and not scored. A label
+    column in them is ignored."""
     columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
     split: SplitOptions | None = None
@@ -131,24 +132,25 @@ class Data(Section):
     max_rows: MaxRows = Field(default_factory=MaxRows)
     """Take a part of the rows, for a try."""
     missing: Literal["refuse", "drop"] = "refuse"
-    """What happens to rows with an empty text or label: an error, or they are counted and left out."""
+    """Rows with an empty text or label: refuse reports an error, drop counts them and leaves them out."""
     max_length: Positive | None = None
-    """Tokens per sample, special tokens included; longer ones are truncated. The model's own limit when not given."""
+    """Maximum number of tokens of a sample, with special tokens; longer samples are truncated. Default: the model's
+    limit."""
     truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
-    """Which text of a pair loses tokens."""
+    """Which text of a pair is truncated."""
     truncation_side: Literal["left", "right"] | None = None
-    """At which end a text that is too long is cut; that of the tokenizer when not given. Saved with the tokenizer."""
+    """Side from which a long text is truncated; default: the tokenizer's. Saved with the tokenizer."""
     hub_revision: Text | None = None
-    """Commit, tag or branch of a data set on the hub."""
+    """Commit, tag or branch of the data set on the hub."""
     figures: FigureOptions = Field(default_factory=FigureOptions)
     """Pictures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
-    """Processes of each rank that make batches ahead of time, as in PyTorch's DataLoader; 0 makes them in the training
-    process. What is trained is the same to the bit."""
+    """Loader workers of each rank, as in PyTorch's DataLoader; 0 makes batches in the training process. The number does
+    not change the trained weights."""
     prefetch_factor: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """With `num_workers`: optimizer steps that each of them is ahead, at most; 2 when not given."""
+    """With `num_workers`: maximum number of steps that a loader worker is ahead; default: 2."""
     cache_dir: Text | None = None
-    """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
+    """Folder of the token files; default: $PARATUNE_CACHE, else ~/.cache/paratune."""
 
 
 class ModelOptions(Section):
@@ -157,130 +159,130 @@ class ModelOptions(Section):
     name: Text
     """A local Hugging Face folder, a hub name, or `demo:minilm`."""
     tokenizer: Text | None = None
-    """Folder or hub name of the tokenizer when it is not beside the model."""
+    """Folder or hub name of the tokenizer; default: the model's."""
     tokenizer_revision: Text | None = None
     """Commit, tag or branch of `tokenizer` on the hub."""
     revision: Text | None = None
-    """Commit, tag or branch of `name` on the hub, and of the tokenizer that is beside it."""
+    """Commit, tag or branch of `name` on the hub, and of its tokenizer."""
     from_scratch: bool = False
-    """Take the architecture only, a config.json, with new weights; with `tokenizer`, the vocabulary is that of it."""
+    """Use only the architecture (config.json), with new weights; with `tokenizer`, the vocabulary is the
+    tokenizer's."""
     overrides: dict[str, Any] = Field(default_factory=dict)
-    """Values of the model's own configuration to change, such as hidden_dropout_prob: 0.0."""
+    """Values to change in the model's configuration, such as hidden_dropout_prob: 0.0."""
     trust_remote_code: bool = False
-    """Run Python code that comes with the model. Off, because a model folder can then do anything that you can."""
+    """Run Python code of the model folder. Off by default, because such code can do everything that you can do."""
 
 
 class Train(Section):
     """The optimization."""
 
     epochs: PositiveFloat | None = None
-    """Passes over the training set; or `max_steps`."""
+    """Passes over the training set; set this or `max_steps`."""
     max_steps: Positive | None = None
-    """Optimizer steps; or `epochs`."""
+    """Number of steps; set this or `epochs`."""
     optimizer: Literal["adamw", "lamb"] = "adamw"
-    """AdamW; or LAMB, which makes each weight matrix's step `learning_rate` times as long as the matrix: for large
-    batches."""
+    """AdamW, or LAMB for large batches, whose step for each weight matrix has `learning_rate` times the norm of the
+    matrix."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Course of the learning rate after warm-up; linear and cosine end at 0."""
+    """Learning rate after the warm-up; linear and cosine end at 0."""
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
-    """Steps over which the learning rate rises linearly from 0; or `warmup_ratio`."""
+    """Steps in which the learning rate rises linearly from 0; set this or `warmup_ratio`."""
     warmup_ratio: Share | None = None
-    """Warm-up as a share of all steps; or `warmup_steps`."""
+    """Warm-up as a share of all steps; set this or `warmup_steps`."""
     weight_decay: NonNegative = 0.01
-    """Decoupled weight decay; biases and norms are left out."""
+    """Decoupled weight decay; not applied to biases and norms."""
     betas: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.9, 0.999])
     """Decay rates of the optimizer's two moments."""
     eps: PositiveFloat = 1e-8
-    """The optimizer's term in the denominator; 1e-6 in the paper of LAMB."""
+    """Term in the optimizer's denominator; the LAMB paper has 1e-6."""
     max_grad_norm: PositiveFloat | None = 1.0
-    """Gradients are scaled down to this norm when theirs is larger; null leaves them as they are."""
+    """Largest norm of the gradients; larger gradients are scaled down to it. null: no clipping."""
     freeze_encoder: bool = False
-    """Train the head alone."""
+    """Train only the head."""
     activation_checkpointing: Positive | None = None
-    """Compute the inside of every block (1) or every n-th one (n) again during backward instead of keeping it: less
-    memory for more time, the same gradients. Off when not given."""
+    """Activation checkpointing: compute the activations of every block (1) or every n-th block (n) again in backward.
+    Less memory, more time, equal gradients. Default: off."""
     compile: bool = False
-    """Compile every block with torch.compile: fewer, larger kernels on a GPU, for a start that takes a minute or more.
+    """Compile every block with torch.compile: fewer, larger kernels on a GPU, and a start that takes a minute or more.
     On a CPU it was measured to be slower."""
     deterministic: bool = True
-    """Gradients of attention over packed rows on a GPU are the same bits each time, so that a resumed run has the bits
-    of one that was not interrupted; false lets the kernels add in any order: faster, and the same to rounding only. On
-    a CPU they always are the same."""
+    """Gradients of attention over packed rows on a GPU have the same bits each time, so that a resumed run equals an
+    uninterrupted one. false lets the kernels add in any order: faster, and equal only up to rounding. On a CPU they are
+    always the same."""
 
 
 class BatchSize(Section):
-    """Samples per optimizer step, said for all ranks together or per device."""
+    """Samples of a step, over all ranks or per device."""
 
     global_: Positive | None = Field(default=None, alias="global")
-    """Samples per optimizer step over all ranks: kept whatever the number of ranks; accumulation follows."""
+    """Samples of a step over all ranks; the same for every number of ranks. Accumulation is computed from it."""
     per_device: Positive | None = None
-    """Samples per rank and micro-step; the global batch grows with ranks and with `grad_accum_steps`."""
+    """Samples per rank and micro-step; the global batch grows with the ranks and with `grad_accum_steps`."""
     micro_batch_size: Positive | Literal["auto"] | None = None
-    """With `global`: the most samples that one rank takes at a time; all of its share when not given. auto tries
-    before the first step which is the largest that fits into memory."""
+    """With `global`: largest number of samples in a micro-step of a rank; default: its whole share. auto finds the
+    largest number that fits into memory, before the first step."""
     grad_accum_steps: Positive | None = None
-    """With `per_device`: micro-steps per optimizer step."""
+    """With `per_device`: number of micro-steps in a step."""
     layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
-    """How rows of different lengths lie side by side. packed: one behind the other, without padding; bucketed: sorted
-    by length within the optimizer step, so that little is padded; padded: to the longest of the micro-batch. auto packs
-    where the model gives the same for packed rows, which is tried at the start, and else sorts. Samples of a step are
-    the same in all of them."""
+    """How a batch holds rows of different lengths. packed: one after the other, without padding; bucketed: padded, with
+    rows sorted by length within the step; padded: to the longest row of the micro-batch. auto uses packed when the
+    model computes the same for packed rows, which is tested at the start, and otherwise bucketed. The samples of a step
+    are the same in all of them."""
 
 
 class Evaluate(Section):
-    """When to evaluate on the validation set, and what follows from it."""
+    """Evaluation on the validation set, the best model, early stopping."""
 
     every: Literal["epoch", "steps", "never"] = "epoch"
-    """Evaluate at the end of each epoch, each `steps` steps, or only at the end of the run."""
+    """Evaluate after each epoch, every `steps` steps, or only at the end of the run."""
     steps: Positive | None = None
     """Steps between evaluations, with `every: steps`."""
     batch_size: Positive = 32
-    """Samples per rank and forward pass of an evaluation where they are the longest; of shorter ones as many more as
-    have the same number of tokens, up to 8 times as many."""
+    """Samples per rank and forward pass for the longest samples; for shorter samples more, up to 8 times as many, with
+    the same number of tokens."""
     best: str | None = None
-    """Metric by which the best model is kept and loaded at the end, such as accuracy, f1, loss or rmse; null keeps the
-    last one."""
+    """Metric that selects the kept model, such as accuracy, f1, loss or rmse; null keeps the last model."""
     patience: Positive | None = None
     """Stop after this many evaluations without a better `best` metric."""
     min_delta: NonNegative = 0.0
-    """How much better than the best an evaluation must be to renew the patience; the best is kept by any margin."""
+    """Smallest improvement that resets the patience; any improvement selects a new best model."""
 
 
 class Checkpoint(Section):
-    """When to save all that is needed to go on after an interruption."""
+    """When to save what a resume needs."""
 
     every: Literal["epoch", "steps", "never"] = "epoch"
-    """Save at the end of each epoch or each `steps` steps, and at the end; or only when a signal stops the run."""
+    """Save after each epoch or every `steps` steps, and at the end; or only when a signal stops the run."""
     steps: Positive | None = None
     """Steps between checkpoints, with `every: steps`."""
     keep: Positive = 2
-    """Whole checkpoints that stay; older ones are deleted."""
+    """Number of checkpoints to keep; older ones are deleted."""
 
 
 class MeasureOptions(Section):
     """What is measured and logged."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 5
-    """First steps of a run (and after a resume) that are marked as warm-up and left out of medians and rates."""
+    """First steps of a run, and after a resume, that are marked as warm-up and left out of medians and rates."""
     log_every: Positive = 10
     """Steps between two writes of the event log and updates of the progress line."""
     noise_scale_every: Positive | None = 20
-    """Steps from one sample of the gradient noise scale to the next, for which the gradients of the micro-batches of a
-    step are looked at one by one; null for none."""
+    """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step;
+    null: no samples."""
     profile_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps behind the warm-up that run under torch.profiler, to see which operators and kernels take most time, how
-    idle the device is, and how long ranks exchange data; left out of medians and rates. Fewer where an evaluation or a
-    checkpoint comes. Each rank writes a trace."""
+    """Number of steps after the warm-up that run under torch.profiler: time of operators and kernels, idle time of the
+    device, time of communication. They are left out of medians and rates, and end early at an evaluation or a
+    checkpoint. Each rank writes a trace."""
     sample_every_s: Annotated[float, Field(ge=0.1, le=LONGEST_S)] | None = 1.0
-    """Seconds between two samples of how busy devices are, of their memory and power; null takes none."""
+    """Seconds between two samples of the devices' utilisation, memory and power; null: no samples."""
     plan: bool = True
-    """Write what `paratune plan` predicts of this run beside what was measured, at its end: a second or two. On a CPU
-    only where `paratune plan --calibrate` has measured it."""
+    """At the end of the run, record the prediction of `paratune plan` beside the measurement; takes one or two seconds.
+    On a CPU only after `paratune plan --calibrate`."""
     probe: bool = False
-    """Take the steps to be timed, and nothing else: no evaluation, no scores, no checkpoint and no model, whatever
-    `evaluate` and `checkpoint` say. What `paratune sweep` makes of a run that is to be a probe."""
+    """Make the run a probe: only timed steps, without evaluation, scores, checkpoint and model, for every value of
+    `evaluate` and `checkpoint`. `paratune sweep` sets this for probes."""
 
 
 class Config(Section):
@@ -305,9 +307,9 @@ class Config(Section):
     strategy: Strategy = Field(default_factory=lambda: SingleOptions(kind="single"))
     """How the work is spread over devices."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
-    """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
+    """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for tests on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto takes a GPU when there is one."""
+    """Device; auto uses a GPU when there is one."""
     measure: MeasureOptions = Field(default_factory=MeasureOptions)
     """Measuring and logging."""
     trackers: Trackers = Field(default_factory=Trackers)

@@ -15,36 +15,37 @@ class SingleOptions(Section):
 
 
 class DDPOptions(Section):
-    """A whole model in each process; gradients are summed between them during backward."""
+    """A complete model in each process; gradients are all-reduced during backward."""
 
     kind: Literal["ddp"]
     """The strategy."""
     bucket_cap_mb: PositiveFloat = 25.0
-    """Size in MiB of the pieces in which gradients travel."""
+    """Size in MiB of the buckets in which gradients are reduced."""
     find_unused_parameters: bool = False
-    """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
+    """Search in each step for parameters without a gradient; needed for models that do not use all their parameters."""
 
 
 class Zero1Options(Section):
-    """ZeRO-1: a whole model in each process, the optimizer states of a part of it (ZeroRedundancyOptimizer)."""
+    """ZeRO-1: a complete model in each process, optimizer states sharded (ZeroRedundancyOptimizer)."""
 
     kind: Literal["zero1"]
     """The strategy."""
     bucket_cap_mb: PositiveFloat = 25.0
-    """Size in MiB of the pieces in which gradients travel."""
+    """Size in MiB of the buckets in which gradients are reduced."""
     find_unused_parameters: bool = False
-    """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
+    """Search in each step for parameters without a gradient; needed for models that do not use all their parameters."""
 
 
 class Zero2Options(Section):
-    """ZeRO-2 by FSDP2: gradients and optimizer states sharded; weights gathered once a step."""
+    """ZeRO-2 by FSDP2: gradients and optimizer states sharded; weights gathered once per step."""
 
     kind: Literal["zero2"]
     """The strategy."""
     cpu_offload: bool = False
-    """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
+    """Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."""
     param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
+    """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
+    `precision`."""
 
 
 class Zero3Options(Section):
@@ -53,9 +54,10 @@ class Zero3Options(Section):
     kind: Literal["zero3"]
     """The strategy."""
     cpu_offload: bool = False
-    """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
+    """Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."""
     param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
+    """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
+    `precision`."""
 
 
 class HSDPOptions(Section):
@@ -64,61 +66,69 @@ class HSDPOptions(Section):
     kind: Literal["hsdp"]
     """The strategy."""
     shard_size: Positive | None = None
-    """Ranks that share one copy of the states; those of one node when not given. There must be at least two groups."""
+    """Number of ranks that share one copy of the states; default: the ranks of one node. There must be at least two
+    groups."""
     cpu_offload: bool = False
-    """Keep shards of weights, gradients and optimizer states in host memory, and update there; for GPUs."""
+    """Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."""
     param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
+    """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
+    `precision`."""
 
 
 class PipelineOptions(Section):
-    """The model's blocks cut into stages, one on each rank, and micro-batches sent through them."""
+    """The model's blocks divided into stages, one per rank; micro-batches pass through the stages."""
 
     kind: Literal["pipeline"]
     """The strategy."""
     stages: Annotated[int, Field(ge=2)] = 2
-    """Ranks of one pipeline; as many pipelines as fit into the world size work in data parallel."""
+    """Number of ranks of one pipeline; the world size divided by it is the number of pipelines in data parallel."""
     schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b"
-    """Order of forward and backward passes: GPipe, one forward one backward, or that with several stages a rank."""
+    """Order of forward and backward passes: GPipe, 1F1B, or 1F1B with several stages per rank."""
     chunks: Annotated[int, Field(ge=2)] | None = None
-    """With `schedule: interleaved`: stages on each rank; 2 when not given."""
+    """With `schedule: interleaved`: stages on each rank; default: 2."""
     balance: Literal["estimated", "measured"] | Annotated[list[Positive], Field(min_length=2)] = "estimated"
-    """How blocks are divided: by counted operations, by a measurement at the start, or the blocks of each stage."""
+    """How blocks are divided into stages: by counted operations, by a measurement at the start, or a list of the number
+    of blocks of each stage."""
 
 
 class DeepSpeedOptions(Section):
-    """ZeRO by DeepSpeed (extra `deepspeed`), with offload to the host's memory."""
+    """ZeRO by DeepSpeed (extra `deepspeed`), with offload to CPU memory."""
 
     kind: Literal["deepspeed"]
     """The strategy."""
     stage: Literal[0, 1, 2, 3] = 2
-    """What is sharded: nothing; optimizer states; gradients too; weights too."""
+    """0: nothing is sharded; 1: optimizer states; 2: gradients too; 3: weights too."""
     offload_optimizer: bool = False
-    """Keep optimizer states in the host's memory and update there (stages 1 to 3, with a GPU)."""
+    """Keep optimizer states in CPU memory and update there (stages 1 to 3, with a GPU)."""
     offload_parameters: bool = False
-    """Keep shards of the weights in the host's memory (stage 3, with a GPU)."""
+    """Keep the shards of the weights in CPU memory (stage 3, with a GPU)."""
     cpu_adam: bool = False
-    """With `offload_optimizer`: update with DeepSpeed's own AdamW, compiled on first use, instead of PyTorch's."""
+    """With `offload_optimizer`: use DeepSpeed's AdamW, which is compiled on first use, instead of PyTorch's."""
     param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the weights that passes read: fp32 under autocast, or DeepSpeed's own mode of `precision` (stages 1 to 3)."""
+    """Dtype of the weights in forward and backward: fp32 under autocast, or DeepSpeed's own mode of `precision` (stages
+    1 to 3)."""
     bucket_cap_mb: PositiveFloat | None = None
-    """Size in MiB of the pieces in which gradients and weights travel (stages 1 to 3); 100 in fp32 when not given."""
+    """Size in MiB of the buckets in which gradients and weights are sent (stages 1 to 3); default in fp32: 100."""
     reduce_bucket_size: Positive | None = None
-    """The same of gradients in numbers (stages 1 to 3); 500000000 when not given, with a `param_dtype` of 16 bits."""
+    """Size of the buckets of gradients in elements (stages 1 to 3); default with a 16-bit `param_dtype`: 500000000."""
     allgather_bucket_size: Positive | None = None
-    """The same of updated weights, an even number (stages 1 and 2); its default is that of `reduce_bucket_size`."""
+    """Size of the buckets of updated weights in elements, an even number (stages 1 and 2); default: as
+    `reduce_bucket_size`."""
     prefetch_bucket_size: Annotated[int, Field(ge=0)] | None = None
-    """Numbers of weights that are gathered ahead (stage 3); 50000000 with 16 bits, else a block at most."""
+    """Weights, in elements, that are gathered ahead (stage 3); default: 50000000 with 16 bits, else at most one
+    block."""
     max_live_parameters: Annotated[int, Field(ge=0)] | None = None
-    """Numbers of weights that are gathered at once (stage 3); 1000000000 with 16 bits, else two blocks."""
+    """Weights, in elements, that are gathered at the same time (stage 3); default: 1000000000 with 16 bits, else two
+    blocks."""
     max_reuse_distance: Annotated[int, Field(ge=0)] | None = None
-    """Weights needed again within so many numbers stay gathered (stage 3); as `max_live_parameters`."""
+    """Weights that are needed again within this number of elements stay gathered (stage 3); default: as
+    `max_live_parameters`."""
     param_persistence_threshold: Annotated[int, Field(ge=0)] | None = None
-    """Weights with fewer numbers than this stay gathered (stage 3); 100000 when not given."""
+    """Weights with fewer elements than this stay gathered (stage 3); default: 100000."""
 
 
 class OutsideStrategy(Section):
-    """A class of your own, named in full; see docs/strategies.md."""
+    """Your own class, with its full name; see docs/explanation/strategies.md."""
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     """package.module:Class."""

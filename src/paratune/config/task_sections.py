@@ -15,25 +15,25 @@ class ClassificationTask(Section):
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
     glue: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"] | None = None
-    """Task of GLUE that this is, in any language: gives the kind, labels and columns that are not said; see
-    docs/glue.md."""
+    """Task of GLUE, in any language: sets `kind`, `labels` and the columns that the file does not set; see
+    docs/howto/glue.md."""
 
 
 class MultiLabelTask(Section):
-    """Any number of several classes for each text or pair of texts, also none of them."""
+    """Any number of classes for each text or pair of texts, or none."""
 
     kind: Literal["multi_label"]
     """The task."""
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
     separator: Text = "|"
-    """What stands between the labels of a row where the column is text; a column of lists needs none."""
+    """Text between the labels of a row, for a column of text; a column of lists needs none."""
     threshold: Part = 0.5
-    """A class is predicted when its probability is at least this."""
+    """Smallest probability with which a class is predicted."""
 
 
 class OrdinalTask(Section):
-    """One of several classes that have an order, such as grades, for each text or pair of texts."""
+    """One of several ordered classes, such as grades, for each text or pair of texts."""
 
     kind: Literal["ordinal"]
     """The task."""
@@ -48,52 +48,51 @@ class RegressionTask(Section):
     kind: Literal["regression"]
     """The task."""
     start_at_mean: bool = False
-    """Set the bias of a new head to the mean of the training targets: targets far from 0 are then not what the first
-    steps are spent on. A head that is trained already has its bias, and is refused."""
+    """Set the bias of a new head to the mean of the training targets, so that the first steps are not spent on targets
+    far from 0. A model with a trained head is refused."""
     glue: Literal["stsb"] | None = None
-    """Task of GLUE that this is, in any language: gives the kind and columns that are not said; see docs/glue.md."""
+    """Task of GLUE, in any language: sets `kind` and the columns that the file does not set; see docs/howto/glue.md."""
     round_to: PositiveFloat | None = None
-    """Step of the scale on which scores are reported, such as 0.5 for half bands: prediction files get the rounded
-    value beside the raw one, and agreement and kappa are those of the rounded values."""
+    """Step of the scale of reported scores, such as 0.5 for half bands. Prediction files have the rounded and the raw
+    value; agreement and kappa use the rounded one."""
     range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
-    """Lowest and highest score there is, such as [0, 9]: reported values are brought into it, and targets outside it
-    are an error."""
+    """Lowest and highest score, such as [0, 9]. Reported values are clipped to it; targets outside are an error."""
 
 
 class MaskedLMTask(Section):
-    """Tokens of running text that are hidden and have to be found again: masked language modelling."""
+    """Masked language modelling: the model predicts hidden tokens of running text."""
 
     kind: Literal["mlm"]
     """The task."""
     mask_probability: Part = 0.15
-    """Share of the tokens of each window that are hidden."""
+    """Share of the tokens of a window that are hidden."""
     whole_words: bool = False
-    """Hide words, with all of their tokens, and not tokens one by one; needs a fast tokenizer."""
+    """Hide whole words, with all their tokens, instead of single tokens; needs a fast tokenizer."""
     windows: Literal["joined", "documents"] = "joined"
-    """joined: documents one after another, cut into windows of data.max_length; documents: each is a window of its own,
-    truncated where it is longer (a line of a .txt file is a document)."""
+    """joined: documents are concatenated and cut into windows of data.max_length; documents: each document is one
+    window and is truncated to that length (a line of a .txt file is a document)."""
 
 
 class QuestionAnsweringTask(Section):
-    """The passage of a context that answers a question: extractive question answering, as in SQuAD."""
+    """Extractive question answering, as in SQuAD: the model selects the part of a context that answers a question."""
 
     kind: Literal["qa"]
     """The task."""
     stride: Annotated[int, Field(ge=0)] = 128
-    """Tokens that two neighbouring windows of a context share, where it is longer than `data.max_length` leaves room
-    for."""
+    """Tokens that two neighbouring windows share, for a context that does not fit into `data.max_length`."""
     max_answer_tokens: Positive = 30
-    """Most tokens of an answer."""
+    """Maximum number of tokens of an answer."""
     num_best: Positive = 20
-    """Answers that are kept of each window, and of each question in nbest files."""
+    """Number of answers kept for each window, and for each question in nbest files."""
     unanswerable: bool | None = None
-    """Whether a question may have no answer in its context (SQuAD 2.0); null: when train or validation has one."""
+    """Whether a question may have no answer in its context (SQuAD 2.0); null: yes when train or validation has such a
+    question."""
     null_threshold: Finite | None = None
-    """A question counts as unanswerable when the score of "no answer" is by more than this above that of its best
-    answer; the threshold with the best F1 on the validation set when not given."""
+    """A question counts as unanswerable when the score of "no answer" exceeds the score of its best answer by more than
+    this; default: the threshold with the best F1 on the validation set."""
     articles: list[Text] = Field(default_factory=lambda: ["a", "an", "the"])
-    """Words that do not count when an answer is compared with a gold answer; the English ones, as in SQuAD, when not
-    given."""
+    """Words that are removed before an answer is compared with a gold answer; default: the English articles, as in
+    SQuAD."""
 
 
 Task = Annotated[

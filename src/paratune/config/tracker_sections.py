@@ -20,56 +20,57 @@ class TensorBoard(Section):
     """TensorBoard, on this machine."""
 
     folder: Text | None = None
-    """Folder of its event files; `tensorboard` in the run folder when not given."""
+    """Folder of the event files; default: `tensorboard` in the run folder."""
 
 
 class MLflow(Section):
-    """MLflow, on this machine unless `uri` says otherwise."""
+    """MLflow, on this machine unless `uri` names another one."""
 
     uri: Text | None = None
-    """Tracking server or store, such as http://server:5000; mlflow.db (SQLite) in `run.folder` when not given."""
+    """Tracking server or store, such as http://server:5000; default: mlflow.db (SQLite) in `run.folder`."""
     experiment: Text = "paratune"
-    """Experiment, made when absent."""
+    """Experiment; created when absent."""
     name: Text | None = None
-    """Name of the run there; `run.name` when not given."""
+    """Name of the run in the tracker; default: `run.name`."""
 
 
 class WandB(Section):
-    """Weights & Biases, offline unless `mode` says otherwise."""
+    """Weights & Biases, offline unless `mode` is online."""
 
     mode: Literal["offline", "online"] = "offline"
     """offline writes files for `wandb sync`; online sends figures and configuration to the server."""
     project: Text = "paratune"
     """Project."""
     entity: Text | None = None
-    """User or team; that of the login when not given."""
+    """User or team; default: that of the login."""
     group: Text | None = None
     """Group of runs."""
     tags: list[Text] = Field(default_factory=list)
     """Tags of the run."""
     name: Text | None = None
-    """Name of the run there; `run.name` when not given."""
+    """Name of the run in the tracker; default: `run.name`."""
     folder: Text | None = None
-    """Folder in which the package makes its folder `wandb`; the run folder when not given."""
+    """Folder in which the package creates `wandb`; default: the run folder."""
 
 
 class Trackio(Section):
-    """Trackio, on this machine unless `space` says otherwise."""
+    """Trackio, on this machine unless `space` is set."""
 
     project: Text = "paratune"
     """Project."""
     name: Text | None = None
-    """Name of the run there; `run.name` when not given."""
+    """Name of the run in the tracker; default: `run.name`."""
     group: Text | None = None
     """Group of runs."""
     folder: Text | None = None
-    """Folder of its data; that of the package ($TRACKIO_DIR) when not given."""
+    """Folder of the data; default: the package's ($TRACKIO_DIR)."""
     space: Text | None = None
-    """Space on the hub, such as user/name, to which figures and configuration are sent; made private when absent."""
+    """Space on the hub, such as user/name, that receives figures and configuration; created as private when absent."""
 
 
 class Trackers(Section):
-    """Trackers that are told the figures of the run; none may hold it up (see docs/trackers.md)."""
+    """Trackers that receive the figures of the run; a slow or failing tracker does not delay it (see
+    docs/howto/trackers.md)."""
 
     tensorboard: TensorBoard | None = None
     """TensorBoard (extra: tensorboard)."""

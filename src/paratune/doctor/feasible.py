@@ -14,7 +14,7 @@ from paratune.doctor.setup import QueuedRun, has_bf16
 from paratune.errors import is_installed
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
-"""Types whose activations have been reported to leave the range of fp16; docs/precision.md has the reports."""
+"""Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
 FINDING_CODES = {
     "strategy.too_few_ranks": "world_size",
     "strategy.ranks_not_multiple": "world_size",

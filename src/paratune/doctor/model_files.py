@@ -132,7 +132,7 @@ def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
         what = f"models of the type {kind} have been reported to overflow in fp16"
         why = "The loss is not a number from some step on, or the model silently learns nothing."
         line = "precision: bf16" if can_bf16 else "precision: fp32"
-        yield Finding("fp16_model", "problem", what, why, "docs/precision.md has the reports", where, line)
+        yield Finding("fp16_model", "problem", what, why, "docs/explanation/precision.md has the reports", where, line)
     if precision != "bf16":
         return
     flags = None if setup.start.is_elsewhere else setup.machine.node["cpu_flags"]

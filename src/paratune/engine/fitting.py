@@ -1,8 +1,8 @@
 """Find the largest micro-batch that fits into memory, by trying; all ranks try the same sizes and agree on each.
 
 What is tried on is thrown away: model and strategy are made anew for the training, which therefore begins with the
-weights, the optimizer states and the random numbers that it would have begun with otherwise. docs/memory.md says how a
-rank that runs out alone cannot leave the others waiting.
+weights, the optimizer states and the random numbers that it would have begun with otherwise. docs/howto/memory.md says
+how a rank that runs out alone cannot leave the others waiting.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """The gradient noise scale of a run: every so many steps, the squared norms of the micro-batches' gradients.
 
-docs/measuring.md says what it means; `paratune.records.efficiency` has the formulas.
+docs/explanation/measuring.md says what it means; `paratune.records.efficiency` has the formulas.
 """
 
 import math
@@ -75,7 +75,8 @@ class NoiseMeter:
 
     def _why_not(self) -> str | None:
         if not isinstance(self._strategy, WatchesGradients):
-            return f"strategy.kind: {self._strategy.traits.kind} has no watch_gradients (see docs/strategies.md)"
+            kind = self._strategy.traits.kind
+            return f"strategy.kind: {kind} has no watch_gradients (see docs/explanation/strategies.md)"
         try:
             self._strategy.watch_gradients()
         except NotImplementedError as error:

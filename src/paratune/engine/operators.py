@@ -134,7 +134,9 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
 
 
 def profile_summary(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
-    """Return `profile` of a summary (see docs/records.md): times of all ranks, operators and kernels of the first one.
+    """Return `profile` of a summary: times of all ranks, operators and kernels of the first one.
+
+    docs/reference/records.md lists its fields.
 
     Args:
         profiles: The last `profile` event of each rank of the session, in the order of ranks.

@@ -2,7 +2,7 @@
 
 Two clocks with one interface. On a CPU work is done when a call returns, so the host's clock tells the truth. On a GPU
 the host runs ahead: CUDA events are put into the stream instead and read later, so that measuring never waits for the
-device inside a step. docs/measuring.md says what the figures mean.
+device inside a step. docs/explanation/measuring.md says what the figures mean.
 """
 
 import time

@@ -159,7 +159,7 @@ def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"])
 
 
 def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
-    """Return `communication` of a summary (see docs/records.md): totals over totals of all ranks.
+    """Return `communication` of a summary (see docs/reference/records.md): totals over totals of all ranks.
 
     Args:
         profiles: The last `profile` event of each rank of the session, if it has one.

@@ -262,8 +262,8 @@ def check_loss_scale(scale: float) -> None:
     if scale <= 1:
         raise NotFiniteError(
             f"precision: fp16: the gradients are not finite even with a loss scale of {scale:g}: what overflows is the "
-            "forward pass, or the weights have diverged. Use precision: bf16 or fp32 (docs/precision.md#fp16), or a "
-            "smaller train.learning_rate",
+            "forward pass, or the weights have diverged. Use precision: bf16 or fp32 "
+            "(docs/explanation/precision.md#fp16), or a smaller train.learning_rate",
             code="train.fp16_overflow",
             key="precision",
             scale=scale,

@@ -33,7 +33,7 @@ def summarise(
     profile_reason: str | None = None,
     communication_reason: str | None = None,
 ) -> dict[str, Any]:
-    """Return the content of summary.json without scores (see docs/records.md).
+    """Return the content of summary.json without scores (see docs/reference/records.md).
 
     Args:
         folder: The run, whose event logs are read.

@@ -377,7 +377,7 @@ def message(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float, fold
         last = f"; in {beat.last}" if beat.waits else f"; last {beat.last}" if beat.last is not None else ""
         lines.append(f"  rank {rank} ({beat.host}, process {beat.pid}): {beat.where()}, {beat.for_s:.0f} s{last}")
     kept = f"Stacks and collectives of all ranks are in {folder}; " if folder is not None else ""
-    lines.append(f"{kept}--resume goes on from the newest checkpoint (docs/hangs.md)")
+    lines.append(f"{kept}--resume goes on from the newest checkpoint (docs/howto/hangs.md)")
     return "\n".join(lines)
 
 

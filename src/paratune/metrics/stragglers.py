@@ -15,7 +15,7 @@ _NEEDED = "forward"
 
 
 def stragglers(ranks: Sequence[Sequence[Event]], own_phases: Sequence[str], kind: str) -> dict[str, Any]:
-    """Return `stragglers` of a summary (see docs/records.md), of the steps that all ranks took.
+    """Return `stragglers` of a summary (see docs/reference/records.md), of the steps that all ranks took.
 
     Args:
         ranks: For each rank of the session its events; those of steps that are not measured are left out.

@@ -1,6 +1,6 @@
 """The rates and phases of a run from its step events: totals over totals, warm-up left out.
 
-The result is the `throughput`, `phases` and `step_ms` of a summary; docs/records.md has both sides.
+The result is the `throughput`, `phases` and `step_ms` of a summary; docs/reference/records.md has both sides.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""How busy the devices of a run were, and what they drew, from its `sample` events; docs/measuring.md says what counts.
+"""How busy the devices of a run were, and what they drew, from its `sample` events.
 
-The result is the `utilisation` of a summary; docs/records.md has both sides.
+The result is the `utilisation` of a summary; docs/reference/records.md has both sides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -34,5 +34,6 @@ def overflow_warning(config: Any) -> str | None:
         return None
     return (
         f"precision: fp16: models of the type {config.model_type} have been reported to overflow in fp16 ({report}); "
-        "prefer precision: bf16, or fp32 or tf32, and look at `skipped` in the event log (docs/precision.md#fp16)"
+        "prefer precision: bf16, or fp32 or tf32, and look at `skipped` in the event log "
+        "(docs/explanation/precision.md#fp16)"
     )

@@ -92,7 +92,8 @@ def find_known_device(name: str) -> Device:
         meant = f"; there are {', '.join(kinds)}" if kinds else did_you_mean(asked, keys)
         raise ConfigError(
             f"{name} is no device that is listed{meant}; listed: "
-            f"{', '.join(keys)}; describe another one in a file (docs/plan.md#a-machine-of-your-own) and give its path",
+            f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
+            "and give its path",
             code="plan.unknown_device",
             name=name,
             keys=keys,

@@ -120,7 +120,7 @@ def why_no_time(profile: Profile, setup: PredictionSetup, machine: Machine, figu
     except UnknownFigure as error:
         return (
             f"{machine.name} has no figure for {error.args[0]}; measure it there (paratune plan --calibrate), or give "
-            "it in a file (docs/plan.md#a-machine-of-your-own)"
+            "it in a file (docs/howto/plan.md#a-machine-of-your-own)"
         )
     return None
 

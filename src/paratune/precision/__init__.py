@@ -154,7 +154,7 @@ def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
         return None
     return (
         "precision: bf16 will be slower than fp32 on this CPU: it has neither avx512_bf16 nor amx_bf16 "
-        "(docs/precision.md#on-a-cpu)"
+        "(docs/explanation/precision.md#on-a-cpu)"
     )
 
 

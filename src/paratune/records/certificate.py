@@ -72,7 +72,7 @@ TRAINED_TOLERANCES = {"bf16": _within(2**-8), "fp16": _within(2**-11), "tf32": _
 with the 11 of fp16 and TF32. In fp32 it is 2^-24, times 128 for the order of its sums; the others sum in fp32 too.
 
 Measured on nine encoders of 2 to 24 layers in bf16: at most 2.5, 0.6, 5.4 and 0.4 times the unit roundoff
-(docs/strategies.md#in-the-precision-that-trains).
+(docs/explanation/strategies.md#in-the-precision-that-trains).
 """
 SMALLEST_TENSOR = 0.01
 """A tensor's difference is divided by its norm, or by this share of the norm of all gradients where that is more."""

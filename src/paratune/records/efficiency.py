@@ -66,7 +66,7 @@ def statistical_efficiency(noise_scale: float, batch_size: float, reference_batc
 
 
 def noise_summary(events: Sequence[Mapping[str, Any]], *, global_batch_size: int, reason: str | None) -> dict[str, Any]:
-    """Return `noise_scale` of a summary (see docs/records.md): a ratio of means, never a mean of ratios.
+    """Return `noise_scale` of a summary (see docs/reference/records.md): a ratio of means, never a mean of ratios.
 
     Args:
         events: Measured steps of one rank; those that were sampled have `noise_scale`.

@@ -113,7 +113,10 @@ def _from_here(path: Path) -> Path:
 
 
 def _trains(run: RunRecord) -> tuple[Any, ...] | None:
-    """Return what docs/records.md says a run and a certificate must have in common; None where it is not recorded."""
+    """Return what a run and a certificate must have in common; None where it is not recorded.
+
+    docs/reference/records.md lists it.
+    """
     config = run.get("run.config")
     values = (
         trained_fingerprint(config) if isinstance(config, Mapping) else None,

@@ -115,7 +115,7 @@ class ClassSets:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class LabelRanks:
     """One of C classes in an order, by C - 1 outputs: is it above the first, above the second, ..."""
 
     names: list[str]
@@ -170,7 +170,7 @@ def answer_of(task: SequenceTask) -> AnswerKind:
     if isinstance(task, MultiLabelTask):
         return ClassSets(names, task.threshold, task.separator)
     if isinstance(task, OrdinalTask):
-        return Ranks(names)
+        return LabelRanks(names)
     return Classes(names) if isinstance(task, ClassificationTask) else Number(scale_of(task))
 
 

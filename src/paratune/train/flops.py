@@ -58,7 +58,7 @@ def flops_record(
     devices: Sequence[str],
     is_masked_lm: bool,
 ) -> dict[str, Any]:
-    """Return `flops` of the summary (see docs/records.md).
+    """Return `flops` of the summary (see docs/reference/records.md).
 
     Args:
         count: Of the run's model.

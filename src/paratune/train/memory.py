@@ -3,7 +3,7 @@
 Three ways lead on, and all keep the global batch. One process halves the micro-batch and takes the step again. Of
 several processes the others may wait in a collective for the one that ran out, so all end, and `paratune train --nproc`
 starts them again from the newest checkpoint with half the micro-batch. What neither can mend ends with the post-mortem.
-See docs/memory.md.
+See docs/howto/memory.md.
 """
 
 import logging

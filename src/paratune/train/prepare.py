@@ -187,7 +187,7 @@ def check_options(strategy_type: Any, config: Config) -> None:
     kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
     if not isinstance(strategy_type, type) or not isinstance(traits, Traits):
         raise ConfigError(
-            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/strategies.md)",
+            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)",
             code="strategy.outside",
             key="strategy.kind",
             value=kind,
@@ -197,7 +197,7 @@ def check_options(strategy_type: Any, config: Config) -> None:
         inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **own})
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"strategy.options of {kind}: {error} (see docs/strategies.md)",
+            f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)",
             code="strategy.outside",
             key="strategy.options",
             kind=kind,
@@ -242,7 +242,7 @@ def make_strategy(prepared: Prepared) -> Strategy:
     if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
-            "none (see docs/strategies.md); use precision: bf16 or fp32",
+            "none (see docs/explanation/strategies.md); use precision: bf16 or fp32",
             code="precision.conflict",
             key="precision",
             name=prepared.precision.name,
@@ -280,7 +280,7 @@ def initial_model(prepared: Prepared) -> TaskModel:
         compile_blocks(model)
         if prepared.place.rank == 0 and prepared.device.type == "cpu":
             log.warning(
-                "train.compile: on a CPU steps were slower with it than without (docs/batches.md)",
+                "train.compile: on a CPU steps were slower with it than without (docs/explanation/batches.md)",
                 extra=coded("model.compile_slow", key="train.compile"),
             )
     if config.train.activation_checkpointing is not None:

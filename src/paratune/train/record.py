@@ -77,7 +77,9 @@ def session_record(
     batch_reason: str | None = None,
     advice: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what one session of a run, from a start to its end or interruption, ran with (see docs/records.md).
+    """Return what one session of a run, from a start to its end or interruption, ran with.
+
+    docs/reference/records.md lists the fields.
 
     Args:
         prepared: What was loaded.
@@ -162,7 +164,7 @@ def tracked_config(prepared: Prepared, session: Mapping[str, Any], model: Mappin
 def run_record(
     prepared: Prepared, folder: Path, *, session: dict[str, Any], model: dict[str, Any], plan: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of run.json (see docs/records.md).
+    """Return the content of run.json (see docs/reference/records.md).
 
     Args:
         prepared: What was loaded.

@@ -65,7 +65,7 @@ class Estimate:
         of the rest covers as little as 88%.
 
         Source: Satterthwaite, Biometrics Bulletin 2(6), 1946; Hillis, Statistics in Medicine 26(3), 2007, for runs that
-        are scored on the same samples. The factors: docs/verdicts.md.
+        are scored on the same samples. The factors: docs/explanation/verdicts.md.
         """
         if not self.variance:
             return math.inf

@@ -94,4 +94,4 @@ def test_no_archive_is_asked_in_the_name_of_an_example(tmp_path, contact):
 def test_the_contacts_of_the_examples_are_known():
     root = Path(__file__).parents[3]
     assert read_settings(root / "configs/corpus/arquivo.yaml").network.contact in EXAMPLE_CONTACTS
-    assert f"contact: {EXAMPLE_CONTACTS[1]} " in (root / "docs/corpus/network.md").read_text(encoding="utf-8")
+    assert f"contact: {EXAMPLE_CONTACTS[1]} " in (root / "docs/howto/corpus/network.md").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ def steps(name: str, kind: str, layout: str) -> tuple[TaskModel, list[list[Batch
     model = model_of(CONFIGS[name](), kind)
     find_entry(model)
     if "modern" in name:
-        model.to(torch.bfloat16)  # in float32 there is no kernel with a window: docs/batches.md
+        model.to(torch.bfloat16)  # in float32 there is no kernel with a window: docs/explanation/batches.md
     batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id)
     if kind == "qa":
         batch = replace(batch, row_bounds=torch.tensor([[0, 0, length] for length in LENGTHS]))
@@ -170,6 +170,6 @@ def test_what_waits_is_seen(
 
 
 def test_kernels_that_read_lengths_on_the_host_wait(tmp_path: Path):
-    """As the CPU's do, and the way that is left where PyTorch has none for a GPU; docs/batches.md says so."""
+    """As on the CPU: PyTorch has no other kernel for a GPU either; see docs/explanation/batches.md."""
     model, batches = steps("bert", "classification", "packed")
     assert waits_of(tmp_path, model, batches) != []

@@ -97,7 +97,7 @@ KINDS = {
     "deberta-v2": None,
     "gpt2": None,
 }
-"""Of a classification, what trying whole models gives (docs/batches.md)."""
+"""Of a classification, what trying whole models gives (docs/explanation/batches.md)."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""Run folders for tests, written by hand as docs/records.md says; no run is made."""
+"""Run folders for tests, written by hand as docs/reference/records.md says; no run is made."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Finished runs for tests of verdicts: a record in memory, and prediction files as docs/records.md says."""
+"""Finished runs for tests of verdicts: a record in memory, and prediction files as docs/reference/records.md says."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

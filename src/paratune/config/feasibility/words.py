@@ -179,7 +179,9 @@ def _needs_accelerator(facts: Facts, surface: Surface, key: str) -> str:
 
 
 def _precision_needs_gpu(facts: Facts, surface: Surface, key: str) -> str:
-    slow = " (4 to 300 times slower than fp32 on a CPU: docs/precision.md#on-a-cpu)" * (facts["precision"] == "fp16")
+    slow = ""
+    if facts["precision"] == "fp16":
+        slow = " (4 to 300 times slower than fp32 on a CPU: docs/explanation/precision.md#on-a-cpu)"
     return f"precision: {facts['precision']} is for GPUs{slow}, and {facts['description']}; use precision: fp32"
 
 

@@ -85,7 +85,9 @@ class Other:
 
 _OFF: tuple[Any, ...] = (None, False, "", [], {})
 _HUB = "nothing is uploaded; model/ is a plain Hugging Face folder: hf upload"
-_TRACKER = "trackers have sections of their own (docs/trackers.md), all off; the record of the run holds every step"
+_TRACKER = (
+    "trackers have sections of their own (docs/howto/trackers.md), all off; the record of the run holds every step"
+)
 _LOG = "every rank keeps a log file, rank 0 speaks"
 _LOADER = "workers live as long as training does, batches come in order, and for a GPU from page-locked memory"
 _DDP = "a setting of the process group, left at what PyTorch does"
@@ -188,7 +190,7 @@ OTHERS: dict[str, Other] = {
     ),
     "split_batches": Other("batch.per_device and batch.global say what a batch is", _OFF, True),
     "dispatch_batches": Other("each rank makes its own batches", _OFF),
-    "parallelism_config": Other("see strategy: in docs/strategies.md", _OFF),
+    "parallelism_config": Other("see strategy: in docs/explanation/strategies.md", _OFF),
     "dataloader_drop_last": Other("no sample of an epoch is left out", _OFF, True),
     "dataloader_pin_memory": Other(_LOADER, (True, False)),
     "dataloader_persistent_workers": Other(_LOADER, (True, False)),

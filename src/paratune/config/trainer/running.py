@@ -152,7 +152,7 @@ def _fsdp(found: Any, options: Any, out: Conversion) -> None:
     if "offload" in words and kind != "ddp":
         out.put("strategy.cpu_offload", True, f"fsdp: {one_line(found)}")
     if options:
-        why = "blocks are found and sharded without it; see docs/strategies.md"
+        why = "blocks are found and sharded without it; see docs/explanation/strategies.md"
         out.to_decide("fsdp_config", options, why, changes=False)
 
 
@@ -180,7 +180,7 @@ def _deepspeed(found: Any, half: str | None, out: Conversion) -> None:
     if half and stage != 0:
         out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
     what = "its other options are" if stage in _STAGES else "its stage is in a file of its own or missing, and"
-    why = f"{what} not taken over; see strategy in docs/strategies.md"
+    why = f"{what} not taken over; see strategy in docs/explanation/strategies.md"
     out.to_decide("deepspeed", found if isinstance(found, str) else "{...}", why, changes=False)
 
 
